@@ -1,0 +1,68 @@
+//! Where time comes from: wall time for records, monotonic time for waiting. Policy never asks the
+//! system; it is handed a [`Clock`], or the milliseconds themselves, so that a test can turn it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time. Threads: shared by all.
+pub trait Clock: Send + Sync {
+    /// Milliseconds since 1970, as record timestamps count them; may jump.
+    fn wall_ms(&self) -> i64;
+    /// Milliseconds since an arbitrary start; never falls.
+    fn monotonic_ms(&self) -> i64;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn wall_ms(&self) -> i64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A clock that stands still until it is told to move; clones share one time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    wall_ms: Arc<AtomicI64>,
+    monotonic_ms: Arc<AtomicI64>,
+}
+
+impl ManualClock {
+    /// A clock that shows `wall_ms`, and 0 as monotonic time.
+    pub fn at(wall_ms: i64) -> Self {
+        let clock = Self::default();
+        clock.wall_ms.store(wall_ms, Ordering::SeqCst);
+        clock
+    }
+
+    /// Moves both times by `ms`.
+    pub fn advance(&self, ms: i64) {
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+        self.monotonic_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Sets wall time alone, as a clock jump does.
+    pub fn jump(&self, wall_ms: i64) {
+        self.wall_ms.store(wall_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn wall_ms(&self) -> i64 {
+        self.wall_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.monotonic_ms.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,14 @@
+//! krust's core: bytes from sockets to logs and back. Each room knows only the floors below it.
+//!
+//! ```text
+//! 6 py        the door to Python
+//! 5 net       threads, sockets, order, back-pressure
+//! 4 broker    handlers, image, partitions, parked requests
+//! 3 client    the Kafka client
+//! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
+//! 1 record    batches and their older forms
+//! 0 wire clock ids sys
+//! ```
+
+pub mod clock;
+pub mod ids;
