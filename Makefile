@@ -1,0 +1,87 @@
+# One entry for everything. Needs Python 3.11+, a Rust toolchain and make; the rest lands in .venv
+# and target/. PYTHON=... chooses the interpreter, ARGS=... goes to the tool a target runs.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ARGS ?=
+SECONDS ?= 60
+CARGO_QUICK := --profile quick --no-default-features
+RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
+	bench-peers fuzz crash demo conformance clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The stamps keep what is there: tools when pyproject.toml changes, the core when Rust does.
+$(VENV)/.tools: pyproject.toml
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  x = p["optional-dependencies"]; print(*p["dependencies"], *x["test"], *x["dev"], sep="\n")' \
+	  > $(VENV)/requirements.txt
+	$(PIP) -r $(VENV)/requirements.txt
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.tools $(RUST_SOURCES)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --profile quick
+	@touch $@
+
+dev: $(VENV)/.core ## build the core and the tools into .venv
+
+serve: $(VENV)/.core ## run a broker on localhost:9092 (ARGS="--port 0")
+	@$(BIN)/krust serve $(ARGS)
+
+test: test-rust test-python ## every test but the foreign suites
+
+test-rust: ## the core, without Python
+	cargo test --quiet $(CARGO_QUICK) $(ARGS)
+
+test-python: $(VENV)/.core $(VENV)/.old-clients ## floors, units, foreign clients, faults
+	$(BIN)/python -m pytest $(ARGS)
+
+$(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
+	@while read -r pin; do echo "$$pin"; \
+	  $(PIP) --target $(VENV)/old/$$(echo $$pin | sed s/==/-/) $$pin || exit 1; done < $<
+	@touch $@
+
+lint: $(VENV)/.core stubtest ## formats, clippy, ruff, mypy --strict, stubtest
+	cargo fmt --check
+	cargo clippy --quiet --profile quick --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.tools ## rewrite the sources in the house format
+	cargo fmt
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+stubtest: $(VENV)/.core ## the door's stubs against the built module
+	$(BIN)/python -m mypy.stubtest krust._krust --concise
+
+wheel: $(VENV)/.tools ## the release wheel, in dist/
+	$(BIN)/maturin build --release --out dist
+	@ls -l dist/*.whl; if find dist -name '*.whl' -size +8192k | grep .; then \
+	  echo "larger than 8 MB"; exit 1; fi
+
+bench: $(VENV)/.tools ## micro-benches of the core, throughput of a broker built for release
+	cargo bench --quiet --no-default-features $(ARGS)
+
+fuzz: ## run each fuzz target for SECONDS (60)
+	rust/fuzz/run $(SECONDS)
+
+crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
+	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
+
+demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
+	$(PIP) vega_datasets
+	$(BIN)/python examples/demo.py $(ARGS)
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf $(VENV) dist

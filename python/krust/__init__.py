@@ -1,0 +1,36 @@
+"""krust: a Kafka broker inside a Python package. Rust moves bytes; Python makes decisions.
+
+    with krust.Broker() as broker:       # a temporary directory, a free port
+        print(broker.bootstrap)          # "127.0.0.1:40713": any Kafka client connects there
+
+Importing this module loads nothing else: each public name brings its module on first use, so that
+the command line and the pytest plugin start without the native core.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from krust.errors import KrustError
+    from krust.server import Broker
+
+__version__ = "0.1.0"
+__all__ = ["Broker", "KrustError", "__version__"]
+
+_HOME = {"Broker": "krust.server", "KrustError": "krust.errors"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home on first use (PEP 562)."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'krust' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

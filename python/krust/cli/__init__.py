@@ -1,0 +1,126 @@
+"""The `krust` command: parses, calls, prints. One table of commands, one place for errors.
+
+A command's module is imported when the command is called, and not for the list of commands; on the
+way to it only click and the standard library are loaded (a test holds that). Each module offers
+`command`. Data goes to stdout; progress, notes and errors to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+import click
+
+from krust import __version__
+from krust.cli import options
+from krust.cli.exits import Exit, exit_of
+from krust.cli.options import Options
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in `krust --help`."""
+
+    module: str
+    line: str
+
+
+COMMANDS = {
+    "serve": Entry("krust.cli.serve", "Run a broker."),
+}
+"""THE table of commands."""
+
+
+class Root(click.Group):
+    """A group that knows its commands by name before it imports them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command; None: there is no such name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = import_module(entry.module).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which name was probably meant."""
+        from difflib import get_close_matches
+
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = get_close_matches(args[0], COMMANDS, 1)
+            hint = f' Did you mean "{near[0]}"?' if near else ""
+            ctx.fail(f'no such command "{args[0]}".{hint}')
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list from the table, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.line) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="krust")
+@options.client
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Run and use Kafka brokers, krust's own or any other."""
+    ctx.ensure_object(Options)
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run one command line and leave with its exit code (`exits.Exit`)."""
+    settings = Options()
+    try:
+        code = root.main(args, "krust", standalone_mode=False, obj=settings)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = Exit.OK
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        code = Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except Exception as error:
+        code = _tell(error, settings)
+    sys.exit(int(code) if isinstance(code, int) else Exit.OK)
+
+
+def _tell(error: Exception, settings: Options) -> Exit:
+    """Write an error as one line what, one line what to do; what is not ours shows its trace."""
+    from krust.errors import KrustError
+
+    if settings.debug or not isinstance(error, (KrustError, OSError)):
+        import traceback
+
+        traceback.print_exception(error)
+    exit_code = exit_of(error)
+    hint = str(getattr(error, "hint", None) or "")
+    name = str(getattr(error, "name", None) or "")
+    code = getattr(error, "code", None)
+    if settings.output in ("json", "ndjson"):
+        import json
+
+        facts = {
+            "name": name or type(error).__name__,
+            "kafka_code": code if isinstance(code, int) else None,
+            "exit": int(exit_code),
+            "retriable": bool(getattr(error, "retriable", False)),
+            "message": str(error),
+            "hint": hint,
+        }
+        click.echo(json.dumps({"error": facts}), err=True)
+        return exit_code
+    kafka = f"    {name} ({code})" if name and isinstance(code, int) else ""
+    click.echo(f"error: {error}{kafka}", err=True)
+    if hint:
+        click.echo(f"  {hint}", err=True)
+    return exit_code

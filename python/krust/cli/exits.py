@@ -1,0 +1,74 @@
+"""THE table of exit codes, and the one place that turns an error into one.
+
+Promised: the numbers. Not promised: the texts that go with them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What the process tells its parent."""
+
+    OK = 0
+    FAILED = 1
+    """the operation failed"""
+    USAGE = 2
+    """the command line cannot be understood"""
+    NOT_STARTED = 3
+    """the server did not start: port or data directory taken, unwritable, of another cluster"""
+    UNREACHABLE = 4
+    """no connection, or no answer in time"""
+    NOT_FOUND = 5
+    """no such topic, group or key"""
+    EXISTS = 6
+    """the thing to create is there already"""
+    REFUSED = 7
+    """authentication or authorisation"""
+    PARTIAL = 8
+    """some of many items failed"""
+    PROBLEMS = 9
+    """a check (`verify`, `doctor`, `health`, `lint`) found problems"""
+    INTERRUPTED = 130
+    """Ctrl-C"""
+
+
+BY_ERROR_NAME = {
+    "UNKNOWN_TOPIC_OR_PARTITION": Exit.NOT_FOUND,
+    "UNKNOWN_TOPIC_ID": Exit.NOT_FOUND,
+    "GROUP_ID_NOT_FOUND": Exit.NOT_FOUND,
+    "TOPIC_ALREADY_EXISTS": Exit.EXISTS,
+    "REQUEST_TIMED_OUT": Exit.UNREACHABLE,
+    "SASL_AUTHENTICATION_FAILED": Exit.REFUSED,
+    "UNSUPPORTED_SASL_MECHANISM": Exit.REFUSED,
+    "ILLEGAL_SASL_STATE": Exit.REFUSED,
+    "TOPIC_AUTHORIZATION_FAILED": Exit.REFUSED,
+    "GROUP_AUTHORIZATION_FAILED": Exit.REFUSED,
+    "CLUSTER_AUTHORIZATION_FAILED": Exit.REFUSED,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Exit.REFUSED,
+}
+"""Kafka's error name -> exit code; a name that is not here is FAILED."""
+
+BY_ERROR_CLASS = {
+    "StartError": Exit.NOT_STARTED,
+    "ConfigError": Exit.USAGE,
+    "ConnectionFailed": Exit.UNREACHABLE,
+    "ConnectionError": Exit.UNREACHABLE,
+    "TimeoutError": Exit.UNREACHABLE,
+    "FileNotFoundError": Exit.NOT_FOUND,
+    "FileExistsError": Exit.EXISTS,
+}
+"""Name of the class, or of one above it -> exit code; asked when the error has no Kafka name."""
+
+
+def exit_of(error: BaseException) -> Exit:
+    """The exit code of an error: its own `.exit`, its Kafka name, its class, else FAILED."""
+    own = getattr(error, "exit", None)
+    if isinstance(own, int):
+        return Exit(own)
+    by_name = BY_ERROR_NAME.get(str(getattr(error, "name", "")))
+    if by_name is not None:
+        return by_name
+    found = (BY_ERROR_CLASS.get(kind.__name__) for kind in type(error).__mro__)
+    return next((code for code in found if code is not None), Exit.FAILED)
