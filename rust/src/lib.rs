@@ -10,5 +10,7 @@
 //! 0 wire clock ids sys
 //! ```
 
+pub mod broker;
 pub mod clock;
 pub mod ids;
+pub mod storage;

@@ -1,0 +1,165 @@
+//! What a request is answered with, and the order of the answers on one connection.
+//!
+//! Kafka's clients match replies to requests by their order, so a reply that is ready early waits
+//! for the ones before it. [`Replies`] is a queue of parts; a part is ready, or a slot that was
+//! parked and is filled later. Consecutive replies that are ready at once share one [`Output`], so
+//! that a burst of small requests leaves in one write.
+//! Invariant: the part with serial s lies at index s - first; serials rise by one per part.
+//! Threads: owned by the connection's reactor thread.
+//! Not promised: a limit; the net room stops reading while too much waits here.
+
+use std::collections::VecDeque;
+
+use crate::storage::files::FileRange;
+
+/// Bytes to send, parts of which lie in files and go from there to the socket.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// The bytes in memory: whole replies, each with its length in front.
+    pub buf: Vec<u8>,
+    /// Ranges of files, each with the position in `buf` before which it belongs; positions do not
+    /// fall.
+    pub files: Vec<(usize, FileRange)>,
+}
+
+/// A place in a connection's order of replies that is filled later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u64);
+
+/// The replies of one connection in the order of its requests.
+#[derive(Debug, Default)]
+pub struct Replies {
+    parts: VecDeque<Part>,
+    first: u64,
+    parked: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    Ready(Output),
+    Parked,
+}
+
+impl Output {
+    /// The bytes this puts on the wire.
+    pub fn size(&self) -> usize {
+        self.files.iter().fold(self.buf.len(), |sum, (_, range)| sum.saturating_add(range.len))
+    }
+
+    /// True where there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty() && self.files.is_empty()
+    }
+}
+
+impl Replies {
+    /// The output a reply that is complete now is appended to.
+    pub fn ready(&mut self) -> &mut Output {
+        if !matches!(self.parts.back(), Some(Part::Ready(_))) {
+            self.parts.push_back(Part::Ready(Output::default()));
+        }
+        match self.parts.back_mut() {
+            Some(Part::Ready(output)) => output,
+            _ => unreachable!("a ready part was pushed"),
+        }
+    }
+
+    /// Keeps a place for the reply to a request that waits.
+    pub fn park(&mut self) -> Slot {
+        let serial = self.first + self.parts.len() as u64;
+        self.parts.push_back(Part::Parked);
+        self.parked += 1;
+        Slot(serial)
+    }
+
+    /// Puts a reply (empty: none is sent) into its place. False where the slot is not parked.
+    pub fn fill(&mut self, slot: Slot, output: Output) -> bool {
+        let part = slot
+            .0
+            .checked_sub(self.first)
+            .and_then(|index| usize::try_from(index).ok())
+            .and_then(|index| self.parts.get_mut(index));
+        match part {
+            Some(part @ Part::Parked) => {
+                *part = Part::Ready(output);
+                self.parked -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the next output whose turn it is to be sent.
+    pub fn take(&mut self) -> Option<Output> {
+        match self.parts.front() {
+            Some(Part::Ready(_)) => {
+                self.first += 1;
+                match self.parts.pop_front() {
+                    Some(Part::Ready(output)) => Some(output),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// How many replies are still awaited.
+    pub fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// True where nothing waits, neither to be sent nor to be filled.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The bytes in memory of replies that are ready but wait for an earlier one.
+    pub fn held(&self) -> usize {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Ready(output) => output.buf.len(),
+                Part::Parked => 0,
+            })
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Output {
+        Output { buf: text.as_bytes().to_vec(), files: Vec::new() }
+    }
+
+    #[test]
+    fn a_late_reply_keeps_its_place() {
+        let mut replies = Replies::default();
+        replies.ready().buf.extend_from_slice(b"a");
+        let (first, second) = (replies.park(), replies.park());
+        replies.ready().buf.extend_from_slice(b"d");
+        replies.ready().buf.extend_from_slice(b"e");
+
+        assert_eq!(replies.take().unwrap().buf, b"a");
+        assert!(replies.take().is_none());
+        assert!(replies.fill(second, bytes("c")));
+        assert!(replies.take().is_none());
+        assert_eq!((replies.parked(), replies.held()), (1, 3));
+        assert!(replies.fill(first, bytes("b")));
+        let rest: Vec<Vec<u8>> = std::iter::from_fn(|| replies.take()).map(|o| o.buf).collect();
+        assert_eq!(rest, [b"b".to_vec(), b"c".to_vec(), b"de".to_vec()]);
+        assert!(replies.is_empty());
+    }
+
+    #[test]
+    fn a_slot_is_filled_once() {
+        let mut replies = Replies::default();
+        let slot = replies.park();
+        assert!(replies.fill(slot, bytes("x")));
+        assert!(!replies.fill(slot, bytes("y")));
+        assert_eq!(replies.take().unwrap().buf, b"x");
+        assert!(!replies.fill(slot, bytes("z")));
+        assert!(!replies.fill(Slot(7), bytes("z")));
+    }
+}

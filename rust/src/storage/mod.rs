@@ -1,0 +1,3 @@
+//! The log on disk. Knows batches, offsets and files; knows no protocol.
+
+pub mod files;
