@@ -1,2 +1,2 @@
 //! Nothing yet.
-fn main(){}
+fn main() {}

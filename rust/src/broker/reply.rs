@@ -32,7 +32,14 @@ pub struct Replies {
     parts: VecDeque<Part>,
     first: u64,
     parked: usize,
+    /// Bytes in memory of all ready parts but the last one.
+    sealed: usize,
+    left: usize,
 }
+
+/// The bytes in memory from which a connection's replies count as many: no further request of it is
+/// handled until some were sent.
+const FULL_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 enum Part {
@@ -67,6 +74,7 @@ impl Replies {
     /// Keeps a place for the reply to a request that waits.
     pub fn park(&mut self) -> Slot {
         let serial = self.first + self.parts.len() as u64;
+        self.sealed += self.tail();
         self.parts.push_back(Part::Parked);
         self.parked += 1;
         Slot(serial)
@@ -81,8 +89,12 @@ impl Replies {
             .and_then(|index| self.parts.get_mut(index));
         match part {
             Some(part @ Part::Parked) => {
+                let size = output.buf.len();
                 *part = Part::Ready(output);
                 self.parked -= 1;
+                if slot.0 + 1 < self.first + self.parts.len() as u64 {
+                    self.sealed += size;
+                }
                 true
             }
             _ => false,
@@ -91,15 +103,18 @@ impl Replies {
 
     /// Takes the next output whose turn it is to be sent.
     pub fn take(&mut self) -> Option<Output> {
-        match self.parts.front() {
-            Some(Part::Ready(_)) => {
+        match self.parts.pop_front()? {
+            Part::Ready(output) => {
                 self.first += 1;
-                match self.parts.pop_front() {
-                    Some(Part::Ready(output)) => Some(output),
-                    _ => None,
+                if !self.parts.is_empty() {
+                    self.sealed -= output.buf.len();
                 }
+                Some(output)
             }
-            _ => None,
+            Part::Parked => {
+                self.parts.push_front(Part::Parked);
+                None
+            }
         }
     }
 
@@ -113,15 +128,32 @@ impl Replies {
         self.parts.is_empty()
     }
 
-    /// The bytes in memory of replies that are ready but wait for an earlier one.
+    /// The bytes in memory of the replies that are ready and not taken.
     pub fn held(&self) -> usize {
-        self.parts
-            .iter()
-            .map(|part| match part {
-                Part::Ready(output) => output.buf.len(),
-                Part::Parked => 0,
-            })
-            .sum()
+        self.sealed + self.tail()
+    }
+
+    /// True where so much waits to be sent that the service is to leave the rest of its frames.
+    pub fn is_full(&self) -> bool {
+        self.held() >= FULL_BYTES
+    }
+
+    /// Says that the last `frames` frames of an event were not handled; they are handed over again
+    /// once replies were sent.
+    pub fn leave(&mut self, frames: usize) {
+        self.left = frames;
+    }
+
+    /// How many frames the last event left; asking forgets it.
+    pub fn left(&mut self) -> usize {
+        std::mem::take(&mut self.left)
+    }
+
+    fn tail(&self) -> usize {
+        match self.parts.back() {
+            Some(Part::Ready(output)) => output.buf.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -150,6 +182,23 @@ mod tests {
         let rest: Vec<Vec<u8>> = std::iter::from_fn(|| replies.take()).map(|o| o.buf).collect();
         assert_eq!(rest, [b"b".to_vec(), b"c".to_vec(), b"de".to_vec()]);
         assert!(replies.is_empty());
+    }
+
+    #[test]
+    fn what_is_held_is_what_was_put_in_and_not_taken() {
+        let mut replies = Replies::default();
+        replies.ready().buf.extend_from_slice(b"abc");
+        let slot = replies.park();
+        replies.ready().buf.extend_from_slice(b"defg");
+        let last = replies.park();
+        assert_eq!(replies.held(), 7);
+        replies.take();
+        assert_eq!(replies.held(), 4);
+        replies.fill(last, bytes("hi"));
+        replies.fill(slot, bytes("x"));
+        assert_eq!(replies.held(), 7);
+        while replies.take().is_some() {}
+        assert_eq!(replies.held(), 0);
     }
 
     #[test]
