@@ -1,0 +1,1 @@
+"""Other people's test suites, run against krust: `make conformance SUITE=name`."""

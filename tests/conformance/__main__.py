@@ -1,0 +1,70 @@
+"""Run foreign suites against krust and hold them against what passed before.
+
+    python -m tests.conformance [SUITE ...] [--accept]
+
+A suite whose programs are absent is skipped with the reason. `passed/SUITE.txt` lists what has
+passed; a test that is in it and fails makes the run fail (exit 1); `--accept` adds new ones to it.
+The list only grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tests.conformance.broker import serving
+
+SUITES = ("kafka_python", "java_tools", "franz_go")
+PASSED = Path(__file__).parent / "passed"
+CACHE = Path(os.environ.get("KRUST_CONFORMANCE_CACHE", ".venv/conformance")).absolute()
+
+
+def main() -> int:
+    """Run what the command line names; the exit code."""
+    parser = argparse.ArgumentParser(prog="conformance")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
+    parser.add_argument("--accept", action="store_true", help="add newly passed tests to the list")
+    options = parser.parse_args()
+    lost = [test for name in options.suites or SUITES for test in _suite(name, options.accept)]
+    for test in lost:
+        print(f"passed before, fails now: {test}")
+    return 1 if lost else 0
+
+
+def _suite(name: str, accept: bool) -> list[str]:
+    suite = importlib.import_module(f"tests.conformance.suites.{name}")
+    if missing := [program for program in suite.NEEDS if shutil.which(program) is None]:
+        print(f"{name}: skipped, no {' and no '.join(missing)} on this machine")
+        return []
+    cache = CACHE / name
+    if not (cache / "ready").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        suite.prepare(cache)
+        (cache / "ready").touch()
+    begin = time.monotonic()
+    with serving(suite.SETTINGS) as bootstrap:
+        outcomes: dict[str, bool] = suite.run(cache, bootstrap)
+    return _judge(name, outcomes, time.monotonic() - begin, accept)
+
+
+def _judge(name: str, outcomes: dict[str, bool], seconds: float, accept: bool) -> list[str]:
+    kept = PASSED / f"{name}.txt"
+    before = set(kept.read_text().split("\n")) - {""} if kept.exists() else set()
+    now = {test for test, passed in outcomes.items() if passed}
+    for test in sorted(set(outcomes) - now):
+        print(f"{name}: failed {test}")
+    print(f"{name}: {len(now)} passed, {len(outcomes) - len(now)} failed, {seconds:.0f} s")
+    if new := now - before:
+        print(f"{name}: {len(new)} passed for the first time{'' if accept else ' (--accept)'}")
+        if accept:
+            kept.write_text("".join(f"{test}\n" for test in sorted(before | now)))
+    return sorted(before - now)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,4 @@
+"""One file per foreign suite. Each has `SETTINGS` (for its broker), `NEEDS` (programs on PATH),
+`prepare(cache)` (gets the suite from its package registry, once) and `run(cache, bootstrap)`, which
+gives `{test: passed}`; a test that skipped itself is left out.
+"""

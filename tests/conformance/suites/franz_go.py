@@ -1,0 +1,88 @@
+"""franz-go's client tests (`pkg/kgo`), built out of Go's module cache.
+
+Left out: tests of groups, transactions and share groups, until krust serves those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.conformance.outcomes import from_go
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODULE = "github.com/twmb/franz-go"
+VERSION = "v1.22.0"
+SETTINGS: dict[str, str] = {}
+NEEDS = ("go",)
+TESTS = (
+    "TestAddRemovePartitions",
+    "TestClient_Produce",
+    "TestClient_ProduceLargeMessages",
+    "TestConsumeMaxDecompressBatchBytes",
+    "TestConsumeRegex",
+    "TestConsumeTopicRetrieval",
+    "TestConsumeTopicRetrieval_Many",
+    "TestDirectPartitionPurge",
+    "TestHookPollStart",
+    "TestIssue1034",
+    "TestIssue325",
+    "TestIssue337",
+    "TestIssue434",
+    "TestIssue648",
+    "TestIssue769",
+    "TestIssue810",
+    "TestIssue831",
+    "TestIssue865",
+    "TestIssueFetchLargerThanBrokerMaxReadBytes",
+    "TestIssueProduceBrokerTooOldFailsRecords",
+    "TestIssueProduceSyncManualPartitionNegativeDoesNotPanic",
+    "TestPauseIssue489",
+    "TestPauseIssueOct2023",
+    "TestPing",
+    "TestPooling",
+)
+
+
+def prepare(cache: Path) -> None:
+    """Download the module and build its test binary."""
+    source = cache / "kgo"
+    if source.exists():
+        shutil.rmtree(source)
+    told = subprocess.run(
+        ["go", "mod", "download", "-json", f"{MODULE}@{VERSION}"],
+        cwd=cache,
+        capture_output=True,
+        check=True,
+    )
+    shutil.copytree(json.loads(told.stdout)["Dir"], source)
+    subprocess.run(["chmod", "-R", "u+w", str(source)], check=True)
+    build = ["go", "test", "-c", "-o", "kgo.test", "."]
+    subprocess.run(build, cwd=source / "pkg/kgo", check=True)
+
+
+def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+    """Run the tests that need neither groups nor transactions."""
+    environment = {
+        **os.environ,
+        "KGO_SEEDS": bootstrap,
+        "KGO_TEST_RF": "1",
+        "KGO_TEST_RECORDS": "5000",
+        "KGO_LOG_LEVEL": "none",
+    }
+    command = ["./kgo.test", "-test.v", "-test.timeout", "9m"]
+    command += ["-test.run", f"^({'|'.join(TESTS)})$"]
+    folder = cache / "kgo/pkg/kgo"
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    outcomes = from_go(done.stdout)
+    for name, passed in outcomes.items():
+        if not passed:
+            print(f"{name} failed:\n{done.stdout[-4000:]}")
+    return outcomes

@@ -1,0 +1,87 @@
+"""kafka-python's own integration tests, from its source distribution.
+
+The sdist lacks the fixtures that start brokers; `test/service.py` below stands in for them with a
+broker that runs already. Left out: TLS and SASL, which the listener of this run does not have.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.conformance.outcomes import from_junit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION = "3.0.12"
+SETTINGS = {"group.min.session.timeout.ms": "1000"}
+NEEDS: tuple[str, ...] = ()
+REQUIREMENTS = (
+    f"kafka-python=={VERSION}",
+    "pytest",
+    "pytest-timeout",
+    "pytest-mock",
+    "py",
+    "lz4",
+    "zstandard",
+    "python-snappy",
+    "crc32c",
+    "xxhash",
+)
+SERVICE = '''"""A broker that runs already, in the place of one that the suite starts."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self): ...
+    def close(self): ...
+    def stop(self): ...
+    def dump_logs(self): ...
+    def wait_for(self, *args, **kwargs): ...
+
+
+class SpawnedService:
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError("this run has one broker, started outside")
+'''
+
+
+def prepare(cache: Path) -> None:
+    """Fetch and unpack the sdist, and make a virtual environment for it."""
+    python = cache / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", str(cache / "venv")], check=True)
+    pip = [str(python), "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", *REQUIREMENTS], check=True)
+    download = ["download", "--no-binary", ":all:", "--no-deps", "-d", str(cache)]
+    subprocess.run([*pip, *download, f"kafka-python=={VERSION}"], check=True)
+    sdist = next(cache.glob("kafka_python-*.tar.gz"))
+    subprocess.run(["tar", "xzf", str(sdist), "-C", str(cache)], check=True)
+    tests = _source(cache) / "test"
+    (tests / "__init__.py").touch()
+    (tests / "service.py").write_text(SERVICE)
+
+
+def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+    """Run `test/integration`; test ids as pytest prints them."""
+    report = cache / "report.xml"
+    command = [str(cache / "venv/bin/python"), "-m", "pytest", "test/integration", "-q"]
+    command += ["--timeout", "60", f"--junit-xml={report}", "-o", "junit_family=xunit1"]
+    command += ["--deselect", "test/integration/test_ssl_integration.py"]
+    command += ["-k", "not SCRAM and not PLAIN"]
+    environment = {
+        **os.environ,
+        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KAFKA_VERSION": "3.9.0",
+        "KAFKA_ROOT": str(cache),
+    }
+    subprocess.run(command, cwd=_source(cache), env=environment, check=False)
+    return from_junit(report)
+
+
+def _source(cache: Path) -> Path:
+    return cache / f"kafka_python-{VERSION}"
