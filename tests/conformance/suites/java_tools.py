@@ -63,6 +63,9 @@ def run(cache: Path, bootstrap: str) -> dict[str, bool]:
         told = _java(cache / version, "org.apache.kafka.tools.ClientCompatibilityTest", *arguments)
         outcomes[f"ClientCompatibilityTest-{version}"] = told.returncode == 0
         listing = _java(cache / version, api_versions, *server)
+        outcomes[f"BrokerApiVersionsCommand-{version}"] = (
+            listing.returncode == 0 and "Produce(0): 0 to 13" in listing.stdout
+        )
         _java(cache / version, topics, *server, "--delete", "--topic", "newtopic")
     return outcomes
 
