@@ -14,3 +14,4 @@ pub mod broker;
 pub mod clock;
 pub mod ids;
 pub mod storage;
+pub mod record;

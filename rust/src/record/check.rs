@@ -1,0 +1,245 @@
+//! What a producer's batch must be before it is stored: one walk over it in place, no record
+//! decoded, nothing copied.
+//! Behaviour: uncompressed, every record is walked: its length is that of its fields, offset deltas
+//!     are 0, 1, .. record_count - 1, no byte is left over, keys are there where the topic is
+//!     compacted, times lie within the topic's bounds; the largest time is computed. Compressed,
+//!     the header alone is checked, unless keys or a lower bound of times ask for the records:
+//!     those are then inflated through a small buffer, and checked in the same way.
+//! Source: Kafka's `LogValidator`; a batch that it refuses is refused here.
+//! Not promised: the largest time of a compressed batch is the producer's word.
+
+use super::RecordError;
+use super::batch::{Batch, TimestampType, body};
+use super::compression::Codec;
+use super::cursor::Cursor;
+use super::skim::Skim;
+
+/// What the topic asks of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Each record has a key (`cleanup.policy=compact`).
+    pub need_keys: bool,
+    /// The bounds of times; `None` where the broker sets the time, or there are none.
+    pub bounds: Option<Bounds>,
+}
+
+/// How far a record's time may lie from the broker's; a record without a time (-1) always may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The broker's time, in milliseconds.
+    pub now_ms: i64,
+    /// `message.timestamp.before.max.ms`.
+    pub before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`.
+    pub after_max_ms: i64,
+}
+
+/// What [`check`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The largest time of any record.
+    pub max_timestamp: i64,
+    /// Offset of the first record with that time, less the base offset; the last record's where the
+    /// batch is compressed and was checked by its header.
+    pub offset_of_max_timestamp: i64,
+    /// Records in the batch.
+    pub record_count: i32,
+    /// Offset of the last record, less the base offset.
+    pub last_offset_delta: i32,
+}
+
+impl Bounds {
+    const fn earliest(&self) -> i64 {
+        self.now_ms.saturating_sub(self.before_max_ms)
+    }
+
+    const fn latest(&self) -> i64 {
+        self.now_ms.saturating_add(self.after_max_ms)
+    }
+}
+
+/// Checks a batch that a client sent, its checksum first.
+///
+/// Errors: `Corrupt` (checksum); `Timestamp`; `Invalid` with the index of the first bad record.
+pub fn check(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
+    if !batch.crc_ok() {
+        return Err(RecordError::Corrupt("checksum"));
+    }
+    check_header(batch)?;
+    match batch.codec() {
+        Codec::None => walk(batch, rules),
+        _ if rules.need_keys || rules.bounds.is_some_and(|bounds| bounds.earliest() > 0) => {
+            skim(batch, rules)
+        }
+        _ => {
+            let header = batch.header();
+            let mut seen = Seen::new(batch, rules);
+            seen.timestamp(-1, header.max_timestamp)?;
+            let last = i64::from(header.last_offset_delta);
+            Ok(Facts { offset_of_max_timestamp: last, ..seen.facts(batch) })
+        }
+    }
+}
+
+fn check_header(batch: &Batch<'_>) -> Result<(), RecordError> {
+    let header = batch.header();
+    if batch.is_control() {
+        return Err(RecordError::batch("clients may not write control records"));
+    }
+    if header.record_count == 0 {
+        return Err(RecordError::batch("no records"));
+    }
+    if header.record_count.wrapping_sub(1) != header.last_offset_delta {
+        return Err(RecordError::batch("record count and last offset delta disagree"));
+    }
+    if header.producer_id >= 0 && header.base_sequence < 0 {
+        return Err(RecordError::batch("a producer id without a sequence number"));
+    }
+    if batch.timestamp_type() == TimestampType::LogAppendTime {
+        return Err(RecordError::Timestamp { index: -1, timestamp: header.max_timestamp });
+    }
+    Ok(())
+}
+
+/// What was seen of the records so far.
+struct Seen {
+    need_keys: bool,
+    earliest: i64,
+    latest: i64,
+    base_timestamp: i64,
+    max_timestamp: i64,
+    index_of_max: i32,
+}
+
+impl Seen {
+    fn new(batch: &Batch<'_>, rules: &Rules) -> Self {
+        Self {
+            need_keys: rules.need_keys,
+            earliest: rules.bounds.map_or(i64::MIN, |bounds| bounds.earliest()),
+            latest: rules.bounds.map_or(i64::MAX, |bounds| bounds.latest()),
+            base_timestamp: batch.header().base_timestamp,
+            max_timestamp: i64::MIN,
+            index_of_max: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn timestamp(&mut self, index: i32, timestamp: i64) -> Result<(), RecordError> {
+        if timestamp > self.max_timestamp {
+            self.max_timestamp = timestamp;
+            self.index_of_max = index;
+        }
+        if (timestamp < self.earliest || timestamp > self.latest) && timestamp != -1 {
+            return Err(RecordError::Timestamp { index, timestamp });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    const fn key(&self, index: i32, present: bool) -> Result<(), RecordError> {
+        if self.need_keys && !present {
+            let reason = "a compacted topic takes no record without a key";
+            return Err(RecordError::Invalid { index, reason });
+        }
+        Ok(())
+    }
+
+    fn facts(&self, batch: &Batch<'_>) -> Facts {
+        Facts {
+            max_timestamp: self.max_timestamp,
+            offset_of_max_timestamp: i64::from(self.index_of_max),
+            record_count: batch.header().record_count,
+            last_offset_delta: batch.header().last_offset_delta,
+        }
+    }
+}
+
+fn walk(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
+    let mut seen = Seen::new(batch, rules);
+    let mut at = Cursor::new(batch.payload());
+    for index in 0..batch.header().record_count {
+        let invalid = |reason| RecordError::Invalid { index, reason };
+        let (timestamp_delta, key) = fields(&mut at, index).map_err(invalid)?;
+        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
+        seen.key(index, key)?;
+    }
+    if at.rest.is_empty() {
+        Ok(seen.facts(batch))
+    } else {
+        Err(RecordError::batch("bytes left over after the last record"))
+    }
+}
+
+/// Walks one record; gives its timestamp delta and whether it has a key.
+#[inline(always)]
+fn fields(at: &mut Cursor<'_>, index: i32) -> Result<(i64, bool), &'static str> {
+    let mut at = Cursor::new(body(at)?);
+    at.int8().ok_or("empty record")?;
+    let timestamp_delta = at.varlong().ok_or("bad timestamp delta")?;
+    if at.varint() != Some(index) {
+        return Err("offset delta out of sequence");
+    }
+    let key = at.nullable().ok_or("bad key length")?;
+    at.nullable().ok_or("bad value length")?;
+    if at.rest != [0] {
+        headers(&mut at)?;
+    }
+    Ok((timestamp_delta, key.is_some()))
+}
+
+#[cold]
+#[inline(never)]
+fn headers(at: &mut Cursor<'_>) -> Result<(), &'static str> {
+    let count = at.varint().ok_or("bad header count")?;
+    let count = usize::try_from(count).map_err(|_| "negative header count")?;
+    if count > at.rest.len() {
+        return Err("more headers than bytes");
+    }
+    for _ in 0..count {
+        at.nullable().flatten().ok_or("bad header key")?;
+        at.nullable().ok_or("bad header value")?;
+    }
+    if at.rest.is_empty() { Ok(()) } else { Err("bytes left over in a record") }
+}
+
+fn skim(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
+    let mut seen = Seen::new(batch, rules);
+    let mut at = Skim::new(batch.codec(), batch.payload())?;
+    for index in 0..batch.header().record_count {
+        let (timestamp_delta, key) = skim_fields(&mut at, index).map_err(|error| match error {
+            RecordError::Invalid { reason, .. } => RecordError::Invalid { index, reason },
+            other => other,
+        })?;
+        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
+        seen.key(index, key)?;
+    }
+    if at.at_end()? {
+        Ok(seen.facts(batch))
+    } else {
+        Err(RecordError::batch("bytes left over after the last record"))
+    }
+}
+
+fn skim_fields(at: &mut Skim<'_>, index: i32) -> Result<(i64, bool), RecordError> {
+    let length =
+        u64::try_from(at.varint()?).map_err(|_| RecordError::batch("bad record length"))?;
+    let end = at.consumed.saturating_add(length);
+    at.byte()?;
+    let timestamp_delta = at.varlong()?;
+    if at.varint()? != index {
+        return Err(RecordError::batch("offset delta out of sequence"));
+    }
+    let key = at.skip_nullable()?;
+    at.skip_nullable()?;
+    for _ in 0..at.varint()? {
+        if !at.skip_nullable()? {
+            return Err(RecordError::batch("bad header key"));
+        }
+        at.skip_nullable()?;
+    }
+    if at.consumed == end {
+        Ok((timestamp_delta, key))
+    } else {
+        Err(RecordError::batch("a record's length is not that of its fields"))
+    }
+}

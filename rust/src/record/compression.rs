@@ -1,0 +1,235 @@
+//! The five codecs: compressing a whole buffer, and inflating as a stream.
+//!
+//! Bounds of inflating, since the bytes come from anyone: the window is at most 8 MiB (zstd
+//!     window log 23; the block of lz4 and snappy, since those are decoded by the block), the caller
+//!     holds no more output than it asks for, and all output of one stream is at most [`budget`]:
+//!     1 MiB + 1024 x the first 64 KiB of input + 128 x the input after that. So a batch of up to
+//!     1 MiB may be as repetitive as it likes, one of 64 MiB may shrink to a thousandth, any may
+//!     shrink to a hundredth, and what a byte from the wire can cost stays bounded.
+//! Threads: a stream belongs to its owner.
+//! Not promised: a checksum inside a codec's frame is checked where that codec's library does.
+
+use std::io::{self, BufRead, Read, Write};
+
+use super::RecordError;
+use super::{lz4, xerial};
+
+/// The largest window that inflating will hold, in bytes.
+pub const WINDOW: usize = 1 << WINDOW_LOG;
+const WINDOW_LOG: u32 = 23;
+const SMALL_INPUT: u64 = 64 * 1024;
+const FREE_OUTPUT: u64 = 1024 * 1024;
+
+/// How records are compressed; the numbers are those of the attributes' low three bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i8)]
+pub enum Codec {
+    /// Not at all.
+    #[default]
+    None = 0,
+    /// RFC 1952.
+    Gzip = 1,
+    /// Snappy in Xerial's framing (as Java writes it); raw is accepted too.
+    Snappy = 2,
+    /// LZ4 frames.
+    Lz4 = 3,
+    /// RFC 8878; magic 2 only.
+    Zstd = 4,
+}
+
+impl Codec {
+    /// The codec of a batch's or message's attributes.
+    pub const fn from_bits(attributes: i16) -> Result<Self, RecordError> {
+        match attributes & 0x07 {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Gzip),
+            2 => Ok(Self::Snappy),
+            3 => Ok(Self::Lz4),
+            4 => Ok(Self::Zstd),
+            bits => Err(RecordError::UnsupportedCodec(bits as i8)),
+        }
+    }
+
+    /// The attributes' bits that say so.
+    pub const fn bits(self) -> i16 {
+        self as i16
+    }
+
+    /// Kafka's name of it (`compression.type`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The codec of that name; Kafka also says `uncompressed`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "none" | "uncompressed" => Some(Self::None),
+            "gzip" => Some(Self::Gzip),
+            "snappy" => Some(Self::Snappy),
+            "lz4" => Some(Self::Lz4),
+            "zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Which of the two ways to write a codec's frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// As the codec's definition has it.
+    #[default]
+    Standard,
+    /// For magic 0: LZ4's header checksum as Kafka once wrote it, over the magic number too.
+    Old,
+}
+
+/// Most bytes that `input` compressed bytes may inflate to.
+pub fn budget(input: usize) -> u64 {
+    let input = u64::try_from(input).unwrap_or(u64::MAX);
+    let small = input.min(SMALL_INPUT);
+    (input - small).saturating_mul(128).saturating_add(small * 1024 + FREE_OUTPUT)
+}
+
+/// Appends `input`, compressed, to `out`. `level` is the codec's own (gzip 1-9, zstd -131072-22;
+/// the others have none); `None` is its default.
+pub fn deflate(
+    codec: Codec,
+    level: Option<i32>,
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    deflate_as(Framing::Standard, (codec, level), input, out)
+}
+
+/// [`deflate`] in the framing that the message format wants.
+pub(crate) fn deflate_as(
+    framing: Framing,
+    (codec, level): (Codec, Option<i32>),
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    match codec {
+        Codec::None => out.extend_from_slice(input),
+        Codec::Gzip => {
+            let level = level
+                .and_then(|level| u32::try_from(level).ok())
+                .map_or(flate2::Compression::default(), |level| {
+                    flate2::Compression::new(level.min(9))
+                });
+            let mut encoder = flate2::write::GzEncoder::new(out, level);
+            encoder.write_all(input)?;
+            encoder.finish()?;
+        }
+        Codec::Snappy => xerial::deflate(input, out)?,
+        Codec::Lz4 => lz4::deflate(framing, input, out)?,
+        Codec::Zstd => {
+            let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
+            let mut encoder = zstd::stream::write::Encoder::new(out, level)?;
+            encoder.set_pledged_src_size(u64::try_from(input.len()).ok())?;
+            encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(0))?;
+            encoder.write_all(input)?;
+            encoder.finish()?;
+        }
+    }
+    Ok(())
+}
+
+/// Inflated bytes as a stream. Reading fails with `InvalidData` where the frame is bad, cut or
+/// wants too large a window, and with `FileTooLarge` past the [`budget`].
+pub struct Inflate<'a> {
+    source: Source<'a>,
+    left: u64,
+}
+
+enum Source<'a> {
+    Plain(&'a [u8]),
+    Gzip(Box<flate2::bufread::MultiGzDecoder<&'a [u8]>>),
+    Snappy(xerial::Inflate<'a>),
+    Lz4(lz4::Inflate<'a>),
+    Zstd(Box<zstd::stream::read::Decoder<'static, &'a [u8]>>),
+}
+
+impl<'a> Inflate<'a> {
+    /// Starts on `input`; nothing is inflated yet.
+    pub fn new(codec: Codec, input: &'a [u8]) -> io::Result<Self> {
+        let source = match codec {
+            Codec::None => Source::Plain(input),
+            Codec::Gzip => Source::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(input))),
+            Codec::Snappy => Source::Snappy(xerial::Inflate::new(input)),
+            Codec::Lz4 => Source::Lz4(lz4::Inflate::new(input)),
+            Codec::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+                decoder.window_log_max(WINDOW_LOG)?;
+                Source::Zstd(Box::new(decoder))
+            }
+        };
+        let left = match codec {
+            Codec::None => u64::MAX,
+            _ => budget(input.len()),
+        };
+        Ok(Self { source, left })
+    }
+
+    /// Appends all output to `out`; `TooLarge` if that would pass `limit` bytes.
+    pub fn read_all(mut self, limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        const STEP: usize = 64 * 1024;
+        let start = out.len();
+        loop {
+            let filled = out.len();
+            out.resize(filled + STEP, 0);
+            let read = self.read(out.get_mut(filled..).unwrap_or_default());
+            out.truncate(filled + *read.as_ref().unwrap_or(&0));
+            if read.map_err(failed)? == 0 {
+                return Ok(());
+            }
+            if out.len() - start > limit {
+                return Err(RecordError::TooLarge { size: out.len() - start, limit });
+            }
+        }
+    }
+}
+
+impl Read for Inflate<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.source {
+            Source::Plain(source) => source.read(out),
+            Source::Gzip(source) => source.read(out),
+            Source::Snappy(source) => source.read(out),
+            Source::Lz4(source) => source.read(out),
+            Source::Zstd(source) => source.read(out),
+        }?;
+        self.left = u64::try_from(read)
+            .ok()
+            .and_then(|read| self.left.checked_sub(read))
+            .ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(read)
+    }
+}
+
+/// What a failed read of an [`Inflate`] says about the records.
+pub(crate) fn failed(error: io::Error) -> RecordError {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            RecordError::batch("inflates to more than its size can account for")
+        }
+        _ => RecordError::batch("compressed records cannot be inflated"),
+    }
+}
+
+/// Fills `out` from `source`, or fails.
+pub(crate) fn bad_frame(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// Copies what `held` has from `at` on to `out`.
+pub(crate) fn copy_out(mut held: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    let available = held.fill_buf()?.len().min(out.len());
+    held.read_exact(out.split_at_mut(available).0)?;
+    Ok(available)
+}

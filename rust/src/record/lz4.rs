@@ -1,0 +1,197 @@
+//! LZ4 frames, by the block.
+//! ```text
+//! magic 0x184D2204 (little-endian, as all here), FLG, BD, content size uint64 if FLG bit 3,
+//! header checksum byte; blocks: size uint32 (top bit: stored), bytes, checksum if FLG bit 4;
+//! end mark 0, content checksum if FLG bit 2. Frames may follow each other; skippable ones are.
+//! ```
+//! Header checksum: the second byte of XXH32 over FLG .. content size. Kafka before 0.10 took it
+//!     over the magic number too; messages of magic 0 still carry that one, and both are accepted.
+//! Invariant: one block is held, at most 4 MiB, and 64 KiB before it where blocks are linked.
+//! Not promised: block and content checksums are not checked, the batch's own covers them; a
+//!     dictionary is refused.
+
+use std::io::{self, Read};
+
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into_with_dict, get_maximum_output_size,
+};
+use twox_hash::XxHash32;
+
+use super::compression::{Framing, bad_frame, copy_out};
+use super::cursor::Cursor;
+
+const MAGIC: u32 = 0x184d_2204;
+const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
+const STORED: u32 = 1 << 31;
+const HISTORY: usize = 64 * 1024;
+/// Version 1, independent blocks, no checksums: as Kafka's own clients write.
+const FLAGS: u8 = 0x60;
+const BLOCK_64_KIB: u8 = 0x40;
+const BLOCK_SIZE: usize = 64 * 1024;
+
+/// Appends `input` to `out` as one frame of independent blocks of 64 KiB.
+pub(crate) fn deflate(framing: Framing, input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
+    let covered = [m0, m1, m2, m3, FLAGS, BLOCK_64_KIB];
+    out.extend_from_slice(&covered);
+    out.push(match framing {
+        Framing::Standard => checksum(covered.split_at(4).1),
+        Framing::Old => checksum(&covered),
+    });
+    let mut table = CompressTable::default();
+    let mut block = vec![0; get_maximum_output_size(BLOCK_SIZE.min(input.len()))];
+    for piece in input.chunks(BLOCK_SIZE) {
+        let size =
+            compress_into_with_table(piece, &mut block, &mut table).map_err(io::Error::other)?;
+        if size < piece.len() {
+            out.extend_from_slice(&u32::try_from(size).map_err(io::Error::other)?.to_le_bytes());
+            out.extend_from_slice(block.get(..size).unwrap_or_default());
+        } else {
+            let size = u32::try_from(piece.len()).map_err(io::Error::other)?;
+            out.extend_from_slice(&(size | STORED).to_le_bytes());
+            out.extend_from_slice(piece);
+        }
+    }
+    out.extend_from_slice(&0u32.to_le_bytes());
+    Ok(())
+}
+
+fn checksum(header: &[u8]) -> u8 {
+    let [_, second, ..] = XxHash32::oneshot(0, header).to_le_bytes();
+    second
+}
+
+/// The inflated stream of all frames.
+pub(crate) struct Inflate<'a> {
+    rest: Cursor<'a>,
+    frame: Option<Frame>,
+    /// History where blocks are linked, then the block, then room.
+    held: Vec<u8>,
+    taken: usize,
+    filled: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Frame {
+    linked: bool,
+    block_checksums: bool,
+    content_checksum: bool,
+    block_size: usize,
+}
+
+impl Frame {
+    /// Reads the frame's header, the magic number being read.
+    fn read(at: &mut Cursor<'_>) -> Option<Self> {
+        let descriptor = at.rest;
+        let [flags, block] = at.array()?;
+        if flags & 0xc0 != 0x40 || flags & 0x03 != 0 || block & 0x8f != 0 {
+            return None;
+        }
+        let content_size = if flags & 0x08 != 0 { 8 } else { 0 };
+        at.bytes(content_size)?;
+        let descriptor = descriptor.get(..2 + content_size)?;
+        let [found] = at.array()?;
+        if found != checksum(descriptor) {
+            let old: Vec<u8> = [&MAGIC.to_le_bytes(), descriptor].concat();
+            if found != checksum(&old) {
+                return None;
+            }
+        }
+        Some(Self {
+            linked: flags & 0x20 == 0,
+            block_checksums: flags & 0x10 != 0,
+            content_checksum: flags & 0x04 != 0,
+            block_size: match block >> 4 {
+                4 => 64 * 1024,
+                5 => 256 * 1024,
+                6 => 1024 * 1024,
+                7 => 4 * 1024 * 1024,
+                _ => return None,
+            },
+        })
+    }
+}
+
+impl<'a> Inflate<'a> {
+    pub(crate) fn new(input: &'a [u8]) -> Self {
+        let rest = Cursor::new(input);
+        Self { rest, frame: None, held: Vec::new(), taken: 0, filled: 0 }
+    }
+
+    /// Inflates the next block; false at the end of the last frame.
+    fn refill(&mut self) -> Option<bool> {
+        loop {
+            let Some(frame) = self.frame else {
+                if self.rest.rest.is_empty() {
+                    return Some(false);
+                }
+                self.frame = self.begin()?;
+                continue;
+            };
+            let size = self.rest.array().map(u32::from_le_bytes)?;
+            if size == 0 {
+                self.rest.bytes(if frame.content_checksum { 4 } else { 0 })?;
+                self.frame = None;
+                continue;
+            }
+            let block = self.rest.bytes(usize::try_from(size & !STORED).ok()?)?;
+            self.rest.bytes(if frame.block_checksums { 4 } else { 0 })?;
+            self.inflate(frame, block, size & STORED != 0)?;
+            return Some(true);
+        }
+    }
+
+    /// Reads a magic number and the frame's header; an inner `None` where it skipped a frame.
+    fn begin(&mut self) -> Option<Option<Frame>> {
+        let magic = self.rest.array().map(u32::from_le_bytes)?;
+        self.taken = 0;
+        self.filled = 0;
+        if SKIPPABLE.contains(&magic) {
+            let size = self.rest.array().map(u32::from_le_bytes)?;
+            self.rest.bytes(usize::try_from(size).ok()?)?;
+            return Some(None);
+        }
+        if magic != MAGIC {
+            return None;
+        }
+        Frame::read(&mut self.rest).map(Some)
+    }
+
+    fn inflate(&mut self, frame: Frame, block: &[u8], stored: bool) -> Option<()> {
+        if block.len() > frame.block_size {
+            return None;
+        }
+        let history = if frame.linked { self.filled.min(HISTORY) } else { 0 };
+        self.held.copy_within(self.filled - history..self.filled, 0);
+        // A block cannot grow more than 255-fold, so a small one gets little room to be cleared.
+        let room = frame.block_size.min(if stored { block.len() } else { block.len() * 255 });
+        if self.held.len() < history + room {
+            self.held.resize(history + room, 0);
+        }
+        let (before, after) = self.held.split_at_mut_checked(history)?;
+        let room = after.get_mut(..room)?;
+        let size = if stored {
+            room.copy_from_slice(block);
+            block.len()
+        } else {
+            decompress_into_with_dict(block, room, before).ok()?
+        };
+        self.taken = history;
+        self.filled = history + size;
+        Some(())
+    }
+}
+
+impl Read for Inflate<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.taken == self.filled {
+            if !self.refill().ok_or_else(|| bad_frame("lz4 frame"))? {
+                return Ok(0);
+            }
+        }
+        let held = self.held.get(self.taken..self.filled).unwrap_or_default();
+        let copied = copy_out(held, out)?;
+        self.taken += copied;
+        Ok(copied)
+    }
+}

@@ -1,0 +1,98 @@
+//! Reading the records of a compressed batch without holding them: a small buffer over the
+//! inflated stream, varints out of it, and long values skipped through it.
+//! Invariant: 32 KiB of output is held, however large a record says it is.
+
+use std::io::Read;
+
+use super::RecordError;
+use super::compression::{Codec, Inflate, failed};
+use super::cursor::{zigzag32, zigzag64};
+
+const BUFFER_SIZE: usize = 32 * 1024;
+
+/// A place in an inflated stream.
+pub(crate) struct Skim<'a> {
+    source: Inflate<'a>,
+    buffer: Box<[u8]>,
+    at: usize,
+    filled: usize,
+    /// Bytes read or skipped so far.
+    pub consumed: u64,
+}
+
+impl<'a> Skim<'a> {
+    pub(crate) fn new(codec: Codec, input: &'a [u8]) -> Result<Self, RecordError> {
+        let source = Inflate::new(codec, input).map_err(failed)?;
+        let buffer = vec![0; BUFFER_SIZE].into_boxed_slice();
+        Ok(Self { source, buffer, at: 0, filled: 0, consumed: 0 })
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn at_end(&mut self) -> Result<bool, RecordError> {
+        if self.at == self.filled {
+            self.at = 0;
+            self.filled = self.source.read(&mut self.buffer).map_err(failed)?;
+        }
+        Ok(self.filled == 0)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, RecordError> {
+        if self.at_end()? {
+            return Err(RecordError::batch("records end early"));
+        }
+        let byte = self.buffer.get(self.at).copied().unwrap_or_default();
+        self.at += 1;
+        self.consumed += 1;
+        Ok(byte)
+    }
+
+    pub(crate) fn skip(&mut self, mut count: u64) -> Result<(), RecordError> {
+        self.consumed = self.consumed.saturating_add(count);
+        while count > 0 {
+            if self.at_end()? {
+                return Err(RecordError::batch("records end early"));
+            }
+            let step = usize::try_from(count).unwrap_or(usize::MAX).min(self.filled - self.at);
+            self.at += step;
+            count -= step as u64;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<i32, RecordError> {
+        let raw = self.unsigned(5)?;
+        u32::try_from(raw).map(zigzag32).map_err(|_| RecordError::batch("bad varint"))
+    }
+
+    pub(crate) fn varlong(&mut self) -> Result<i64, RecordError> {
+        self.unsigned(10).map(zigzag64)
+    }
+
+    /// Skips bytes after their varint length; says whether they are there (-1: null).
+    pub(crate) fn skip_nullable(&mut self) -> Result<bool, RecordError> {
+        match self.varint()? {
+            -1 => Ok(false),
+            len => {
+                let len = u64::try_from(len).map_err(|_| RecordError::batch("negative length"))?;
+                self.skip(len).map(|()| true)
+            }
+        }
+    }
+
+    fn unsigned(&mut self, max_bytes: u32) -> Result<u64, RecordError> {
+        let mut raw = 0u64;
+        for index in 0..max_bytes {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            let shifted = bits << (7 * index);
+            if shifted >> (7 * index) != bits {
+                break;
+            }
+            raw |= shifted;
+            if byte < 0x80 {
+                return Ok(raw);
+            }
+        }
+        Err(RecordError::batch("bad varint"))
+    }
+}
