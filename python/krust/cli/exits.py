@@ -51,9 +51,9 @@ BY_ERROR_NAME = {
 """Kafka's error name -> exit code; a name that is not here is FAILED."""
 
 BY_ERROR_CLASS = {
-    "StartError": Exit.NOT_STARTED,
+    "ServerError": Exit.NOT_STARTED,
     "ConfigError": Exit.USAGE,
-    "ConnectionFailed": Exit.UNREACHABLE,
+    "UnreachableError": Exit.UNREACHABLE,
     "ConnectionError": Exit.UNREACHABLE,
     "TimeoutError": Exit.UNREACHABLE,
     "FileNotFoundError": Exit.NOT_FOUND,

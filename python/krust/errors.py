@@ -1,0 +1,101 @@
+"""What krust raises. One tree; the class says whose fault it is, `exit` what a command exits with.
+
+    KrustError                 anything krust raises on purpose
+    ├── ConfigError            a setting that does not exist or cannot be so             exit 2
+    ├── ServerError            the broker cannot start, or no longer runs                exit 3
+    │   └── ForkedError        a broker or client used in a child of the process that made it
+    ├── UnreachableError       no broker answers, or not in time (retriable)             exit 4
+    └── KafkaError             a broker refused: `code` and `name` are Kafka's           exit 1, 5-7
+
+Every error has `.code` (Kafka's number, or None), `.retriable`, `.hint` (a line that says what to
+do, or None) and `.exit`. `str(error)` is one line: what happened, and why.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Kafka's error codes that Python decides about (all of them: `rust/src/protocol/error.rs`)."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    INVALID_TOPIC_EXCEPTION = 17
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    TOPIC_DELETION_DISABLED = 73
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    UNKNOWN_TOPIC_ID = 100
+
+
+class KrustError(Exception):
+    """Anything krust raises on purpose."""
+
+    code: int | None = None
+    """Kafka's error code, where the error is one."""
+    retriable: bool = False
+    """Whether the same call may succeed later."""
+    exit: int | None = 1
+    """What a command exits with; None: by the error's Kafka name."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        """What to do about it, in one line."""
+
+
+class ConfigError(KrustError):
+    """A setting that does not exist, or whose value cannot be."""
+
+    exit = 2
+
+
+class ServerError(KrustError):
+    """The broker cannot start, or does not run any more."""
+
+    exit = 3
+
+
+class ForkedError(ServerError):
+    """A broker or client was used in a child of the process that made it."""
+
+
+class UnreachableError(KrustError):
+    """No broker answers, or not in time."""
+
+    retriable = True
+    exit = 4
+
+
+class KafkaError(KrustError):
+    """A broker refused. `name` is Kafka's name of the code."""
+
+    exit = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = Code.UNKNOWN_SERVER_ERROR,
+        name: str = "UNKNOWN_SERVER_ERROR",
+        retriable: bool = False,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.name = name
+        self.retriable = retriable

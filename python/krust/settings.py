@@ -1,0 +1,964 @@
+"""THE table of settings: Kafka's keys with 3.9's types, defaults and limits, and krust's own.
+
+Format of a row: two lines. `name  type  default  valid  support  change`, two blanks between, then
+a line of documentation.
+
+default   `null`: none; `""`: empty; `max`: the largest number of the type
+valid     `*`: anything of the type; `a|b`: these words; `1..`, `0..1`: an inclusive range;
+          `1..9|-1`: a range and one word more
+support   yes: acts; ignored: taken, and said once in the log that it does nothing here;
+          refused: any value but the default is an error, for it would mislead
+change    fixed: by restart; broker: dynamic, for each broker or for all; cluster: dynamic, for each
+          broker or for all, as far as it is no listener's (topic settings are always dynamic)
+
+Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour (as in Kafka 4),
+`listeners` is loopback, `log.dir` is `krust-data`. Sources: kafka.apache.org/39/documentation,
+sections "Broker Configs" and "Topic Configs"; KIP-226 for what is dynamic.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+_MAX = {"int": 2**31 - 1, "long": 2**63 - 1, "short": 2**15 - 1}
+_DOUBLE_MAX = "1.7976931348623157E308"
+
+Value = None | bool | int | float | str | list[str]
+"""What a setting's text becomes."""
+
+
+class Type(IntEnum):
+    """The type of a setting, with the number DescribeConfigs gives it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Setting(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    type: Type
+    default: str | None
+    valid: str
+    support: str
+    """yes, ignored or refused"""
+    change: str
+    """fixed, broker, cluster or topic"""
+    doc: str
+    synonyms: tuple[str, ...] = ()
+    """topic settings: the broker's settings that give the default, the strongest first"""
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is never told."""
+        return self.type is Type.PASSWORD
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a running broker takes a change."""
+        return self.change != "fixed"
+
+    def parse(self, text: str | None) -> Value:
+        """The typed value of `text`; ValueError says in one line what is wrong."""
+        if text is None:
+            return None
+        value = _PARSERS[self.type](text.strip())
+        if self.valid != "*":
+            for each in value if isinstance(value, list) else (value,):
+                if not _allowed(self.valid, each):
+                    raise ValueError(f"must be {_in_words(self.valid)}")
+        return value
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _whole(text: str, largest: int) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError("must be a whole number")
+    value = int(text) if len(text) < 32 else largest + 1
+    if not -largest - 1 <= value <= largest:
+        raise ValueError(f"must be a whole number of at most {largest}")
+    return value
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+_PARSERS = {
+    Type.BOOLEAN: _boolean,
+    Type.STRING: str,
+    Type.INT: lambda text: _whole(text, _MAX["int"]),
+    Type.SHORT: lambda text: _whole(text, _MAX["short"]),
+    Type.LONG: lambda text: _whole(text, _MAX["long"]),
+    Type.DOUBLE: _double,
+    Type.LIST: _list,
+    Type.CLASS: str,
+    Type.PASSWORD: str,
+}
+
+
+def _allowed(valid: str, value: Value) -> bool:
+    """Whether one of the alternatives of `valid` (words and ranges) holds the value."""
+    for alternative in valid.split("|"):
+        low, dots, high = alternative.partition("..")
+        if not dots:
+            if str(value).lower() == alternative.lower():
+                return True
+        elif (
+            isinstance(value, int | float)
+            and value >= float(low)
+            and (not high or value <= float(high))
+        ):
+            return True
+    return False
+
+
+def _in_words(valid: str) -> str:
+    """`1..` as "at least 1", `a|b` as "one of a, b"."""
+    first, *more = valid.split("|")
+    low, dots, high = first.partition("..")
+    if not dots:
+        return "one of " + ", ".join([first, *more])
+    words = f"{low} to {high}" if high else f"at least {low}"
+    return " or ".join([words, *more])
+
+
+def _rows(table: str, synonyms: dict[str, tuple[str, ...]]) -> dict[str, Setting]:
+    """Read a table."""
+    lines = table.splitlines()
+    settings = {}
+    for head, doc in zip(lines[::2], lines[1::2], strict=True):
+        name, type_name, default, valid, support, *change = head.split("  ")
+        value: str | None = default
+        if default == "null":
+            value = None
+        elif default == '""':
+            value = ""
+        elif default == "max":
+            value = str(_MAX.get(type_name, _DOUBLE_MAX))
+        settings[name] = Setting(
+            name,
+            Type[type_name.upper()],
+            value,
+            valid,
+            support,
+            change[0] if change else "topic",
+            doc.strip(),
+            synonyms.get(name, ()),
+        )
+    return settings
+
+
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.type": ("compression.type",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.downconversion.enable": ("log.message.downconversion.enable",),
+    "message.format.version": ("log.message.format.version",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.difference.max.ms": ("log.message.timestamp.difference.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "preallocate": ("log.preallocate",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+}
+"""Topic setting -> the broker's settings that give its default, the strongest first."""
+
+_BROKER = """\
+advertised.listeners  string  null  *  yes  broker
+    Addresses that clients are told; unset, each is told the address it connected to.
+alter.config.policy.class.name  class  null  *  refused  fixed
+    A Java class that judges changes of settings.
+alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for the quota on moves between log directories.
+alter.log.dirs.replication.quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+authorizer.class.name  string  ""  *  refused  fixed
+    The Java class that authorises; nothing is authorised here, so naming one is refused.
+auto.create.topics.enable  boolean  true  *  yes  fixed
+    Whether asking for the metadata of a missing topic creates it.
+auto.include.jmx.reporter  boolean  true  *  ignored  fixed
+    Whether JMX reports metrics; there is no JMX.
+auto.leader.rebalance.enable  boolean  true  *  ignored  fixed
+    Whether leadership goes back to preferred replicas by itself.
+background.threads  int  10  1..  ignored  cluster
+    Threads for background work.
+broker.heartbeat.interval.ms  int  2000  *  ignored  fixed
+    Time between heartbeats to a KRaft controller.
+broker.id  int  -1  *  yes  fixed
+    The number of this broker; -1 lets one be chosen.
+broker.id.generation.enable  boolean  true  *  ignored  fixed
+    Whether a broker without a number is given one.
+broker.rack  string  null  *  yes  fixed
+    The rack or zone this broker stands in.
+broker.session.timeout.ms  int  9000  *  ignored  fixed
+    How long a KRaft broker may be silent.
+client.quota.callback.class  class  null  *  refused  fixed
+    A Java class that computes client quotas.
+compression.gzip.level  int  -1  1..9|-1  yes  cluster
+    Level used where the broker itself compresses with gzip.
+compression.lz4.level  int  9  1..17  yes  cluster
+    Level used where the broker itself compresses with lz4.
+compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  yes  cluster
+    Codec of stored batches; `producer` keeps what the producer chose.
+compression.zstd.level  int  3  -131072..22  yes  cluster
+    Level used where the broker itself compresses with zstd.
+connection.failed.authentication.delay.ms  int  100  0..  ignored  fixed
+    Delay before a connection that failed to authenticate is closed.
+connections.max.idle.ms  long  600000  *  yes  fixed
+    Idle connections are closed after this time.
+connections.max.reauth.ms  long  0  *  ignored  fixed
+    How long a SASL session lasts before it must authenticate again.
+control.plane.listener.name  string  null  *  ignored  fixed
+    The listener between controller and brokers.
+controlled.shutdown.enable  boolean  true  *  ignored  fixed
+    Whether leadership is moved away before the broker stops.
+controlled.shutdown.max.retries  int  3  *  ignored  fixed
+    How often a controlled shutdown is tried.
+controlled.shutdown.retry.backoff.ms  long  5000  *  ignored  fixed
+    Pause between these tries.
+controller.listener.names  string  null  *  refused  fixed
+    Listeners of a KRaft controller.
+controller.quorum.append.linger.ms  int  25  *  ignored  fixed
+    How long a KRaft leader collects records before it writes.
+controller.quorum.bootstrap.servers  list  ""  *  refused  fixed
+    Where a KRaft quorum is found; krust is no part of one.
+controller.quorum.election.backoff.max.ms  int  1000  *  ignored  fixed
+    Longest pause between KRaft elections.
+controller.quorum.election.timeout.ms  int  1000  *  ignored  fixed
+    How long a KRaft voter waits before a new election.
+controller.quorum.fetch.timeout.ms  int  2000  *  ignored  fixed
+    How long a KRaft voter waits for its leader.
+controller.quorum.request.timeout.ms  int  2000  *  ignored  fixed
+    Time limit of requests within the KRaft quorum.
+controller.quorum.retry.backoff.ms  int  20  *  ignored  fixed
+    Pause before such a request is repeated.
+controller.quorum.voters  list  ""  *  refused  fixed
+    The voters of a KRaft quorum; krust is no part of one.
+controller.quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for the quota on changes of topics.
+controller.quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+controller.socket.timeout.ms  int  30000  *  ignored  fixed
+    Time limit of the controller's requests to brokers.
+create.topic.policy.class.name  class  null  *  refused  fixed
+    A Java class that judges new topics.
+default.replication.factor  int  1  *  yes  fixed
+    Replicas of a topic that is created without a number.
+delegation.token.expiry.check.interval.ms  long  3600000  1..  ignored  fixed
+    Time between searches for expired delegation tokens.
+delegation.token.expiry.time.ms  long  86400000  1..  ignored  fixed
+    How long a delegation token is valid before it must be renewed.
+delegation.token.master.key  password  null  *  ignored  fixed
+    Old name of delegation.token.secret.key.
+delegation.token.max.lifetime.ms  long  604800000  1..  ignored  fixed
+    How long a delegation token can be renewed.
+delegation.token.secret.key  password  null  *  ignored  fixed
+    Key that signs delegation tokens.
+delete.records.purgatory.purge.interval.requests  int  1  *  ignored  fixed
+    Housekeeping of waiting DeleteRecords requests.
+delete.topic.enable  boolean  true  *  yes  fixed
+    Whether topics can be deleted.
+early.start.listeners  string  null  *  ignored  fixed
+    Listeners that open before the broker is ready.
+eligible.leader.replicas.enable  boolean  false  *  ignored  fixed
+    Eligible leader replicas (KIP-966).
+fetch.max.bytes  int  57671680  1024..  yes  fixed
+    The most bytes one Fetch answer holds, whatever the client asks.
+fetch.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
+    Housekeeping of waiting Fetch requests.
+group.consumer.assignors  list  uniform,range  *  ignored  fixed
+    Assignors offered to KIP-848 consumer groups, the default first.
+group.consumer.heartbeat.interval.ms  int  5000  1..  ignored  fixed
+    Heartbeat interval given to KIP-848 members.
+group.consumer.max.heartbeat.interval.ms  int  15000  1..  ignored  fixed
+    Upper bound of that interval.
+group.consumer.max.session.timeout.ms  int  60000  1..  ignored  fixed
+    Upper bound of a KIP-848 member's session timeout.
+group.consumer.max.size  int  max  1..  ignored  fixed
+    Most members of a KIP-848 group.
+group.consumer.migration.policy  string  \
+disabled  DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL  ignored  fixed
+    Whether classic groups and KIP-848 groups turn into each other.
+group.consumer.min.heartbeat.interval.ms  int  5000  1..  ignored  fixed
+    Lower bound of the KIP-848 heartbeat interval.
+group.consumer.min.session.timeout.ms  int  45000  1..  ignored  fixed
+    Lower bound of a KIP-848 member's session timeout.
+group.consumer.session.timeout.ms  int  45000  1..  ignored  fixed
+    How long a KIP-848 member may be silent.
+group.coordinator.append.linger.ms  int  10  0..  ignored  fixed
+    How long the coordinator collects records before it writes.
+group.coordinator.new.enable  boolean  false  *  ignored  fixed
+    Which of Kafka's two coordinators runs; krust has one.
+group.coordinator.rebalance.protocols  list  classic  consumer|classic|share|unknown  ignored  fixed
+    Rebalance protocols that groups may use.
+group.coordinator.threads  int  1  1..  ignored  fixed
+    Threads of the group coordinator.
+group.initial.rebalance.delay.ms  int  3000  *  ignored  fixed
+    How long a new group waits for more members; 0 in dev mode.
+group.max.session.timeout.ms  int  1800000  *  ignored  fixed
+    Longest session timeout a member may ask for.
+group.max.size  int  max  1..  ignored  fixed
+    Most members of a classic group.
+group.min.session.timeout.ms  int  6000  *  ignored  fixed
+    Shortest session timeout a member may ask for.
+group.share.delivery.count.limit  int  5  2..10  ignored  fixed
+    How often a share group delivers one record.
+group.share.enable  boolean  false  *  refused  fixed
+    Share groups (KIP-932).
+group.share.heartbeat.interval.ms  int  5000  1..  ignored  fixed
+    Heartbeat interval given to members of share groups.
+group.share.max.groups  short  10  1..100  ignored  fixed
+    Most share groups.
+group.share.max.heartbeat.interval.ms  int  15000  1..  ignored  fixed
+    Upper bound of the share heartbeat interval.
+group.share.max.record.lock.duration.ms  int  60000  30000..3600000  ignored  fixed
+    Longest time a share group locks a record.
+group.share.max.session.timeout.ms  int  60000  1..  ignored  fixed
+    Upper bound of a share member's session timeout.
+group.share.max.size  short  200  10..1000  ignored  fixed
+    Most members of a share group.
+group.share.min.heartbeat.interval.ms  int  5000  1..  ignored  fixed
+    Lower bound of the share heartbeat interval.
+group.share.min.record.lock.duration.ms  int  15000  1000..30000  ignored  fixed
+    Shortest time a share group locks a record.
+group.share.min.session.timeout.ms  int  45000  1..  ignored  fixed
+    Lower bound of a share member's session timeout.
+group.share.partition.max.record.locks  int  200  100..10000  ignored  fixed
+    Most records a share group locks in one partition.
+group.share.record.lock.duration.ms  int  30000  1000..60000  ignored  fixed
+    How long a share group locks a record.
+group.share.session.timeout.ms  int  45000  1..  ignored  fixed
+    How long a member of a share group may be silent.
+initial.broker.registration.timeout.ms  int  60000  *  ignored  fixed
+    How long a KRaft broker tries to register.
+inter.broker.listener.name  string  null  *  ignored  fixed
+    The listener that brokers use among each other.
+inter.broker.protocol.version  string  3.9-IV0  *  ignored  fixed
+    Which version brokers speak among each other.
+kafka.metrics.polling.interval.secs  int  10  1..  ignored  fixed
+    Interval of the old metrics reporters.
+kafka.metrics.reporters  list  ""  *  ignored  fixed
+    Java classes that report metrics, the old way.
+leader.imbalance.check.interval.seconds  long  300  1..  ignored  fixed
+    Time between looks at the balance of leaders.
+leader.imbalance.per.broker.percentage  int  10  *  ignored  fixed
+    Imbalance of leaders that is put right.
+listener.security.protocol.map  string  \
+SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  yes  broker
+    Which security protocol each listener name stands for.
+listeners  string  PLAINTEXT://localhost:9092  *  yes  broker
+    Addresses to listen on; Kafka's own default is every interface, krust's is loopback.
+log.cleaner.backoff.ms  long  15000  0..  ignored  cluster
+    Pause of the cleaner when there is nothing to clean.
+log.cleaner.dedupe.buffer.size  long  134217728  *  ignored  cluster
+    Memory of the cleaner's key table.
+log.cleaner.delete.retention.ms  long  86400000  0..  ignored  cluster
+    How long tombstones stay in a compacted topic.
+log.cleaner.enable  boolean  true  *  ignored  fixed
+    Whether compacted topics are cleaned.
+log.cleaner.io.buffer.load.factor  double  0.9  *  ignored  cluster
+    How full the cleaner's key table may get.
+log.cleaner.io.buffer.size  int  524288  0..  ignored  cluster
+    Memory of the cleaner's buffers.
+log.cleaner.io.max.bytes.per.second  double  max  *  ignored  cluster
+    The most the cleaner reads and writes in a second.
+log.cleaner.max.compaction.lag.ms  long  max  1..  ignored  cluster
+    How long a record may stay uncompacted.
+log.cleaner.min.cleanable.ratio  double  0.5  0..1  ignored  cluster
+    Share of dirty bytes from which a log is cleaned.
+log.cleaner.min.compaction.lag.ms  long  0  0..  ignored  cluster
+    How long a record stays uncompacted at least.
+log.cleaner.threads  int  1  0..  ignored  cluster
+    Threads that clean.
+log.cleanup.policy  list  delete  compact|delete  yes  cluster
+    What becomes of old records: `delete`, `compact`, or both.
+log.dir  string  krust-data  *  yes  fixed
+    Where the log lies, if log.dirs is not set (Kafka's own default: /tmp/kafka-logs).
+log.dir.failure.timeout.ms  long  30000  1..  ignored  fixed
+    How long a KRaft broker with a failed directory keeps running.
+log.dirs  string  null  *  yes  fixed
+    Directories where the logs lie, separated by commas.
+log.flush.interval.messages  long  max  1..  yes  cluster
+    Messages after which a partition is flushed to disk.
+log.flush.interval.ms  long  null  *  yes  cluster
+    Time after which a partition is flushed to disk.
+log.flush.offset.checkpoint.interval.ms  int  60000  0..  yes  fixed
+    Time between writes of the recovery points.
+log.flush.scheduler.interval.ms  long  max  *  yes  fixed
+    Time between looks for logs that must be flushed.
+log.flush.start.offset.checkpoint.interval.ms  int  60000  0..  yes  fixed
+    Time between writes of the log start offsets.
+log.index.interval.bytes  int  4096  0..  yes  cluster
+    Bytes of log between two entries of its index.
+log.index.size.max.bytes  int  10485760  4..  yes  cluster
+    Largest size of an index file.
+log.initial.task.delay.ms  long  30000  0..  ignored  fixed
+    Delay of background work after the start.
+log.local.retention.bytes  long  -2  -2..  ignored  cluster
+    Bytes kept locally of a tiered partition.
+log.local.retention.ms  long  -2  -2..  ignored  cluster
+    Time records of a tiered partition are kept locally.
+log.message.downconversion.enable  boolean  true  *  yes  cluster
+    Whether old clients get batches converted to their format.
+log.message.format.version  string  3.0-IV1  *  ignored  fixed
+    Format of stored messages; always the newest.
+log.message.timestamp.after.max.ms  long  3600000  0..  yes  cluster
+    How far a timestamp may lie in the future (default of Kafka 4).
+log.message.timestamp.before.max.ms  long  max  0..  yes  cluster
+    How far a timestamp may lie in the past.
+log.message.timestamp.difference.max.ms  long  max  0..  yes  cluster
+    Old name of the two limits before and after.
+log.message.timestamp.type  string  CreateTime  CreateTime|LogAppendTime  yes  cluster
+    Whether records keep the producer's timestamp or get the time of the append.
+log.preallocate  boolean  false  *  yes  cluster
+    Whether a new segment gets its disk space at once.
+log.retention.bytes  long  -1  *  yes  cluster
+    Bytes kept of a partition; -1 is no limit.
+log.retention.check.interval.ms  long  300000  1..  yes  fixed
+    Time between looks for segments that may go.
+log.retention.hours  int  168  *  yes  fixed
+    Hours that records are kept, if neither minutes nor ms are set.
+log.retention.minutes  int  null  *  yes  fixed
+    Minutes that records are kept, if ms are not set.
+log.retention.ms  long  null  *  yes  cluster
+    Milliseconds that records are kept; -1 is for ever.
+log.roll.hours  int  168  1..  yes  fixed
+    Hours after which a new segment begins, if ms are not set.
+log.roll.jitter.hours  int  0  0..  yes  fixed
+    Random hours taken off that time, if ms are not set.
+log.roll.jitter.ms  long  null  *  yes  cluster
+    Random milliseconds taken off that time.
+log.roll.ms  long  null  *  yes  cluster
+    Milliseconds after which a new segment begins.
+log.segment.bytes  int  1073741824  14..  yes  cluster
+    Largest size of a segment.
+log.segment.delete.delay.ms  long  60000  0..  yes  cluster
+    How long deleted files stay before they are unlinked.
+max.connection.creation.rate  int  max  0..  ignored  cluster
+    Most new connections in a second.
+max.connections  int  max  0..  yes  cluster
+    Most connections at a time.
+max.connections.per.ip  int  max  0..  yes  cluster
+    Most connections at a time from one address.
+max.connections.per.ip.overrides  string  ""  *  ignored  cluster
+    Other such limits for single addresses: `host:count,...`.
+max.incremental.fetch.session.cache.slots  int  1000  0..  yes  fixed
+    Most fetch sessions kept (KIP-227).
+max.request.partition.size.limit  int  2000  1..  yes  fixed
+    Most partitions in one DescribeTopicPartitions answer.
+message.max.bytes  int  1048588  0..  yes  cluster
+    Largest batch that is taken, compressed.
+metadata.log.dir  string  null  *  ignored  fixed
+    Where a KRaft broker keeps its metadata log.
+metadata.log.max.record.bytes.between.snapshots  long  20971520  1..  ignored  fixed
+    Bytes of KRaft metadata between snapshots.
+metadata.log.max.snapshot.interval.ms  long  3600000  0..  ignored  fixed
+    Time between KRaft snapshots.
+metadata.log.segment.bytes  int  1073741824  12..  ignored  fixed
+    Largest segment of the KRaft metadata log.
+metadata.log.segment.min.bytes  int  8388608  12..  ignored  fixed
+    Smallest segment of the KRaft metadata log.
+metadata.log.segment.ms  long  604800000  *  ignored  fixed
+    Time after which the KRaft metadata log begins a new segment.
+metadata.max.idle.interval.ms  int  500  0..  ignored  fixed
+    How often an idle KRaft controller writes a record.
+metadata.max.retention.bytes  long  104857600  *  ignored  fixed
+    Bytes kept of the KRaft metadata log.
+metadata.max.retention.ms  long  604800000  *  ignored  fixed
+    Time the KRaft metadata log is kept.
+metric.reporters  list  ""  *  ignored  cluster
+    Java classes that report metrics.
+metrics.num.samples  int  2  1..  ignored  fixed
+    Samples kept for a metric.
+metrics.recording.level  string  INFO  *  ignored  fixed
+    Level of detail of metrics.
+metrics.sample.window.ms  long  30000  1..  ignored  fixed
+    Length of such a sample.
+min.insync.replicas  int  1  1..  yes  cluster
+    In-sync replicas that acks=all needs.
+node.id  int  -1  *  yes  fixed
+    The number of this broker, in KRaft's words; the same as broker.id.
+num.io.threads  int  8  1..  ignored  cluster
+    Kafka's request handlers; krust answers on the network threads.
+num.network.threads  int  3  1..  yes  cluster
+    Most network threads; krust starts no more than there are processors.
+num.partitions  int  1  1..  yes  fixed
+    Partitions of a topic that is created without a number.
+num.recovery.threads.per.data.dir  int  1  1..  yes  cluster
+    Threads for each data directory that recover logs at the start.
+num.replica.alter.log.dirs.threads  int  null  *  ignored  fixed
+    Threads that move replicas between log directories.
+num.replica.fetchers  int  1  *  ignored  cluster
+    Fetchers for each source broker.
+offset.metadata.max.bytes  int  4096  *  ignored  fixed
+    Largest metadata a member commits with an offset.
+offsets.commit.required.acks  short  -1  *  ignored  fixed
+    Acks that a commit of offsets waits for.
+offsets.commit.timeout.ms  int  5000  1..  ignored  fixed
+    Time limit of that wait.
+offsets.load.buffer.size  int  5242880  1..  ignored  fixed
+    Bytes read at a time when offsets are loaded.
+offsets.retention.check.interval.ms  long  600000  1..  ignored  fixed
+    Time between looks for expired offsets.
+offsets.retention.minutes  int  10080  1..  ignored  fixed
+    How long the offsets of an empty group are kept.
+offsets.topic.compression.codec  int  0  *  ignored  fixed
+    Codec of `__consumer_offsets`.
+offsets.topic.num.partitions  int  50  1..  ignored  fixed
+    Partitions of `__consumer_offsets`.
+offsets.topic.replication.factor  short  3  1..  ignored  fixed
+    Replicas of `__consumer_offsets`.
+offsets.topic.segment.bytes  int  104857600  1..  ignored  fixed
+    Largest segment of `__consumer_offsets`.
+password.encoder.cipher.algorithm  string  AES/CBC/PKCS5Padding  *  ignored  fixed
+    How passwords are encrypted in ZooKeeper.
+password.encoder.iterations  int  4096  1024..  ignored  fixed
+    Iterations of that encryption.
+password.encoder.key.length  int  128  8..  ignored  fixed
+    Length of its key.
+password.encoder.keyfactory.algorithm  string  null  *  ignored  fixed
+    How its key is derived.
+password.encoder.old.secret  password  null  *  ignored  fixed
+    The secret before a change of secrets.
+password.encoder.secret  password  null  *  ignored  fixed
+    The secret of that encryption.
+principal.builder.class  class  \
+org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder  *  refused  broker
+    A Java class that names principals.
+process.roles  list  ""  broker|controller  refused  fixed
+    KRaft's roles; krust is no KRaft node, so setting any is refused.
+producer.id.expiration.check.interval.ms  int  600000  1..  ignored  fixed
+    Time between looks for expired producers.
+producer.id.expiration.ms  int  86400000  1..  yes  cluster
+    How long a partition remembers an idle producer.
+producer.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
+    Housekeeping of waiting Produce requests.
+queued.max.request.bytes  long  -1  *  ignored  fixed
+    Most bytes of requests that wait.
+queued.max.requests  int  500  1..  ignored  fixed
+    Most requests that wait.
+quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for client quotas.
+quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+remote.fetch.max.wait.ms  int  500  1..  ignored  cluster
+    Longest wait for a read from remote storage.
+remote.log.index.file.cache.total.size.bytes  long  1073741824  1..  ignored  cluster
+    Size of the cache of remote indexes.
+remote.log.manager.copier.thread.pool.size  int  -1  *  ignored  fixed
+    Threads that copy to remote storage.
+remote.log.manager.copy.max.bytes.per.second  long  max  1..  ignored  cluster
+    Most bytes copied to remote storage in a second.
+remote.log.manager.copy.quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for that limit.
+remote.log.manager.copy.quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+remote.log.manager.expiration.thread.pool.size  int  -1  *  ignored  fixed
+    Threads that delete from remote storage.
+remote.log.manager.fetch.max.bytes.per.second  long  max  1..  ignored  cluster
+    Most bytes read from remote storage in a second.
+remote.log.manager.fetch.quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for that limit.
+remote.log.manager.fetch.quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+remote.log.manager.task.interval.ms  long  30000  1..  ignored  fixed
+    Time between the tasks of tiered storage.
+remote.log.manager.task.retry.backoff.max.ms  long  30000  1..  ignored  fixed
+    Longest pause before such a task is repeated.
+remote.log.manager.task.retry.backoff.ms  long  500  1..  ignored  fixed
+    First pause before such a task is repeated.
+remote.log.manager.task.retry.jitter  double  0.2  *  ignored  fixed
+    Randomness of these pauses.
+remote.log.manager.thread.pool.size  int  10  1..  ignored  fixed
+    Threads of tiered storage.
+remote.log.metadata.custom.metadata.max.bytes  int  128  0..  ignored  fixed
+    Largest metadata of a storage plug-in.
+remote.log.metadata.manager.class.name  string  \
+org.apache.kafka.server.log.remote.metadata.storage.\
+TopicBasedRemoteLogMetadataManager  *  ignored  fixed
+    A Java class that keeps remote metadata.
+remote.log.metadata.manager.class.path  string  null  *  ignored  fixed
+    Where that class is found.
+remote.log.metadata.manager.impl.prefix  string  rlmm.config.  *  ignored  fixed
+    Prefix of that class's settings.
+remote.log.metadata.manager.listener.name  string  null  *  ignored  fixed
+    The listener that class uses.
+remote.log.reader.max.pending.tasks  int  100  1..  ignored  fixed
+    Most remote reads that wait.
+remote.log.reader.threads  int  10  1..  ignored  fixed
+    Threads that read from remote storage.
+remote.log.storage.manager.class.name  string  null  *  ignored  fixed
+    A Java class that is the remote storage.
+remote.log.storage.manager.class.path  string  null  *  ignored  fixed
+    Where that class is found.
+remote.log.storage.manager.impl.prefix  string  rsm.config.  *  ignored  fixed
+    Prefix of that class's settings.
+remote.log.storage.system.enable  boolean  false  *  refused  fixed
+    Tiered storage (KIP-405); there is none, so enabling it is refused.
+replica.fetch.backoff.ms  int  1000  0..  ignored  fixed
+    Pause of a fetcher after an error.
+replica.fetch.max.bytes  int  1048576  0..  ignored  fixed
+    Bytes a fetcher asks for, for each partition.
+replica.fetch.min.bytes  int  1  *  ignored  fixed
+    Least bytes a fetcher waits for.
+replica.fetch.response.max.bytes  int  10485760  0..  ignored  fixed
+    Bytes a fetcher asks for altogether.
+replica.fetch.wait.max.ms  int  500  *  ignored  fixed
+    Longest wait of a fetcher.
+replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
+    Time between writes of the high watermarks.
+replica.lag.time.max.ms  long  30000  *  ignored  fixed
+    How long a replica may lag behind and stay in sync.
+replica.selector.class  string  null  *  ignored  fixed
+    A Java class that chooses the replica a consumer reads.
+replica.socket.receive.buffer.bytes  int  65536  *  ignored  fixed
+    Receive buffer of a fetcher's socket.
+replica.socket.timeout.ms  int  30000  *  ignored  fixed
+    Time limit of a fetcher's requests.
+replication.quota.window.num  int  11  1..  ignored  fixed
+    Samples kept for replication quotas.
+replication.quota.window.size.seconds  int  1  1..  ignored  fixed
+    Length of each such sample.
+request.timeout.ms  int  30000  *  ignored  fixed
+    Time limit of the broker's own requests.
+reserved.broker.max.id  int  1000  0..  yes  fixed
+    Largest number a broker may set itself.
+sasl.client.callback.handler.class  class  null  *  ignored  fixed
+    A Java class for SASL clients.
+sasl.enabled.mechanisms  list  GSSAPI  *  ignored  broker
+    SASL mechanisms offered.
+sasl.jaas.config  password  null  *  ignored  broker
+    JAAS settings.
+sasl.kerberos.kinit.cmd  string  /usr/bin/kinit  *  ignored  broker
+    Path of kinit.
+sasl.kerberos.min.time.before.relogin  long  60000  *  ignored  broker
+    Least time between Kerberos log-ins.
+sasl.kerberos.principal.to.local.rules  list  DEFAULT  *  ignored  broker
+    How Kerberos principals become names.
+sasl.kerberos.service.name  string  null  *  ignored  broker
+    Kerberos service name.
+sasl.kerberos.ticket.renew.jitter  double  0.05  *  ignored  broker
+    Randomness of ticket renewals.
+sasl.kerberos.ticket.renew.window.factor  double  0.8  *  ignored  broker
+    When a ticket is renewed.
+sasl.login.callback.handler.class  class  null  *  ignored  fixed
+    A Java class for SASL log-ins.
+sasl.login.class  class  null  *  ignored  fixed
+    A Java class for SASL log-ins.
+sasl.login.connect.timeout.ms  int  null  *  ignored  fixed
+    Time limit to reach an OAuth provider.
+sasl.login.read.timeout.ms  int  null  *  ignored  fixed
+    Time limit of an OAuth provider's answer.
+sasl.login.refresh.buffer.seconds  short  300  *  ignored  broker
+    How long before expiry a credential is refreshed.
+sasl.login.refresh.min.period.seconds  short  60  *  ignored  broker
+    Least time between refreshes.
+sasl.login.refresh.window.factor  double  0.8  *  ignored  broker
+    When a credential is refreshed.
+sasl.login.refresh.window.jitter  double  0.05  *  ignored  broker
+    Randomness of these refreshes.
+sasl.login.retry.backoff.max.ms  long  10000  *  ignored  fixed
+    Longest pause between log-in attempts.
+sasl.login.retry.backoff.ms  long  100  *  ignored  fixed
+    First pause between log-in attempts.
+sasl.mechanism.controller.protocol  string  GSSAPI  *  ignored  fixed
+    SASL mechanism to KRaft controllers.
+sasl.mechanism.inter.broker.protocol  string  GSSAPI  *  ignored  broker
+    SASL mechanism between brokers.
+sasl.oauthbearer.clock.skew.seconds  int  30  *  ignored  fixed
+    Clock difference an OAuth token may show.
+sasl.oauthbearer.expected.audience  list  null  *  ignored  fixed
+    Audience an OAuth token must name.
+sasl.oauthbearer.expected.issuer  string  null  *  ignored  fixed
+    Issuer an OAuth token must name.
+sasl.oauthbearer.jwks.endpoint.refresh.ms  long  3600000  *  ignored  fixed
+    Time between reads of the OAuth keys.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  long  10000  *  ignored  fixed
+    Longest pause between tries to read them.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  long  100  *  ignored  fixed
+    First pause between tries to read them.
+sasl.oauthbearer.jwks.endpoint.url  string  null  *  ignored  fixed
+    Where the OAuth keys are.
+sasl.oauthbearer.scope.claim.name  string  scope  *  ignored  fixed
+    OAuth claim that holds the scope.
+sasl.oauthbearer.sub.claim.name  string  sub  *  ignored  fixed
+    OAuth claim that holds the subject.
+sasl.oauthbearer.token.endpoint.url  string  null  *  ignored  fixed
+    Where OAuth tokens are given.
+sasl.server.callback.handler.class  class  null  *  ignored  fixed
+    A Java class for SASL servers.
+sasl.server.max.receive.size  int  524288  *  ignored  fixed
+    Largest SASL message.
+security.inter.broker.protocol  string  \
+PLAINTEXT  PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL  ignored  fixed
+    Security protocol between brokers.
+security.providers  string  null  *  ignored  fixed
+    Java classes that are security providers.
+server.max.startup.time.ms  long  max  0..  ignored  fixed
+    Time limit of the start.
+socket.connection.setup.timeout.max.ms  long  30000  *  ignored  fixed
+    Longest time for a connection to be made.
+socket.connection.setup.timeout.ms  long  10000  *  ignored  fixed
+    First time limit for a connection to be made.
+socket.listen.backlog.size  int  50  1..  yes  fixed
+    Length of the queue of connections not accepted yet.
+socket.receive.buffer.bytes  int  102400  *  yes  fixed
+    SO_RCVBUF of accepted sockets; -1 leaves the system's.
+socket.request.max.bytes  int  104857600  1..  yes  fixed
+    Largest request; a longer one closes the connection unread.
+socket.send.buffer.bytes  int  102400  *  yes  fixed
+    SO_SNDBUF of accepted sockets; -1 leaves the system's.
+ssl.allow.dn.changes  boolean  false  *  ignored  fixed
+    Whether a new certificate may name another subject.
+ssl.allow.san.changes  boolean  false  *  ignored  fixed
+    Whether a new certificate may name other hosts.
+ssl.cipher.suites  list  ""  *  ignored  broker
+    TLS cipher suites offered.
+ssl.client.auth  string  none  required|requested|none  ignored  broker
+    Whether TLS clients must show a certificate.
+ssl.enabled.protocols  list  TLSv1.2,TLSv1.3  *  ignored  broker
+    TLS versions offered.
+ssl.endpoint.identification.algorithm  string  https  *  ignored  broker
+    How host names are checked against certificates.
+ssl.engine.factory.class  class  null  *  ignored  broker
+    A Java class that makes TLS engines.
+ssl.key.password  password  null  *  ignored  broker
+    Password of the private key.
+ssl.keymanager.algorithm  string  SunX509  *  ignored  broker
+    Java's key manager.
+ssl.keystore.certificate.chain  password  null  *  ignored  broker
+    Certificate chain as PEM.
+ssl.keystore.key  password  null  *  ignored  broker
+    Private key as PEM.
+ssl.keystore.location  string  null  *  ignored  broker
+    File with key and certificate.
+ssl.keystore.password  password  null  *  ignored  broker
+    Password of that file.
+ssl.keystore.type  string  JKS  *  ignored  broker
+    Format of that file.
+ssl.principal.mapping.rules  string  DEFAULT  *  ignored  fixed
+    How certificate subjects become principals.
+ssl.protocol  string  TLSv1.3  *  ignored  broker
+    Newest TLS version.
+ssl.provider  string  null  *  ignored  broker
+    Java's TLS provider.
+ssl.secure.random.implementation  string  null  *  ignored  broker
+    Java's random source.
+ssl.trustmanager.algorithm  string  PKIX  *  ignored  broker
+    Java's trust manager.
+ssl.truststore.certificates  password  null  *  ignored  broker
+    Trusted certificates as PEM.
+ssl.truststore.location  string  null  *  ignored  broker
+    File with trusted certificates.
+ssl.truststore.password  password  null  *  ignored  broker
+    Password of that file.
+ssl.truststore.type  string  JKS  *  ignored  broker
+    Format of that file.
+telemetry.max.bytes  int  1048576  1..  ignored  fixed
+    Largest metrics report of a client (KIP-714).
+transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  ignored  fixed
+    Time between looks for transactions that timed out.
+transaction.max.timeout.ms  int  900000  1..  ignored  fixed
+    Longest time limit of a transaction.
+transaction.partition.verification.enable  boolean  true  *  ignored  cluster
+    Whether partitions are verified to belong to a transaction.
+transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  ignored  fixed
+    Time between looks for expired transactional ids.
+transaction.state.log.load.buffer.size  int  5242880  1..  ignored  fixed
+    Bytes read at a time when transactions are loaded.
+transaction.state.log.min.isr  int  2  1..  ignored  fixed
+    min.insync.replicas of `__transaction_state`.
+transaction.state.log.num.partitions  int  50  1..  ignored  fixed
+    Partitions of `__transaction_state`.
+transaction.state.log.replication.factor  short  3  1..  ignored  fixed
+    Replicas of `__transaction_state`.
+transaction.state.log.segment.bytes  int  104857600  1..  ignored  fixed
+    Largest segment of `__transaction_state`.
+transactional.id.expiration.ms  int  604800000  1..  ignored  fixed
+    How long an idle transactional id is remembered.
+unclean.leader.election.enable  boolean  false  *  ignored  cluster
+    Whether a replica that is not in sync may lead, and so lose records.
+unclean.leader.election.interval.ms  long  300000  1..  ignored  fixed
+    Time between looks for partitions without a leader.
+unstable.api.versions.enable  boolean  false  *  ignored  fixed
+    Whether unfinished API versions are offered.
+unstable.feature.versions.enable  boolean  false  *  ignored  fixed
+    Whether unfinished feature versions are offered.
+zookeeper.clientCnxnSocket  string  null  *  ignored  fixed
+    Java's ZooKeeper socket class.
+zookeeper.connect  string  null  *  ignored  fixed
+    ZooKeeper's addresses; a standalone broker keeps its metadata in its data directory.
+zookeeper.connection.timeout.ms  int  null  *  ignored  fixed
+    Time limit to reach ZooKeeper.
+zookeeper.max.in.flight.requests  int  10  1..  ignored  fixed
+    Most ZooKeeper requests in flight.
+zookeeper.metadata.migration.enable  boolean  false  *  refused  fixed
+    Migration to KRaft; krust has none, so enabling it is refused.
+zookeeper.metadata.migration.min.batch.size  int  200  1..  ignored  fixed
+    Batch size of that migration.
+zookeeper.session.timeout.ms  int  18000  *  ignored  fixed
+    ZooKeeper session timeout.
+zookeeper.set.acl  boolean  false  *  ignored  fixed
+    Whether znodes are made with ACLs.
+zookeeper.ssl.cipher.suites  list  null  *  ignored  fixed
+    TLS cipher suites to ZooKeeper.
+zookeeper.ssl.client.enable  boolean  false  *  ignored  fixed
+    TLS to ZooKeeper.
+zookeeper.ssl.crl.enable  boolean  false  *  ignored  fixed
+    Revocation lists for ZooKeeper's certificate.
+zookeeper.ssl.enabled.protocols  list  null  *  ignored  fixed
+    TLS versions to ZooKeeper.
+zookeeper.ssl.endpoint.identification.algorithm  string  HTTPS  *  ignored  fixed
+    How ZooKeeper's host name is checked.
+zookeeper.ssl.keystore.location  string  null  *  ignored  fixed
+    File with the key shown to ZooKeeper.
+zookeeper.ssl.keystore.password  password  null  *  ignored  fixed
+    Password of that file.
+zookeeper.ssl.keystore.type  string  null  *  ignored  fixed
+    Format of that file.
+zookeeper.ssl.ocsp.enable  boolean  false  *  ignored  fixed
+    OCSP for ZooKeeper's certificate.
+zookeeper.ssl.protocol  string  TLSv1.2  *  ignored  fixed
+    TLS version to ZooKeeper.
+zookeeper.ssl.truststore.location  string  null  *  ignored  fixed
+    File with certificates trusted for ZooKeeper.
+zookeeper.ssl.truststore.password  password  null  *  ignored  fixed
+    Password of that file.
+zookeeper.ssl.truststore.type  string  null  *  ignored  fixed
+    Format of that file.
+"""
+
+_KRUST = """\
+krust.flush.mode  string  async  async|ack  yes  fixed
+    ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
+krust.group.evict.on.disconnect  boolean  true  *  ignored  fixed
+    Whether a dynamic member leaves its group when its connection closes; false in prod mode.
+krust.mode  string  auto  auto|dev|prod  yes  fixed
+    auto: dev while every listener is loopback, else prod.
+krust.threads  int  0  0..  yes  fixed
+    Network threads; 0 takes num.network.threads, but no more than there are processors.
+"""
+
+_TOPIC = """\
+cleanup.policy  list  delete  compact|delete  yes
+    What becomes of old records: `delete`, `compact`, or both.
+compression.gzip.level  int  -1  1..9|-1  yes
+    Level used where the broker itself compresses with gzip.
+compression.lz4.level  int  9  1..17  yes
+    Level used where the broker itself compresses with lz4.
+compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  yes
+    Codec of stored batches; `producer` keeps what the producer chose.
+compression.zstd.level  int  3  -131072..22  yes
+    Level used where the broker itself compresses with zstd.
+delete.retention.ms  long  86400000  0..  ignored
+    How long tombstones stay in a compacted topic.
+file.delete.delay.ms  long  60000  0..  yes
+    How long deleted files stay before they are unlinked.
+flush.messages  long  max  1..  yes
+    Messages after which the log is flushed; with 1, no ack leaves before the flush.
+flush.ms  long  max  0..  yes
+    Time after which the log is flushed to disk.
+follower.replication.throttled.replicas  list  ""  *  ignored
+    Replicas whose followers are throttled.
+index.interval.bytes  int  4096  0..  yes
+    Bytes of log between two entries of its index.
+leader.replication.throttled.replicas  list  ""  *  ignored
+    Replicas whose leaders are throttled.
+local.retention.bytes  long  -2  -2..  ignored
+    Bytes kept locally of a tiered partition.
+local.retention.ms  long  -2  -2..  ignored
+    Time records of a tiered partition are kept locally.
+max.compaction.lag.ms  long  max  1..  ignored
+    How long a record may stay uncompacted.
+max.message.bytes  int  1048588  0..  yes
+    Largest batch that is taken, compressed.
+message.downconversion.enable  boolean  true  *  yes
+    Whether old clients get batches converted to their format.
+message.format.version  string  3.0-IV1  *  ignored
+    Format of stored messages; always the newest.
+message.timestamp.after.max.ms  long  3600000  0..  yes
+    How far a timestamp may lie in the future (default of Kafka 4).
+message.timestamp.before.max.ms  long  max  0..  yes
+    How far a timestamp may lie in the past.
+message.timestamp.difference.max.ms  long  max  0..  yes
+    Old name of the two limits before and after.
+message.timestamp.type  string  CreateTime  CreateTime|LogAppendTime  yes
+    Whether records keep the producer's timestamp or get the time of the append.
+min.cleanable.dirty.ratio  double  0.5  0..1  ignored
+    Share of dirty bytes from which the log is cleaned.
+min.compaction.lag.ms  long  0  0..  ignored
+    How long a record stays uncompacted at least.
+min.insync.replicas  int  1  1..  yes
+    In-sync replicas that acks=all needs.
+preallocate  boolean  false  *  yes
+    Whether a new segment gets its disk space at once.
+remote.log.copy.disable  boolean  false  *  ignored
+    Whether a tiered topic is no longer copied.
+remote.log.delete.on.disable  boolean  false  *  ignored
+    Whether remote data goes when tiering is disabled.
+remote.storage.enable  boolean  false  *  refused
+    Tiered storage (KIP-405); there is none, so enabling it is refused.
+retention.bytes  long  -1  *  yes
+    Bytes kept of each partition; -1 is no limit.
+retention.ms  long  604800000  -1..  yes
+    Milliseconds that records are kept; -1 is for ever.
+segment.bytes  int  1073741824  14..  yes
+    Largest size of a segment.
+segment.index.bytes  int  10485760  4..  yes
+    Largest size of an index file.
+segment.jitter.ms  long  0  0..  yes
+    Random milliseconds taken off segment.ms.
+segment.ms  long  604800000  1..  yes
+    Milliseconds after which a new segment begins.
+unclean.leader.election.enable  boolean  false  *  ignored
+    Whether a replica that is not in sync may lead, and so lose records.
+"""
+
+BROKER: dict[str, Setting] = _rows(_BROKER, {}) | _rows(_KRUST, {})
+"""The broker's settings by name: Kafka's in order of the alphabet, then krust's."""
+
+TOPIC: dict[str, Setting] = _rows(_TOPIC, _SYNONYMS)
+"""The settings of a topic by name."""
