@@ -11,7 +11,12 @@
 //! ```
 
 pub mod broker;
+
+pub mod protocol;
+pub mod storage;
+
+pub mod record;
+
 pub mod clock;
 pub mod ids;
-pub mod storage;
-pub mod record;
+pub mod wire;

@@ -1,0 +1,452 @@
+//! Turns parsed schemas into Rust: a module per API with its structs, and the table of all APIs.
+//!
+//! Every struct gets `Default`, the `Coded` and `Element` traits (`Nullable` where a schema says
+//! so), both `Value` traits, and inherent `decode`, `encode`, `size`, `skip` that take a version.
+//! What a type of field looks like in bytes is not decided here but in `protocol/codec.rs`; this
+//! file decides which fields a version has, in which order, and under which tag.
+
+use crate::schema::{Api, Field, Kind, Struct, Versions};
+use std::fmt::{Error, Write};
+
+/// The Rust text of everything.
+pub fn protocol(apis: &[Api]) -> Result<String, Box<dyn std::error::Error>> {
+    let mut out = String::new();
+    for api in apis {
+        let mut structs = Vec::new();
+        for message in [&api.request, &api.response] {
+            collect(message, &mut structs)?;
+        }
+        writeln!(out, "/// {} ({}): {}", api.name, api.key, api.about)?;
+        writeln!(out, "pub mod {} {{", api.module)?;
+        writeln!(out, "use super::generated::*;")?;
+        facts(&mut out, api)?;
+        for one in structs {
+            Emitter { out: &mut out, api, one }.all()?;
+        }
+        writeln!(out, "}}\n")?;
+    }
+    table(&mut out, apis)?;
+    Ok(out)
+}
+
+/// Lists a message's structs, each name once.
+fn collect<'s>(one: &'s Struct, structs: &mut Vec<&'s Struct>) -> Result<(), String> {
+    match structs.iter().find(|other| other.name == one.name) {
+        Some(other) if *other == one => return Ok(()),
+        Some(_) => return Err(format!("two different structs are called {}", one.name)),
+        None => structs.push(one),
+    }
+    one.fields.iter().filter_map(inner).try_for_each(|inner| collect(inner, structs))
+}
+
+fn inner(field: &Field) -> Option<&Struct> {
+    match &field.kind {
+        Kind::Struct(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn facts(out: &mut String, api: &Api) -> Result<(), Error> {
+    let Versions { first, last } = api.versions;
+    let (name, request, response) = (&api.name, &api.request.name, &api.response.name);
+    let flexible = api.flexible.unwrap_or(i16::MAX);
+    writeln!(out, "/// Key, versions and codecs of {name}.")?;
+    writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: {}, name: \"{name}\",", api.key)?;
+    writeln!(out, "first: {first}, last: {last}, flexible: {flexible},")?;
+    writeln!(out, "request: any_codec!({request}), response: any_codec!({response}) }};")?;
+    writeln!(out, "fn form(version: i16) -> Form {{")?;
+    match api.flexible {
+        Some(_) => writeln!(out, "Form {{ version, flexible: version >= FACTS.flexible }}")?,
+        None => writeln!(out, "Form {{ version, flexible: false }}")?,
+    }
+    writeln!(out, "}}")
+}
+
+fn table(out: &mut String, apis: &[Api]) -> Result<(), Error> {
+    writeln!(out, "/// Every API krust has a schema of, by key.")?;
+    writeln!(out, "pub static APIS: &[&ApiFacts] = &[")?;
+    for api in apis {
+        writeln!(out, "&{}::FACTS,", api.module)?;
+    }
+    writeln!(out, "];\n")?;
+    writeln!(out, "/// The facts of the API `key`, where krust has a schema of it.")?;
+    writeln!(out, "pub fn api(key: i16) -> Option<&'static ApiFacts> {{")?;
+    writeln!(out, "match key {{")?;
+    for api in apis {
+        writeln!(out, "{} => Some(&{}::FACTS),", api.key, api.module)?;
+    }
+    writeln!(out, "_ => None,\n}}\n}}")
+}
+
+/// Writes all that one struct needs.
+struct Emitter<'e> {
+    out: &'e mut String,
+    api: &'e Api,
+    one: &'e Struct,
+}
+
+impl Emitter<'_> {
+    fn all(mut self) -> Result<(), Error> {
+        self.definition()?;
+        self.default()?;
+        self.inherent()?;
+        self.coded()?;
+        self.element()?;
+        if is_nullable(&self.api.request, &self.one.name)
+            || is_nullable(&self.api.response, &self.one.name)
+        {
+            let this = self.this();
+            writeln!(self.out, "nullable_struct!({this});")?;
+        }
+        self.values()
+    }
+
+    fn this(&self) -> String {
+        format!("{}{}", self.one.name, lifetime(self.one))
+    }
+
+    /// `impl<'a> Trait<'a> for This<'a> {`
+    fn open_impl(&mut self, of: &str) -> Result<(), Error> {
+        let this = self.this();
+        writeln!(self.out, "impl<'a> {of}<'a> for {this} {{")
+    }
+
+    fn definition(&mut self) -> Result<(), Error> {
+        let message = [&self.api.request, &self.api.response].map(|m| m.name == self.one.name);
+        match message {
+            [true, _] => writeln!(self.out, "\n/// The request.")?,
+            [_, true] => writeln!(self.out, "\n/// The response.")?,
+            _ => writeln!(self.out, "\n/// A part of {}, {}.", self.api.name, self.one.versions)?,
+        }
+        writeln!(self.out, "#[derive(Clone, Debug, PartialEq)]")?;
+        writeln!(self.out, "pub struct {} {{", self.this())?;
+        for field in &self.one.fields {
+            write!(self.out, "/// `{}`, {}", field.kind.word(), field.versions)?;
+            if let Some(nullable) = field.nullable {
+                write!(self.out, ", may be null in {nullable}")?;
+            }
+            if let Some(tag) = field.tag {
+                write!(self.out, ", tag {tag}")?;
+            }
+            writeln!(self.out, ".\npub {}: {},", field.name, rust_type(field))?;
+        }
+        writeln!(self.out, "}}")
+    }
+
+    fn default(&mut self) -> Result<(), Error> {
+        let this = self.this();
+        let generics = lifetime(self.one);
+        writeln!(
+            self.out,
+            "impl{generics} Default for {this} {{\nfn default() -> Self {{\nSelf {{"
+        )?;
+        for field in &self.one.fields {
+            writeln!(self.out, "{}: {},", field.name, default(field))?;
+        }
+        writeln!(self.out, "}}\n}}\n}}")
+    }
+
+    fn inherent(&mut self) -> Result<(), Error> {
+        match lifetime(self.one) {
+            "" => writeln!(self.out, "message_methods!({}, '_);", self.this()),
+            _ => writeln!(self.out, "message_methods!({}, 'a, 'a);", self.this()),
+        }
+    }
+
+    fn coded(&mut self) -> Result<(), Error> {
+        self.open_impl("Coded")?;
+        self.get()?;
+        self.put()?;
+        self.skip()?;
+        writeln!(self.out, "}}")
+    }
+
+    /// Whether any version has tagged fields, known or not.
+    fn has_tags(&self) -> bool {
+        self.api.flexible.is_some_and(|flexible| flexible <= self.one.versions.last)
+    }
+
+    fn plain(&self) -> impl Iterator<Item = &'_ Field> {
+        self.one.fields.iter().filter(|field| field.tag.is_none())
+    }
+
+    fn tagged(&self) -> Vec<&'_ Field> {
+        let mut fields: Vec<_> = self.one.fields.iter().filter(|f| f.tag.is_some()).collect();
+        fields.sort_by_key(|field| field.tag);
+        fields
+    }
+
+    fn get(&mut self) -> Result<(), Error> {
+        let mut text = String::new();
+        for field in self.plain() {
+            let read = read(field);
+            match within(field.versions, self.one.versions) {
+                Some(test) => writeln!(
+                    text,
+                    "let {} = if {test} {{ {read} }} else {{ {} }};",
+                    field.name,
+                    default(field)
+                )?,
+                None => writeln!(text, "let {} = {read};", field.name)?,
+            }
+        }
+        let tagged = self.tagged();
+        for field in &tagged {
+            writeln!(text, "let mut {} = {};", field.name, default(field))?;
+        }
+        if self.has_tags() && tagged.is_empty() {
+            writeln!(text, "if form.flexible {{ r.skip_tagged()?; }}")?;
+        } else if self.has_tags() {
+            writeln!(text, "if form.flexible {{ r.tagged(|tag, r| {{\nmatch tag {{")?;
+            for field in &tagged {
+                let test = within(field.versions, self.one.versions);
+                let guard = test.map(|test| format!("if {test} ")).unwrap_or_default();
+                let tag = field.tag.unwrap_or_default();
+                writeln!(text, "{tag} {guard}=> {} = {},", field.name, read(field))?;
+            }
+            writeln!(text, "_ => return Ok(false),\n}}\nOk(true)\n}})?; }}")?;
+        }
+        writeln!(
+            self.out,
+            "fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {{"
+        )?;
+        write!(self.out, "{text}Ok(Self {{ ")?;
+        for field in &self.one.fields {
+            write!(self.out, "{}, ", field.name)?;
+        }
+        writeln!(self.out, "}})\n}}")
+    }
+
+    fn put(&mut self) -> Result<(), Error> {
+        let mut text = String::new();
+        for field in self.plain() {
+            let put = write_field(field);
+            match within(field.versions, self.one.versions) {
+                Some(test) => writeln!(text, "if {test} {{ {put} }}")?,
+                None => writeln!(text, "{put}")?,
+            }
+        }
+        let tagged = self.tagged();
+        if self.has_tags() {
+            writeln!(text, "if form.flexible {{")?;
+            for field in &tagged {
+                let set = is_set(field);
+                let test = match within(field.versions, self.one.versions) {
+                    Some(test) => format!("{test} && {set}"),
+                    None => set,
+                };
+                writeln!(text, "let has_{} = {test};", field.name)?;
+            }
+            let count: Vec<_> =
+                tagged.iter().map(|field| format!("u32::from(has_{})", field.name)).collect();
+            let count = if count.is_empty() { "0".to_owned() } else { count.join(" + ") };
+            writeln!(text, "s.unsigned_varint({count});")?;
+            for field in &tagged {
+                let (name, tag) = (&field.name, field.tag.unwrap_or_default());
+                writeln!(text, "if has_{name} {{ put_tagged(s, {tag}, (&self.{name}, form)); }}")?;
+            }
+            writeln!(text, "}}")?;
+        }
+        writeln!(self.out, "fn put<S: Sink>(&self, s: &mut S, form: Form) {{\n{text}}}")
+    }
+
+    fn skip(&mut self) -> Result<(), Error> {
+        let mut text = String::new();
+        for field in self.plain() {
+            let skip = format!("<{} as Coded>::skip(r, form)?;", rust_type(field));
+            match within(field.versions, self.one.versions) {
+                Some(test) => writeln!(text, "if {test} {{ {skip} }}")?,
+                None => writeln!(text, "{skip}")?,
+            }
+        }
+        if self.has_tags() {
+            writeln!(text, "if form.flexible {{ r.skip_tagged()?; }}")?;
+        }
+        writeln!(
+            self.out,
+            "fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {{"
+        )?;
+        writeln!(self.out, "{text}Ok(())\n}}")
+    }
+
+    fn element(&mut self) -> Result<(), Error> {
+        self.open_impl("Element")?;
+        writeln!(self.out, "fn min_size(form: Form) -> usize {{\nmatch form.version {{")?;
+        let Versions { first, last } = self.one.versions;
+        let size = |version: &i16| min_size(self.api, self.one, *version);
+        let mut start = first;
+        let mut arms = String::new();
+        for version in first..last {
+            if size(&version) != size(&(version + 1)) {
+                writeln!(arms, "{start}..={version} => {},", size(&start))?;
+                start = version + 1;
+            }
+        }
+        writeln!(arms, "_ => {},", size(&start))?;
+        writeln!(self.out, "{arms}}}\n}}\n}}")
+    }
+
+    fn values(&mut self) -> Result<(), Error> {
+        let this = self.this();
+        let generics = lifetime(self.one);
+        writeln!(self.out, "impl{generics} ToValue for {this} {{")?;
+        writeln!(self.out, "fn to_value(&self, version: i16) -> Value {{")?;
+        writeln!(self.out, "let mut map = Vec::with_capacity({});", self.one.fields.len())?;
+        for field in &self.one.fields {
+            let name = &field.name;
+            let push = format!("push_field(&mut map, \"{name}\", self.{name}.to_value(version));");
+            match within(field.versions, self.one.versions) {
+                Some(test) => writeln!(
+                    self.out,
+                    "if {} {{ {push} }}",
+                    test.replace("form.version", "version")
+                )?,
+                None => writeln!(self.out, "{push}")?,
+            }
+        }
+        writeln!(self.out, "Value::Map(map)\n}}\n}}")?;
+        self.open_impl("FromValue")?;
+        writeln!(self.out, "fn from_value(value: &'a Value) -> Result<Self, ValueError> {{")?;
+        writeln!(self.out, "let mut out = Self::default();")?;
+        writeln!(self.out, "value.each_field(|key, value| {{\nmatch key {{")?;
+        for field in &self.one.fields {
+            let name = &field.name;
+            writeln!(self.out, "\"{name}\" => out.{name} = FromValue::from_value(value)?,")?;
+        }
+        writeln!(self.out, "_ => return Ok(false),\n}}\nOk(true)\n}})?;\nOk(out)\n}}\n}}")
+    }
+}
+
+/// Whether a struct of this name stands anywhere as a nullable field.
+fn is_nullable(outer: &Struct, name: &str) -> bool {
+    outer.fields.iter().any(|field| {
+        inner(field).is_some_and(|inner| {
+            (inner.name == name && field.nullable.is_some() && !field.array)
+                || is_nullable(inner, name)
+        })
+    })
+}
+
+fn lifetime(one: &Struct) -> &'static str {
+    let borrows = |field: &Field| match &field.kind {
+        Kind::String | Kind::Bytes | Kind::Records => true,
+        Kind::Struct(inner) => !lifetime(inner).is_empty(),
+        _ => false,
+    };
+    if one.fields.iter().any(borrows) { "<'a>" } else { "" }
+}
+
+fn rust_type(field: &Field) -> String {
+    let element = match &field.kind {
+        Kind::Bool => "bool".to_owned(),
+        Kind::Int8 => "i8".to_owned(),
+        Kind::Int16 => "i16".to_owned(),
+        Kind::Uint16 => "u16".to_owned(),
+        Kind::Int32 => "i32".to_owned(),
+        Kind::Int64 => "i64".to_owned(),
+        Kind::Float64 => "f64".to_owned(),
+        Kind::Uuid => "TopicId".to_owned(),
+        Kind::String => "&'a str".to_owned(),
+        Kind::Bytes => "&'a [u8]".to_owned(),
+        Kind::Records => return "Records<'a>".to_owned(),
+        Kind::Struct(inner) => format!("{}{}", inner.name, lifetime(inner)),
+    };
+    let value = if field.array { format!("Vec<{element}>") } else { element };
+    if field.nullable.is_some() { format!("Option<{value}>") } else { value }
+}
+
+/// The expression of a field's default.
+fn default(field: &Field) -> String {
+    let literal = field.default.as_deref();
+    match (&field.kind, literal) {
+        (Kind::Records, _) => "Records::Null".to_owned(),
+        (_, None) if field.nullable.is_some() => "None".to_owned(),
+        _ if field.array => "Vec::new()".to_owned(),
+        (Kind::Bool, literal) => literal.unwrap_or("false").to_owned(),
+        (Kind::String, literal) => format!("{:?}", literal.unwrap_or_default()),
+        (Kind::Bytes, _) => "&[]".to_owned(),
+        (Kind::Uuid, _) => "TopicId::ZERO".to_owned(),
+        (Kind::Float64, literal) => format!("{}_f64", literal.unwrap_or("0")),
+        (Kind::Struct(inner), _) => format!("{}::default()", inner.name),
+        (_, literal) => literal.unwrap_or("0").to_owned(),
+    }
+}
+
+/// The test whether a tagged field differs from its default, and so has to be written.
+fn is_set(field: &Field) -> String {
+    let name = format!("self.{}", field.name);
+    match (&field.kind, default(field).as_str()) {
+        (_, "None") => format!("{name}.is_some()"),
+        (_, "Vec::new()" | "\"\"" | "&[]") => format!("!{name}.is_empty()"),
+        (Kind::Bool, "false") => name,
+        (Kind::Bool, _) => format!("!{name}"),
+        (_, default) => format!("{name} != {default}"),
+    }
+}
+
+/// The expression that reads a field.
+fn read(field: &Field) -> String {
+    let test = field.nullable.and_then(|nullable| within(nullable, field.versions));
+    let required = match field.kind {
+        Kind::Records => "Records::get_required(r, form)?",
+        _ => "Some(Coded::get(r, form)?)",
+    };
+    match (field.nullable, test) {
+        (None, _) if field.kind == Kind::Records => required.to_owned(),
+        (Some(_), Some(test)) => {
+            format!("if {test} {{ Coded::get(r, form)? }} else {{ {required} }}")
+        }
+        _ => "Coded::get(r, form)?".to_owned(),
+    }
+}
+
+/// The statement that writes a field.
+fn write_field(field: &Field) -> String {
+    let name = &field.name;
+    let test = field.nullable.and_then(|nullable| within(nullable, field.versions));
+    let required = match field.kind {
+        Kind::Records => format!("self.{name}.put_required(s, form);"),
+        _ => format!("put_required(&self.{name}, s, form);"),
+    };
+    match (field.nullable, test) {
+        (None, _) if field.kind == Kind::Records => required,
+        (Some(_), Some(test)) => {
+            format!("if {test} {{ self.{name}.put(s, form); }} else {{ {required} }}")
+        }
+        _ => format!("self.{name}.put(s, form);"),
+    }
+}
+
+/// The test for `versions` where `outer` is known to hold; `None` where it follows.
+fn within(versions: Versions, outer: Versions) -> Option<String> {
+    let Versions { first, last } = versions;
+    match (first <= outer.first, last >= outer.last) {
+        (true, true) => None,
+        (false, true) => Some(format!("form.version >= {first}")),
+        (true, false) => Some(format!("form.version <= {last}")),
+        (false, false) => Some(format!("({first}..={last}).contains(&form.version)")),
+    }
+}
+
+/// The fewest bytes a struct takes at a version.
+fn min_size(api: &Api, one: &Struct, version: i16) -> usize {
+    let compact = api.is_flexible(version);
+    let sizes = one.fields.iter().filter(|f| f.tag.is_none() && f.versions.contains(version));
+    let fields: usize = sizes
+        .map(|field| match (&field.kind, compact) {
+            (_, true) if field.array => 1,
+            (_, false) if field.array => 4,
+            (Kind::Bool | Kind::Int8, _) => 1,
+            (Kind::Int16 | Kind::Uint16, _) => 2,
+            (Kind::Int32, _) => 4,
+            (Kind::Int64 | Kind::Float64, _) => 8,
+            (Kind::Uuid, _) => 16,
+            (Kind::String | Kind::Bytes | Kind::Records, true) => 1,
+            (Kind::String, false) => 2,
+            (Kind::Bytes | Kind::Records, false) => 4,
+            (Kind::Struct(_), _) if field.nullable_in(version) => 1,
+            (Kind::Struct(inner), _) => min_size(api, inner, version),
+        })
+        .sum();
+    fields + usize::from(compact)
+}

@@ -1,0 +1,284 @@
+//! How every type of field is read and written, in classic and in flexible versions. The generated
+//! messages are made of these traits; nothing here knows a message by name.
+//!
+//! Format: see `wire`. A nullable struct is a byte, -1 (null) or 1, before its fields.
+//! Promise: `put` into a `Counter` and into a `Writer` is the same code, so a size is never wrong.
+//! Not promised: `skip` goes by lengths; it finds neither bad UTF-8 nor a null in the wrong version.
+
+use crate::ids::TopicId;
+use crate::wire::{Counter, DecodeError, Reader, Sink};
+
+/// In which form a message is written: its version, and whether that version is flexible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// The API's version.
+    pub version: i16,
+    /// Compact lengths and tagged fields.
+    pub flexible: bool,
+}
+
+/// A value with a place in messages.
+pub trait Coded<'a>: Sized {
+    /// Reads one value.
+    fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError>;
+    /// Writes the value.
+    fn put<S: Sink>(&self, s: &mut S, form: Form);
+    /// Passes over one value.
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError>;
+}
+
+/// A value that arrays may hold.
+pub trait Element<'a>: Coded<'a> {
+    /// The fewest bytes it can take.
+    fn min_size(form: Form) -> usize;
+}
+
+/// A value that may be null in some versions.
+pub trait Nullable<'a>: Coded<'a> {
+    /// Reads the value or null.
+    fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError>;
+    /// Writes the value or null.
+    fn put_nullable<S: Sink>(value: Option<&Self>, s: &mut S, form: Form);
+    /// Passes over the value or null.
+    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError>;
+}
+
+macro_rules! scalars {
+    ($($kind:ty, $method:ident, $size:literal);*) => {$(
+        impl Coded<'_> for $kind {
+            #[inline]
+            fn get(r: &mut Reader<'_>, _: Form) -> Result<Self, DecodeError> {
+                r.$method()
+            }
+
+            #[inline]
+            fn put<S: Sink>(&self, s: &mut S, _: Form) {
+                s.$method(*self);
+            }
+
+            #[inline]
+            fn skip(r: &mut Reader<'_>, _: Form) -> Result<(), DecodeError> {
+                r.take($size).map(drop)
+            }
+        }
+
+        impl Element<'_> for $kind {
+            fn min_size(_: Form) -> usize {
+                $size
+            }
+        }
+    )*};
+}
+
+scalars!(bool, bool, 1; i8, i8, 1; i16, i16, 2; u16, u16, 2; i32, i32, 4; i64, i64, 8;
+    f64, f64, 8; TopicId, uuid, 16);
+
+macro_rules! views {
+    ($($kind:ty, $read:ident, $read_nullable:ident, $write:ident, $length:ident, $classic:literal);*)
+    => {$(
+        impl<'a> Coded<'a> for &'a $kind {
+            #[inline]
+            fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
+                r.$read(form.flexible)
+            }
+
+            #[inline]
+            fn put<S: Sink>(&self, s: &mut S, form: Form) {
+                s.$write(form.flexible, Some(self));
+            }
+
+            fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+                let len = r.$length(form.flexible)?.unwrap_or_default();
+                r.take(len).map(drop)
+            }
+        }
+
+        impl<'a> Element<'a> for &'a $kind {
+            fn min_size(form: Form) -> usize {
+                if form.flexible { 1 } else { $classic }
+            }
+        }
+
+        impl<'a> Nullable<'a> for &'a $kind {
+            #[inline]
+            fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError> {
+                r.$read_nullable(form.flexible)
+            }
+
+            #[inline]
+            fn put_nullable<S: Sink>(value: Option<&Self>, s: &mut S, form: Form) {
+                s.$write(form.flexible, value.copied());
+            }
+
+            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+                Self::skip(r, form)
+            }
+        }
+    )*};
+}
+
+views!(str, string, nullable_string, string, string_len, 2;
+    [u8], bytes, nullable_bytes, bytes, long_len, 4);
+
+impl<'a, T: Element<'a>> Coded<'a> for Vec<T> {
+    fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
+        Self::get_nullable(r, form)?.ok_or(DecodeError::Null)
+    }
+
+    fn put<S: Sink>(&self, s: &mut S, form: Form) {
+        s.long_len(form.flexible, Some(self.len()));
+        for element in self {
+            element.put(s, form);
+        }
+    }
+
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+        let count = r.count(form.flexible, T::min_size(form))?.unwrap_or_default();
+        (0..count).try_for_each(|_| T::skip(r, form))
+    }
+}
+
+impl<'a, T: Element<'a>> Nullable<'a> for Vec<T> {
+    fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError> {
+        let Some(count) = r.count(form.flexible, T::min_size(form))? else { return Ok(None) };
+        let mut elements = r.room(count)?;
+        for _ in 0..count {
+            elements.push(T::get(r, form)?);
+        }
+        Ok(Some(elements))
+    }
+
+    fn put_nullable<S: Sink>(value: Option<&Self>, s: &mut S, form: Form) {
+        match value {
+            Some(elements) => elements.put(s, form),
+            None => s.long_len(form.flexible, None),
+        }
+    }
+
+    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+        Self::skip(r, form)
+    }
+}
+
+impl<'a, T: Nullable<'a>> Coded<'a> for Option<T> {
+    #[inline]
+    fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
+        T::get_nullable(r, form)
+    }
+
+    #[inline]
+    fn put<S: Sink>(&self, s: &mut S, form: Form) {
+        T::put_nullable(self.as_ref(), s, form);
+    }
+
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+        T::skip_nullable(r, form)
+    }
+}
+
+/// Reads the marker before a nullable struct: whether the struct follows.
+pub fn is_present(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match r.i8()? {
+        -1 => Ok(false),
+        1 => Ok(true),
+        marker => Err(DecodeError::Marker(marker)),
+    }
+}
+
+/// Writes a value in a version that knows no null: in its place goes the empty value.
+pub fn put_required<'a, T, S>(value: &Option<T>, s: &mut S, form: Form)
+where
+    T: Coded<'a> + Default,
+    S: Sink,
+{
+    match value {
+        Some(value) => value.put(s, form),
+        None => T::default().put(s, form),
+    }
+}
+
+/// Writes a tagged field: tag, size, value.
+pub fn put_tagged<'a, T, S>(s: &mut S, tag: u32, (value, form): (&T, Form))
+where
+    T: Coded<'a>,
+    S: Sink,
+{
+    let mut size = Counter::default();
+    value.put(&mut size, form);
+    s.unsigned_varint(tag);
+    s.unsigned_varlong(size.0 as u64);
+    value.put(s, form);
+}
+
+/// The record batches of one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Records<'a> {
+    /// None; not the same as empty.
+    #[default]
+    Null,
+    /// The batches themselves: a view into the frame that was decoded, or bytes to write.
+    Bytes(&'a [u8]),
+    /// So many bytes that never pass through the encoder, but go to the socket from a file: only
+    /// their length is written, and their place is remembered.
+    Hole(usize),
+}
+
+impl<'a> Records<'a> {
+    /// How many bytes of batches.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Hole(len) => *len,
+        }
+    }
+
+    /// No batches: null or empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The batches, where there are any and they are not elsewhere.
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Null | Self::Hole(_) => None,
+        }
+    }
+
+    /// Reads records in a version that knows no null.
+    pub fn get_required(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
+        r.bytes(form.flexible).map(Self::Bytes)
+    }
+
+    /// Writes records in a version that knows no null: empty in its place.
+    pub fn put_required<S: Sink>(&self, s: &mut S, form: Form) {
+        match self {
+            Self::Null => s.bytes(form.flexible, Some(&[])),
+            present => present.put(s, form),
+        }
+    }
+}
+
+impl<'a> Coded<'a> for Records<'a> {
+    #[inline]
+    fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
+        Ok(r.nullable_bytes(form.flexible)?.map_or(Self::Null, Self::Bytes))
+    }
+
+    #[inline]
+    fn put<S: Sink>(&self, s: &mut S, form: Form) {
+        match self {
+            Self::Null => s.bytes(form.flexible, None),
+            Self::Bytes(bytes) => s.bytes(form.flexible, Some(bytes)),
+            Self::Hole(len) => {
+                s.long_len(form.flexible, Some(*len));
+                s.hole(*len);
+            }
+        }
+    }
+
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+        <&[u8]>::skip(r, form)
+    }
+}

@@ -1,0 +1,227 @@
+//! Kafka's messages: every request and response krust knows, at every version, generated from
+//! `rust/schema/` (the language is described in `rust/build/schema.rs`).
+//!
+//! Each API is a module (`produce::{ProduceRequest, ProduceResponse, ..}`), its structs and fields
+//! named as Kafka names them. A decoded message borrows strings, bytes and records from the frame.
+//! [`APIS`] is what the schemas say of keys and versions, [`decode_any`] and [`encode_any`] go by
+//! key where no type is at hand.
+//!
+//! Invariants: what decodes at a version encodes to bytes that decode to the same; tagged fields
+//!     that equal their default are not written, unknown ones are skipped and never kept;
+//!     `size(v)` = bytes that `encode(v)` writes + bytes of its holes.
+//! Not promised: a field that the version lacks is left out in silence, and null where the version
+//!     knows no null is written as empty. Which versions the broker serves is `broker::apis`' to say.
+
+mod codec;
+pub mod error;
+pub mod header;
+pub mod value;
+
+use crate::wire::{DecodeError, Writer};
+use value::{Problem, Value, ValueError};
+
+pub use codec::Records;
+pub use error::ErrorCode;
+
+/// What the schema says of one API.
+#[derive(Debug)]
+pub struct ApiFacts {
+    /// The key in request headers.
+    pub key: i16,
+    /// Kafka's name, `ListOffsets`.
+    pub name: &'static str,
+    /// The oldest version.
+    pub first: i16,
+    /// The newest version.
+    pub last: i16,
+    /// The first flexible version; `i16::MAX` where none is.
+    pub flexible: i16,
+    /// The request's codec.
+    pub request: AnyCodec,
+    /// The response's codec.
+    pub response: AnyCodec,
+}
+
+impl ApiFacts {
+    /// Whether the schema has this version.
+    pub fn has(&self, version: i16) -> bool {
+        (self.first..=self.last).contains(&version)
+    }
+
+    fn codec(&self, direction: Direction) -> &AnyCodec {
+        match direction {
+            Direction::Request => &self.request,
+            Direction::Response => &self.response,
+        }
+    }
+}
+
+/// Which of an API's two messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Client to broker.
+    Request,
+    /// Broker to client.
+    Response,
+}
+
+/// A message's codec without its type. The version must be one of the API's.
+#[derive(Debug)]
+pub struct AnyCodec {
+    /// The message's name, `ProduceRequest`.
+    pub name: &'static str,
+    /// Decodes a whole message: bytes after it are an error.
+    pub decode: fn(&[u8], i16) -> Result<Value, DecodeError>,
+    /// Appends the encoded message.
+    pub encode: fn(&Value, i16, &mut Writer) -> Result<(), ValueError>,
+    /// The encoded message's size.
+    pub size: fn(&Value, i16) -> Result<usize, ValueError>,
+    /// How many bytes the message at the front of the bytes takes.
+    pub skip: fn(&[u8], i16) -> Result<usize, DecodeError>,
+}
+
+/// Decodes the message of an API known only by key. All of `bytes` must be the message.
+pub fn decode_any(
+    key: i16,
+    version: i16,
+    direction: Direction,
+    bytes: &[u8],
+) -> Result<Value, DecodeError> {
+    let facts = api(key).filter(|facts| facts.has(version));
+    let facts = facts.ok_or(DecodeError::Unsupported { key, version })?;
+    (facts.codec(direction).decode)(bytes, version)
+}
+
+/// Encodes the message of an API known only by key.
+pub fn encode_any(
+    key: i16,
+    version: i16,
+    direction: Direction,
+    value: &Value,
+) -> Result<Writer, ValueError> {
+    let facts = api(key).filter(|facts| facts.has(version));
+    let facts = facts.ok_or(Problem::Unsupported { key, version })?;
+    let mut writer = Writer::new();
+    (facts.codec(direction).encode)(value, version, &mut writer)?;
+    Ok(writer)
+}
+
+/// The methods of a message that take a version.
+macro_rules! message_methods {
+    ($this:ty, $read:lifetime $(, $generic:lifetime)?) => {
+        impl$(<$generic>)? $this {
+            /// Reads the message from the front of `r`.
+            pub fn decode(r: &mut Reader<$read>, version: i16) -> Result<Self, DecodeError> {
+                Coded::get(r, form(version))
+            }
+
+            /// Appends the message.
+            pub fn encode(&self, w: &mut Writer, version: i16) {
+                self.put(w, form(version));
+            }
+
+            /// How many bytes the message takes on the wire, those of holes included.
+            pub fn size(&self, version: i16) -> usize {
+                let mut counter = Counter::default();
+                self.put(&mut counter, form(version));
+                counter.0
+            }
+
+            /// Passes over the message by its lengths.
+            pub fn skip(r: &mut Reader<$read>, version: i16) -> Result<(), DecodeError> {
+                <Self as Coded>::skip(r, form(version))
+            }
+
+            /// The message as a tree of the fields that `version` has.
+            pub fn to_value(&self, version: i16) -> Value {
+                ToValue::to_value(self, version)
+            }
+
+            /// The message of a tree; a missing field is its default.
+            pub fn from_value(value: &$read Value) -> Result<Self, ValueError> {
+                FromValue::from_value(value)
+            }
+        }
+    };
+}
+
+/// `Nullable` for a struct: a marker byte before its fields.
+macro_rules! nullable_struct {
+    ($this:ty) => {
+        impl<'a> Nullable<'a> for $this {
+            fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError> {
+                if is_present(r)? { Self::get(r, form).map(Some) } else { Ok(None) }
+            }
+
+            fn put_nullable<S: Sink>(value: Option<&Self>, s: &mut S, form: Form) {
+                s.i8(if value.is_some() { 1 } else { -1 });
+                if let Some(value) = value {
+                    value.put(s, form);
+                }
+            }
+
+            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+                if is_present(r)? { <Self as Coded>::skip(r, form) } else { Ok(()) }
+            }
+        }
+    };
+}
+
+/// The [`AnyCodec`] of a message type.
+macro_rules! any_codec {
+    ($message:ident) => {
+        AnyCodec {
+            name: stringify!($message),
+            decode: |bytes, version| {
+                let mut reader = Reader::new(bytes);
+                let message = $message::decode(&mut reader, version)?;
+                reader.finish()?;
+                Ok(message.to_value(version))
+            },
+            encode: |value, version, writer| {
+                $message::from_value(value)?.encode(writer, version);
+                Ok(())
+            },
+            size: |value, version| Ok($message::from_value(value)?.size(version)),
+            skip: |bytes, version| {
+                let mut reader = Reader::new(bytes);
+                $message::skip(&mut reader, version)?;
+                Ok(bytes.len() - reader.remaining())
+            },
+        }
+    };
+}
+
+/// What every generated module uses.
+mod generated {
+    pub(super) use super::codec::{
+        Coded, Element, Form, Nullable, Records, is_present, put_required, put_tagged,
+    };
+    pub(super) use super::value::{FromValue, ToValue, Value, ValueError};
+    pub(super) use super::{AnyCodec, ApiFacts};
+    pub(super) use crate::ids::TopicId;
+    pub(super) use crate::wire::{Counter, DecodeError, Reader, Sink, Writer};
+
+    /// Adds a field to a tree.
+    pub(super) fn push_field(
+        map: &mut Vec<(std::borrow::Cow<'static, str>, Value)>,
+        name: &'static str,
+        value: Value,
+    ) {
+        map.push((name.into(), value));
+    }
+}
+
+#[allow(
+    unused_imports,
+    unused_variables,
+    clippy::derivable_impls,
+    clippy::match_single_binding,
+    reason = "generated: all modules and structs have one shape, also where less would do"
+)]
+mod messages {
+    use super::{AnyCodec, ApiFacts, generated};
+    include!(concat!(env!("OUT_DIR"), "/protocol.rs"));
+}
+
+pub use messages::*;

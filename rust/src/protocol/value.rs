@@ -1,0 +1,282 @@
+//! A message as a plain tree: what the policy door, the request log and tests see of it.
+//!
+//! Format: a struct is a [`Value::Map`] of Kafka's field names in snake case, in wire order; only
+//!     fields of the version at hand. Integers of every width are [`Value::Int`]. Records that are
+//!     elsewhere (a hole) are an `Int`, their length.
+//! Reading back is strict on types and names, lenient on absence: a missing key is the schema's
+//!     default, an unknown one an error that names the path to it.
+//! Not promised: speed. Produce and fetch never pass here.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::codec::Records;
+use crate::ids::TopicId;
+
+/// A plain tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    /// Null.
+    #[default]
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer of any width.
+    Int(i64),
+    /// A float64.
+    Float(f64),
+    /// A string.
+    Str(String),
+    /// Bytes or records.
+    Bytes(Vec<u8>),
+    /// A UUID.
+    Uuid(TopicId),
+    /// An array.
+    List(Vec<Value>),
+    /// A struct: field names and values.
+    Map(Vec<(Cow<'static, str>, Value)>),
+}
+
+/// Why a tree is not the message it should be. From a peer's bytes this cannot come: it is the
+/// fault of whoever made the tree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ValueError {
+    /// Where, `topics.0.name`.
+    pub path: String,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => self.problem.fmt(f),
+            path => write!(f, "{path}: {}", self.problem),
+        }
+    }
+}
+
+/// What is wrong with a tree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Another type.
+    #[error("expected {expected}, found {found}")]
+    Type {
+        /// The type the field has.
+        expected: &'static str,
+        /// The type the tree has.
+        found: &'static str,
+    },
+    /// An integer that does not fit the field.
+    #[error("{0} does not fit")]
+    Range(i64),
+    /// The message has no such field in any version.
+    #[error("no such field")]
+    Unknown,
+    /// No such API, or not in this version.
+    #[error("API {key} has no version {version}")]
+    Unsupported {
+        /// The API's key.
+        key: i16,
+        /// The version asked for.
+        version: i16,
+    },
+}
+
+impl From<Problem> for ValueError {
+    fn from(problem: Problem) -> Self {
+        Self { path: String::new(), problem }
+    }
+}
+
+impl ValueError {
+    fn under(mut self, key: impl fmt::Display) -> Self {
+        self.path = match self.path.as_str() {
+            "" => key.to_string(),
+            path => format!("{key}.{path}"),
+        };
+        self
+    }
+}
+
+impl Value {
+    /// The value of a struct's field.
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Map(fields) => fields.iter().find(|(key, _)| key == name).map(|(_, v)| v),
+            _ => None,
+        }
+    }
+
+    /// The name of its type, for messages.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::Str(_) => "a string",
+            Self::Bytes(_) => "bytes",
+            Self::Uuid(_) => "a UUID",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a map",
+        }
+    }
+
+    /// Hands every field of a struct to `read`, which says whether it knows the name.
+    pub fn each_field<'a>(
+        &'a self,
+        mut read: impl FnMut(&'a str, &'a Self) -> Result<bool, ValueError>,
+    ) -> Result<(), ValueError> {
+        let Self::Map(fields) = self else { return Err(self.mismatch("a map")) };
+        for (key, value) in fields {
+            match read(key, value) {
+                Ok(true) => {}
+                Ok(false) => return Err(ValueError::from(Problem::Unknown).under(key)),
+                Err(error) => return Err(error.under(key)),
+            }
+        }
+        Ok(())
+    }
+
+    fn mismatch(&self, expected: &'static str) -> ValueError {
+        Problem::Type { expected, found: self.type_name() }.into()
+    }
+}
+
+/// What can become a tree.
+pub trait ToValue {
+    /// The tree, with the fields that `version` has.
+    fn to_value(&self, version: i16) -> Value;
+}
+
+/// What can be read from a tree.
+pub trait FromValue<'a>: Sized {
+    /// Reads the tree.
+    fn from_value(value: &'a Value) -> Result<Self, ValueError>;
+}
+
+macro_rules! integers {
+    ($($kind:ident),*) => {$(
+        impl ToValue for $kind {
+            fn to_value(&self, _: i16) -> Value {
+                Value::Int(i64::from(*self))
+            }
+        }
+
+        impl FromValue<'_> for $kind {
+            fn from_value(value: &Value) -> Result<Self, ValueError> {
+                match value {
+                    Value::Int(wide) => {
+                        $kind::try_from(*wide).map_err(|_| Problem::Range(*wide).into())
+                    }
+                    other => Err(other.mismatch("an integer")),
+                }
+            }
+        }
+    )*};
+}
+
+integers!(i8, i16, u16, i32, i64);
+
+macro_rules! leaves {
+    ($($kind:ty, $to:expr, $pattern:pat => $from:expr, $expected:literal);* $(;)?) => {$(
+        impl<'a> ToValue for $kind {
+            fn to_value(&self, _: i16) -> Value {
+                #[allow(clippy::redundant_closure_call, reason = "one shape for every leaf")]
+                ($to)(*self)
+            }
+        }
+
+        impl<'a> FromValue<'a> for $kind {
+            fn from_value(value: &'a Value) -> Result<Self, ValueError> {
+                match value {
+                    $pattern => Ok($from),
+                    other => Err(other.mismatch($expected)),
+                }
+            }
+        }
+    )*};
+}
+
+leaves! {
+    bool, Value::Bool, Value::Bool(is) => *is, "a boolean";
+    f64, Value::Float, Value::Float(number) => *number, "a float";
+    TopicId, Value::Uuid, Value::Uuid(id) => *id, "a UUID";
+    &'a str, |text: &str| Value::Str(text.to_owned()), Value::Str(text) => text, "a string";
+    &'a [u8], |bytes: &[u8]| Value::Bytes(bytes.to_owned()), Value::Bytes(bytes) => bytes, "bytes";
+}
+
+impl<T: ToValue> ToValue for Option<T> {
+    fn to_value(&self, version: i16) -> Value {
+        self.as_ref().map_or(Value::Null, |value| value.to_value(version))
+    }
+}
+
+impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
+    fn from_value(value: &'a Value) -> Result<Self, ValueError> {
+        match value {
+            Value::Null => Ok(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+impl<T: ToValue> ToValue for Vec<T> {
+    fn to_value(&self, version: i16) -> Value {
+        Value::List(self.iter().map(|element| element.to_value(version)).collect())
+    }
+}
+
+impl<'a, T: FromValue<'a>> FromValue<'a> for Vec<T> {
+    fn from_value(value: &'a Value) -> Result<Self, ValueError> {
+        let Value::List(elements) = value else { return Err(value.mismatch("a list")) };
+        let read = |(index, element)| T::from_value(element).map_err(|e| e.under(index));
+        elements.iter().enumerate().map(read).collect()
+    }
+}
+
+impl ToValue for Records<'_> {
+    fn to_value(&self, _: i16) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+            Self::Hole(len) => Value::Int(i64::try_from(*len).unwrap_or(i64::MAX)),
+        }
+    }
+}
+
+impl<'a> FromValue<'a> for Records<'a> {
+    fn from_value(value: &'a Value) -> Result<Self, ValueError> {
+        match value {
+            Value::Null => Ok(Self::Null),
+            Value::Bytes(bytes) => Ok(Self::Bytes(bytes)),
+            Value::Int(len) => {
+                usize::try_from(*len).map(Self::Hole).map_err(|_| Problem::Range(*len).into())
+            }
+            other => Err(other.mismatch("bytes")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_path_to_what_is_wrong() {
+        let bad = Value::List(vec![Value::Int(1), Value::Str("x".into())]);
+        let error = Vec::<i32>::from_value(&bad).unwrap_err();
+        assert_eq!(error.to_string(), "1: expected an integer, found a string");
+        let wide = Value::List(vec![Value::Int(1 << 40)]);
+        let error = Vec::<i32>::from_value(&wide).unwrap_err();
+        assert_eq!(error.to_string(), "0: 1099511627776 does not fit");
+    }
+
+    #[test]
+    fn refuses_a_field_that_no_version_has() {
+        let map = Value::Map(vec![("nme".into(), Value::Null)]);
+        let error = map.each_field(|key, _| Ok(key == "name")).unwrap_err();
+        assert_eq!(error.to_string(), "nme: no such field");
+    }
+}
