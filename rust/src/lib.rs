@@ -11,12 +11,12 @@
 //! ```
 
 pub mod broker;
-
-pub mod protocol;
-pub mod storage;
-
-pub mod record;
-
 pub mod clock;
 pub mod ids;
+pub mod net;
+pub mod protocol;
+pub mod record;
+pub mod storage;
+pub mod sys;
+pub mod transport;
 pub mod wire;

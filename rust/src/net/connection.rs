@@ -1,0 +1,264 @@
+//! One connection: what may be read, what is handled, what is sent, and when it has to go.
+//!
+//! States, each with what happens in it and where it goes:
+//! - reading: bytes are read, whole frames handed over together. A long poll -> held; too much to
+//!   send, or too many requests parked -> full; bytes that make no sense -> closing
+//! - held: nothing is read, the end of the peer closes at once. All slots filled -> reading
+//! - full: nothing is read. Enough was sent or filled -> reading
+//! - closing: nothing is read; what is ready is sent. All sent, or the peer gone -> gone
+//!
+//! Readiness comes once per edge, so it is remembered here until a read or a send finds the socket
+//! empty or full. A read that brings less than it had room for says "empty" without a second call;
+//! only when the peer has finished (which may hide behind that read) is it asked again.
+//! Threads: owned by one reactor thread.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+
+use super::inbox::{Filled, Inbox, Pool};
+use super::outbox::{Flushed, Outbox};
+use super::{Options, Shared};
+use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
+
+/// The most one connection reads in one turn, so that the others get theirs.
+const TURN_BYTES: usize = 4 << 20;
+
+/// What one reactor thread lends to the connection it serves.
+pub(super) struct Desk<S: Service> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) thread: S::Thread,
+    pub(super) pool: Pool,
+    pub(super) scratch: Vec<u8>,
+    pub(super) frames: Vec<Range<usize>>,
+    /// This turn's time.
+    pub(super) now_ms: i64,
+}
+
+pub(super) struct Connection<S: Service> {
+    pub(super) stream: TcpStream,
+    pub(super) address: IpAddr,
+    pub(super) session: S::Session,
+    replies: Replies,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// The socket may have bytes for us.
+    readable: bool,
+    /// The peer has finished; there may be bytes before that.
+    ended: bool,
+    /// The socket takes no bytes.
+    blocked: bool,
+    held: bool,
+    closing: bool,
+    /// When something last moved; when the frame that is not whole began; when bytes last left.
+    active_ms: i64,
+    frame_ms: i64,
+    sent_ms: i64,
+}
+
+/// What the reactor does with a connection next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Wait for its next event.
+    Wait,
+    /// Serve it again next turn: it had its share of this one.
+    Again,
+    /// Serve it again when read buffers were given back.
+    Starved,
+    /// Close it.
+    Close,
+}
+
+/// What became of the bytes at hand.
+enum Handled {
+    Frames,
+    Nothing,
+    Nonsense,
+}
+
+impl<S: Service> Connection<S> {
+    pub(super) fn new(
+        stream: TcpStream,
+        address: IpAddr,
+        session: S::Session,
+        now_ms: i64,
+    ) -> Self {
+        Self {
+            stream,
+            address,
+            session,
+            replies: Replies::default(),
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            readable: true,
+            ended: false,
+            blocked: false,
+            held: false,
+            closing: false,
+            active_ms: now_ms,
+            frame_ms: now_ms,
+            sent_ms: now_ms,
+        }
+    }
+
+    /// Remembers what an event says.
+    pub(super) fn notice(&mut self, event: &Event) {
+        self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        self.ended |= event.is_read_closed() || event.is_error();
+        if event.is_writable() {
+            self.blocked = false;
+        }
+    }
+
+    /// Fills the slot of a parked request.
+    pub(super) fn fill(&mut self, slot: Slot, output: Output, flow: Flow) {
+        self.replies.fill(slot, output);
+        self.closing |= flow == Flow::Close;
+    }
+
+    /// Sends what is ready, reads and handles what may be read.
+    pub(super) fn serve(&mut self, desk: &mut Desk<S>) -> Outcome {
+        let outcome = self.turn(desk).unwrap_or_else(|error| {
+            tracing::debug!(peer = %self.address, %error, "connection lost");
+            Outcome::Close
+        });
+        self.inbox.settle(&mut desk.pool);
+        outcome
+    }
+
+    fn turn(&mut self, desk: &mut Desk<S>) -> io::Result<Outcome> {
+        if self.held && self.replies.parked() == 0 {
+            self.held = false;
+            self.frame_ms = desk.now_ms;
+        }
+        let mut again = self.send(desk)?;
+        let mut read = 0;
+        while self.may_read(&desk.shared.options) {
+            match self.handle(desk) {
+                Handled::Frames => {
+                    again |= self.send(desk)?;
+                    continue;
+                }
+                Handled::Nonsense => self.closing = true,
+                Handled::Nothing if read >= TURN_BYTES => return Ok(Outcome::Again),
+                Handled::Nothing if self.readable => {
+                    let before = self.inbox.filled();
+                    if let Some(outcome) = self.read(desk)? {
+                        return Ok(outcome);
+                    }
+                    read += self.inbox.filled() - before;
+                    continue;
+                }
+                Handled::Nothing => {}
+            }
+            break;
+        }
+        let gone = (self.held && self.ended) || (self.closing && self.outbox.is_empty());
+        Ok(match (gone, again) {
+            (true, _) => Outcome::Close,
+            (false, true) => Outcome::Again,
+            (false, false) => Outcome::Wait,
+        })
+    }
+
+    /// Reads once. `Some`: nothing more can be done with this connection now.
+    fn read(&mut self, desk: &mut Desk<S>) -> io::Result<Option<Outcome>> {
+        let limit = desk.shared.options.request_max_bytes;
+        let began = !self.inbox.holds();
+        match self.inbox.fill(&mut self.stream, &mut desk.pool, limit)? {
+            Filled::Full => {}
+            Filled::Drained => self.readable = self.ended,
+            Filled::Nothing => self.readable = false,
+            Filled::Ended => return Ok(Some(Outcome::Close)),
+            Filled::Starved => return Ok(Some(Outcome::Starved)),
+        }
+        if began {
+            self.frame_ms = desk.now_ms;
+        }
+        self.active_ms = desk.now_ms;
+        Ok(None)
+    }
+
+    /// Hands all whole frames over.
+    fn handle(&mut self, desk: &mut Desk<S>) -> Handled {
+        let limit = desk.shared.options.request_max_bytes;
+        if let Err(error) = self.inbox.frames(limit, &mut desk.frames) {
+            tracing::debug!(peer = %self.address, %error, "not a Kafka frame: closing");
+            return Handled::Nonsense;
+        }
+        if desk.frames.is_empty() {
+            return Handled::Nothing;
+        }
+        let at = At { thread: &mut desk.thread, session: &mut self.session };
+        let received = Received { buf: self.inbox.bytes(), frames: &desk.frames };
+        let flow = desk.shared.service.event(at, received, &mut self.replies);
+        let handled = desk.frames.len().saturating_sub(self.replies.left());
+        let end = handled.checked_sub(1).and_then(|last| desk.frames.get(last));
+        self.inbox.consume(end.map_or(0, |range| range.end));
+        self.frame_ms = desk.now_ms;
+        self.closing |= flow == Flow::Close;
+        self.held = flow == Flow::Hold && self.replies.parked() > 0;
+        if handled == 0 && !self.replies.is_full() { Handled::Nonsense } else { Handled::Frames }
+    }
+
+    /// Sends what is ready. True where there is more and the socket would take it.
+    fn send(&mut self, desk: &mut Desk<S>) -> io::Result<bool> {
+        if self.outbox.is_empty() {
+            self.sent_ms = desk.now_ms;
+        }
+        while let Some(output) = self.replies.take() {
+            self.outbox.push(output);
+        }
+        if self.blocked || self.outbox.is_empty() {
+            return Ok(false);
+        }
+        let (flushed, sent) = self.outbox.flush(&self.stream, &mut desk.scratch)?;
+        self.blocked = flushed == Flushed::Blocked;
+        if sent > 0 {
+            self.sent_ms = desk.now_ms;
+            self.active_ms = desk.now_ms;
+        }
+        Ok(flushed == Flushed::Enough)
+    }
+
+    fn may_read(&self, options: &Options) -> bool {
+        !self.closing
+            && !self.held
+            && self.outbox.memory() + self.replies.held() < options.out_max_bytes
+            && self.replies.parked() < options.parked_max
+    }
+
+    /// When this connection has to go if nothing more happens on it (monotonic milliseconds).
+    pub(super) fn deadline_ms(&self, options: &Options) -> i64 {
+        let mut deadline = i64::MAX;
+        if self.replies.parked() == 0 {
+            deadline = self.active_ms.saturating_add(options.idle_ms);
+        }
+        if self.inbox.holds() && self.may_read(options) {
+            let earned = self.inbox.filled() * 1000 / options.frame_rate.max(1);
+            let allowed = options.frame_ms.saturating_add(earned as i64);
+            deadline = deadline.min(self.frame_ms.saturating_add(allowed));
+        }
+        if !self.outbox.is_empty() {
+            deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
+        }
+        deadline
+    }
+
+    /// Sends what is ready, once; reads nothing more.
+    pub(super) fn finish(&mut self, desk: &mut Desk<S>) {
+        self.closing = true;
+        if let Err(error) = self.send(desk) {
+            tracing::debug!(peer = %self.address, %error, "connection lost at the end");
+        }
+    }
+
+    /// Gives the read buffer back before the connection goes.
+    pub(super) fn release(&mut self, pool: &mut Pool) {
+        self.inbox.release(pool);
+    }
+}

@@ -1,0 +1,231 @@
+//! The bytes of one connection that were read and not yet handled, and the buffers they lie in.
+//!
+//! A connection borrows a buffer from its thread's pool when bytes arrive and gives it back when
+//! all of them were handled, so an idle connection holds none. Up to [`READ_AHEAD`] bytes are read
+//! blindly, which brings many small requests in one call; once the length of a larger frame is
+//! known, it is read exactly to its end, so that nothing behind it ever has to be moved.
+//! A buffer grows with the bytes that really came (at most twofold), never with what a length
+//! promises: `buf.len() <= max(READ_AHEAD, 2 * filled, what the pool had)`.
+//! Invariant: handled frames are gone from the front; filled <= buf.len().
+//! Threads: owned by one reactor thread.
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use crate::transport::frame::{self, FrameError, Next};
+
+/// How much is read before the size of a frame is known.
+pub(super) const READ_AHEAD: usize = 64 << 10;
+/// Buffers above this are freed, not kept for the next frame.
+const KEEP_MAX: usize = 4 << 20;
+/// How many buffers one thread keeps.
+const KEEP_COUNT: usize = 4;
+/// How many connections may sit on a buffer far larger than what they have received.
+const LOOSE_COUNT: usize = 8;
+
+/// The read buffers of one thread that are free, and the sum of those that are not.
+pub(super) struct Pool {
+    free: Vec<Vec<u8>>,
+    /// Bytes of buffers lent to connections.
+    lent: usize,
+    /// The most that may be lent before connections with large frames have to wait.
+    limit: usize,
+    /// Connections that keep a buffer over a turn though most of it is empty.
+    loose: usize,
+    /// Whether a buffer was asked for since the last trim.
+    used: bool,
+}
+
+/// The unhandled bytes of one connection.
+#[derive(Default)]
+pub(super) struct Inbox {
+    buf: Vec<u8>,
+    filled: usize,
+    loose: bool,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// As many bytes as there was room for: there may be more.
+    Full,
+    /// Fewer than there was room for: the socket is empty now.
+    Drained,
+    /// None: the socket was empty.
+    Nothing,
+    /// The peer has finished.
+    Ended,
+    /// None was asked for, because the thread's buffers are used up.
+    Starved,
+}
+
+impl Pool {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { free: Vec::new(), lent: 0, limit, loose: 0, used: false }
+    }
+
+    /// True where there are buffers that could be freed.
+    pub(super) fn holds(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// The bytes of all buffers that connections have.
+    pub(super) fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Frees the kept buffers if none was used since the last call.
+    pub(super) fn trim(&mut self) {
+        if !std::mem::take(&mut self.used) {
+            self.free = Vec::new();
+        }
+    }
+
+    fn borrow(&mut self) -> Vec<u8> {
+        self.used = true;
+        let buf = self.free.pop().unwrap_or_else(|| vec![0; READ_AHEAD]);
+        self.lent += buf.len();
+        buf
+    }
+
+    fn give_back(&mut self, buf: Vec<u8>) {
+        self.lent -= buf.len();
+        if self.free.len() < KEEP_COUNT && (READ_AHEAD..=KEEP_MAX).contains(&buf.len()) {
+            self.free.push(buf);
+        }
+    }
+
+    /// Makes `buf`, whose first `filled` bytes count, hold `size` bytes; false where that is more
+    /// than this thread may lend.
+    fn grow(&mut self, buf: &mut Vec<u8>, filled: usize, size: usize) -> bool {
+        if let Some(at) = self.free.iter().position(|free| free.len() >= size) {
+            let mut larger = self.free.swap_remove(at);
+            self.lent += larger.len();
+            if let (Some(to), Some(from)) = (larger.get_mut(..filled), buf.get(..filled)) {
+                to.copy_from_slice(from);
+            }
+            self.give_back(std::mem::replace(buf, larger));
+            return true;
+        }
+        let more = size.saturating_sub(buf.len());
+        if self.lent + more > self.limit && size > READ_AHEAD {
+            return false;
+        }
+        buf.resize(size.max(buf.len()), 0);
+        self.lent += more;
+        true
+    }
+}
+
+impl Inbox {
+    /// Reads once from `stream`. `limit` is the largest frame taken; its content is checked before.
+    pub(super) fn fill(
+        &mut self,
+        stream: &mut impl Read,
+        pool: &mut Pool,
+        limit: usize,
+    ) -> io::Result<Filled> {
+        if self.buf.is_empty() {
+            self.buf = pool.borrow();
+        }
+        let size = match frame::next(self.bytes(), 0, limit).map_err(io::Error::other)? {
+            Next::Part(size) => size,
+            Next::Unknown | Next::Whole(_) => 0,
+        };
+        let end = if size <= READ_AHEAD {
+            READ_AHEAD
+        } else {
+            size.min(self.buf.len().max(2 * self.filled).max(READ_AHEAD))
+        };
+        if end > self.buf.len() && !pool.grow(&mut self.buf, self.filled, end) {
+            return Ok(Filled::Starved);
+        }
+        let Some(room) = self.buf.get_mut(self.filled..end) else { return Ok(Filled::Full) };
+        let wanted = room.len();
+        match stream.read(room) {
+            Ok(0) => Ok(Filled::Ended),
+            Ok(count) => {
+                self.filled += count;
+                Ok(if count < wanted { Filled::Drained } else { Filled::Full })
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Filled::Full),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was read and not handled.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buf.get(..self.filled).unwrap_or_default()
+    }
+
+    /// True where part of a frame, or a frame, waits here.
+    pub(super) fn holds(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// How many bytes wait here.
+    pub(super) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Lists the whole frames, as ranges of [`Inbox::bytes`].
+    pub(super) fn frames(
+        &self,
+        limit: usize,
+        frames: &mut Vec<Range<usize>>,
+    ) -> Result<(), FrameError> {
+        frames.clear();
+        let mut at = 0;
+        loop {
+            match frame::next(self.bytes(), at, limit) {
+                Ok(Next::Whole(range)) => {
+                    at = range.end;
+                    frames.push(range);
+                }
+                // The good frames before a bad one are handled first.
+                Err(error) if frames.is_empty() => return Err(error),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Forgets the first `count` bytes, which were handled.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.buf.copy_within(count.min(self.filled)..self.filled, 0);
+        self.filled = self.filled.saturating_sub(count);
+    }
+
+    /// At the end of a turn: gives an empty buffer back; keeps a half-filled one, but changes it
+    /// for a small one where it is loose and too many of those are kept already.
+    pub(super) fn settle(&mut self, pool: &mut Pool) {
+        if self.buf.is_empty() {
+            return;
+        }
+        let loose = self.filled < self.buf.len() / 2;
+        if self.filled == 0 {
+            self.release(pool);
+        } else if loose && !self.loose && pool.loose >= LOOSE_COUNT {
+            let exact = self.bytes().to_vec();
+            let filled = self.filled;
+            self.release(pool);
+            pool.lent += exact.len();
+            self.buf = exact;
+            self.filled = filled;
+        } else if loose != self.loose {
+            pool.loose = if loose { pool.loose + 1 } else { pool.loose - 1 };
+            self.loose = loose;
+        }
+    }
+
+    /// Gives the buffer back, whatever it holds.
+    pub(super) fn release(&mut self, pool: &mut Pool) {
+        if std::mem::take(&mut self.loose) {
+            pool.loose -= 1;
+        }
+        if !self.buf.is_empty() {
+            pool.give_back(std::mem::take(&mut self.buf));
+        }
+        self.filled = 0;
+    }
+}

@@ -1,0 +1,262 @@
+//! Where connections come in: binding addresses, and accepting within the limits.
+//!
+//! A name or an empty host stands for several addresses; with port 0 all of them share the port the
+//! first was given. An address family the machine does not have is warned of once and left out, as
+//! long as one address is bound.
+//! Out of descriptors, or with `max.connections` open, accepting pauses: what arrives waits in the
+//! kernel's queue until a connection closes or a moment has passed. Nothing spins.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use thiserror::Error;
+
+/// How many connections may wait in the kernel to be accepted.
+const BACKLOG: i32 = 1024;
+/// How often a free port of the first address is tried on the others.
+const PORT_ATTEMPTS: usize = 16;
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The listener's name, as in `listeners`.
+    pub name: Arc<str>,
+    /// A name or address; empty for all addresses; `localhost` is 127.0.0.1 and ::1.
+    pub host: String,
+    /// The port; 0 for one that is free.
+    pub port: u16,
+}
+
+/// An address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The listener's name.
+    pub name: Arc<str>,
+    /// The address, with the real port.
+    pub address: SocketAddr,
+}
+
+/// Why an endpoint cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {host}:{port} (listener {name}): {reason}")]
+pub struct BindError {
+    name: Arc<str>,
+    host: String,
+    port: u16,
+    reason: String,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A bound socket.
+pub(super) struct Listener {
+    pub(super) socket: TcpListener,
+    pub(super) bound: Bound,
+}
+
+/// The connections of one server, counted over all of its threads.
+pub(super) struct Census {
+    all: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    max: usize,
+    max_per_address: usize,
+    /// Whether the accepting thread wants to hear of the next connection that closes.
+    pub(super) paused: AtomicBool,
+}
+
+/// Binds every endpoint.
+pub(super) fn bind(endpoints: &[Endpoint]) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = Vec::new();
+    for endpoint in endpoints {
+        let sockets = bind_endpoint(endpoint).map_err(|source| BindError {
+            name: Arc::clone(&endpoint.name),
+            host: endpoint.host.clone(),
+            port: endpoint.port,
+            reason: reason(&source),
+            source,
+        })?;
+        listeners.extend(sockets);
+    }
+    Ok(listeners)
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is in use by another process".to_owned(),
+        io::ErrorKind::PermissionDenied => "not permitted (ports below 1024 need it)".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn bind_endpoint(endpoint: &Endpoint) -> io::Result<Vec<Listener>> {
+    let hosts = addresses(&endpoint.host)?;
+    let mut attempts = if endpoint.port == 0 { PORT_ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        match bind_together(endpoint, &hosts) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}
+            result => return result,
+        }
+    }
+}
+
+fn addresses(host: &str) -> io::Result<Vec<IpAddr>> {
+    Ok(match host {
+        "" => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        "localhost" => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        name => {
+            let mut found: Vec<IpAddr> =
+                (name, 0).to_socket_addrs()?.map(|address| address.ip()).collect();
+            found.dedup();
+            found
+        }
+    })
+}
+
+/// Binds all of `hosts` to one port. A missing address family is no error once one is bound.
+fn bind_together(endpoint: &Endpoint, hosts: &[IpAddr]) -> io::Result<Vec<Listener>> {
+    let mut bound: Vec<Listener> = Vec::new();
+    let mut missing = None;
+    for host in hosts {
+        let port = bound.first().map_or(endpoint.port, |first| first.bound.address.port());
+        match bind_one(SocketAddr::new(*host, port)) {
+            Ok(socket) => {
+                let address = socket.local_addr()?;
+                let name = Arc::clone(&endpoint.name);
+                bound.push(Listener { socket, bound: Bound { name, address } });
+            }
+            Err(error) if is_missing(&error) => missing = Some((host, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match missing {
+        Some((_, error)) if bound.is_empty() => Err(error),
+        Some((host, error)) => {
+            tracing::warn!(%host, %error, listener = %endpoint.name, "not listening there");
+            Ok(bound)
+        }
+        None => Ok(bound),
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(ipproto::TCP),
+    )?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
+impl Census {
+    pub(super) fn new(max: usize, max_per_address: usize) -> Self {
+        Self {
+            all: AtomicUsize::new(0),
+            by_address: Mutex::default(),
+            max,
+            max_per_address,
+            paused: AtomicBool::new(false),
+        }
+    }
+
+    /// How many connections are open.
+    pub(super) fn count(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// True where no further connection is to be accepted.
+    pub(super) fn is_full(&self) -> bool {
+        self.count() >= self.max
+    }
+
+    /// Counts a connection from `address` in; false where it has as many as it may.
+    pub(super) fn enter(&self, address: IpAddr) -> bool {
+        if self.max_per_address != usize::MAX {
+            let mut by_address = self.by_address.lock();
+            let count = by_address.entry(address).or_default();
+            if *count >= self.max_per_address {
+                return false;
+            }
+            *count += 1;
+        }
+        self.all.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts a connection out; true where the accepting thread waits for that.
+    pub(super) fn leave(&self, address: IpAddr) -> bool {
+        if self.max_per_address != usize::MAX {
+            let mut by_address = self.by_address.lock();
+            if let Some(count) = by_address.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    by_address.remove(&address);
+                }
+            }
+        }
+        self.all.fetch_sub(1, Ordering::Relaxed);
+        self.paused.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(host: &str, port: u16) -> Endpoint {
+        Endpoint { name: "PLAINTEXT".into(), host: host.into(), port }
+    }
+
+    #[test]
+    fn both_families_share_a_free_port() {
+        let listeners = bind(&[endpoint("localhost", 0)]).unwrap();
+        let port = listeners[0].bound.address.port();
+        assert_ne!(port, 0);
+        assert!(listeners.iter().all(|listener| listener.bound.address.port() == port));
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_clearly() {
+        let first = bind(&[endpoint("127.0.0.1", 0)]).unwrap();
+        let port = first[0].bound.address.port();
+        let Err(error) = bind(&[endpoint("127.0.0.1", port)]) else { panic!("bound twice") };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot listen on 127.0.0.1:{port} (listener PLAINTEXT): \
+                 the port is in use by another process"
+            )
+        );
+    }
+
+    #[test]
+    fn connections_are_counted_by_address() {
+        let census = Census::new(3, 1);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let there = IpAddr::from([127, 0, 0, 2]);
+        assert!(census.enter(here) && !census.enter(here) && census.enter(there));
+        assert_eq!(census.count(), 2);
+        census.leave(here);
+        assert!(census.enter(here));
+    }
+}

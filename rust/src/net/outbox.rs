@@ -1,0 +1,340 @@
+//! The replies of one connection that are on their way out.
+//!
+//! A reply is bytes in memory with ranges of files between them. What leaves the process is chosen
+//! here: bytes of many replies gather in one send; a long range of a file goes by `sendfile`; short
+//! ranges are read into the thread's scratch and leave together with the bytes around them, because
+//! a thousand sends of 200 bytes cost more than copying them.
+//! Nothing but the cursor is kept over a send that took only part: what was in scratch is read
+//! again. Invariant: the cursor stands before the first byte the kernel has not taken.
+//! Threads: owned by one reactor thread.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use crate::broker::Output;
+use crate::storage::files::FileRange;
+use crate::sys;
+
+/// Ranges up to this go through memory.
+const SHORT: usize = 32 << 10;
+/// The most that is gathered through memory in one send.
+const GATHER_BYTES: usize = 256 << 10;
+/// The most slices in one send.
+const GATHER_SLICES: usize = 64;
+/// The most one connection sends in one turn, so that the others get theirs.
+const TURN_BYTES: usize = 8 << 20;
+/// What a range of a file costs in memory while it waits.
+const RANGE_COST: usize = size_of::<(usize, FileRange)>();
+
+/// What waits to be sent on one connection.
+#[derive(Default)]
+pub(super) struct Outbox {
+    outputs: VecDeque<Output>,
+    /// Bytes sent of the first output's `buf`.
+    buf_at: usize,
+    /// The first output's next range, and the bytes sent of it.
+    range: usize,
+    range_at: usize,
+    memory: usize,
+}
+
+/// How far a flush came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// All is sent.
+    All,
+    /// The socket takes no more at the moment.
+    Blocked,
+    /// The connection had its share of this turn.
+    Enough,
+}
+
+/// The next bytes to send.
+enum Piece<'a> {
+    Bytes(&'a [u8]),
+    File { range: &'a FileRange, from: usize },
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, output: Output) {
+        if !output.is_empty() {
+            self.memory += cost(&output);
+            self.outputs.push_back(output);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.outputs.is_empty()
+    }
+
+    /// The memory held by what waits.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Sends until all is sent, the socket is full, or the turn's share is used up. Returns how far
+    /// it came, and the bytes sent.
+    pub(super) fn flush(
+        &mut self,
+        socket: &impl AsFd,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<(Flushed, usize)> {
+        let mut sent = 0;
+        while !self.outputs.is_empty() {
+            if sent >= TURN_BYTES {
+                return Ok((Flushed::Enough, sent));
+            }
+            let step = match self.long_range() {
+                Some((range, from)) => send_range(socket, range, from),
+                None => self.send_gathered(socket, scratch),
+            };
+            match step {
+                Ok(count) => {
+                    self.advance(count);
+                    sent += count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok((Flushed::Blocked, sent));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((Flushed::All, sent))
+    }
+
+    /// The range that is next, if it goes by `sendfile`.
+    fn long_range(&self) -> Option<(&FileRange, usize)> {
+        match self.pieces().next() {
+            Some(Piece::File { range, from }) if range.len - from > SHORT => Some((range, from)),
+            _ => None,
+        }
+    }
+
+    fn send_gathered(&self, socket: &impl AsFd, scratch: &mut Vec<u8>) -> io::Result<usize> {
+        let mut slices = Vec::with_capacity(8);
+        let mut size = 0;
+        let mut more = false;
+        for piece in self.pieces() {
+            match piece {
+                Piece::Bytes(bytes) if slices.len() < GATHER_SLICES => {
+                    size += bytes.len();
+                    slices.push(IoSlice::new(bytes));
+                }
+                Piece::File { range, from } if range.len - from <= SHORT => {
+                    return self.send_copied(socket, scratch);
+                }
+                Piece::File { .. } => more = true,
+                Piece::Bytes(_) => {}
+            }
+            if more || slices.len() == GATHER_SLICES || size >= GATHER_BYTES {
+                break;
+            }
+        }
+        sys::send(socket, &slices, more)
+    }
+
+    /// Sends what is next through `scratch`, short ranges included.
+    fn send_copied(&self, socket: &impl AsFd, scratch: &mut Vec<u8>) -> io::Result<usize> {
+        scratch.clear();
+        let mut more = false;
+        for piece in self.pieces() {
+            if scratch.len() >= GATHER_BYTES {
+                break;
+            }
+            match piece {
+                Piece::Bytes(bytes) => {
+                    let room = GATHER_BYTES - scratch.len();
+                    scratch.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+                }
+                Piece::File { range, from } if range.len - from <= SHORT => {
+                    read_range(range, from, scratch)?;
+                }
+                Piece::File { .. } => {
+                    more = true;
+                    break;
+                }
+            }
+        }
+        sys::send(socket, &[IoSlice::new(scratch)], more)
+    }
+
+    /// What waits, from the cursor on.
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let mut skip = (self.buf_at, self.range, self.range_at);
+        self.outputs.iter().flat_map(move |output| {
+            let start = std::mem::take(&mut skip);
+            Pieces { output, buf_at: start.0, range: start.1, range_at: start.2 }
+        })
+    }
+
+    /// Moves the cursor over `count` bytes, which were sent.
+    fn advance(&mut self, mut count: usize) {
+        while let Some(output) = self.outputs.front() {
+            let bound = output.files.get(self.range).map_or(output.buf.len(), |(at, _)| *at);
+            let bytes = bound.saturating_sub(self.buf_at).min(count);
+            self.buf_at += bytes;
+            count -= bytes;
+            if self.buf_at < bound {
+                return;
+            }
+            match output.files.get(self.range) {
+                Some((_, range)) => {
+                    let taken = (range.len - self.range_at).min(count);
+                    self.range_at += taken;
+                    count -= taken;
+                    if self.range_at < range.len {
+                        return;
+                    }
+                    (self.range, self.range_at) = (self.range + 1, 0);
+                }
+                None => {
+                    self.memory -= cost(output);
+                    self.outputs.pop_front();
+                    (self.buf_at, self.range, self.range_at) = (0, 0, 0);
+                }
+            }
+        }
+    }
+}
+
+/// The pieces of one output from a cursor on; empty ones are left out.
+struct Pieces<'a> {
+    output: &'a Output,
+    buf_at: usize,
+    range: usize,
+    range_at: usize,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let output = self.output;
+        loop {
+            let next = output.files.get(self.range);
+            let bound = next.map_or(output.buf.len(), |(at, _)| *at);
+            if let Some(bytes) = output.buf.get(self.buf_at..bound)
+                && !bytes.is_empty()
+            {
+                self.buf_at = bound;
+                return Some(Piece::Bytes(bytes));
+            }
+            let (_, range) = next?;
+            let from = std::mem::take(&mut self.range_at);
+            self.range += 1;
+            if from < range.len {
+                return Some(Piece::File { range, from });
+            }
+        }
+    }
+}
+
+fn cost(output: &Output) -> usize {
+    output.buf.capacity() + output.files.len() * RANGE_COST
+}
+
+fn send_range(socket: &impl AsFd, range: &FileRange, from: usize) -> io::Result<usize> {
+    let position = range.position + from as u64;
+    match sys::sendfile(socket, &range.file, position, range.len - from)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        count => Ok(count),
+    }
+}
+
+fn read_range(range: &FileRange, from: usize, scratch: &mut Vec<u8>) -> io::Result<()> {
+    let start = scratch.len();
+    scratch.resize(start + range.len - from, 0);
+    let Some(room) = scratch.get_mut(start..) else { return Ok(()) };
+    range.file.read_exact_at(room, range.position + from as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn file_of(bytes: &[u8]) -> Arc<std::fs::File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Arc::new(file)
+    }
+
+    /// Outputs of every mixture of bytes, short and long ranges, and what they are on the wire.
+    fn mixed() -> (Vec<Output>, Vec<u8>) {
+        let content: Vec<u8> = (0..400_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = file_of(&content);
+        let range = |position: usize, len| FileRange {
+            file: Arc::clone(&file),
+            position: position as u64,
+            len,
+        };
+        let outputs = vec![
+            Output { buf: b"plain".to_vec(), files: vec![] },
+            Output { buf: b"headtail".to_vec(), files: vec![(4, range(7, 200_000))] },
+            Output { buf: vec![], files: vec![(0, range(0, 10)), (0, range(9, 0))] },
+            Output {
+                buf: vec![b'x'; 3000],
+                files: (0..1000).map(|n| (n * 3, range(n, 300))).collect(),
+            },
+            Output { buf: b"z".to_vec(), files: vec![(1, range(0, 400_000))] },
+            Output { buf: vec![b'y'; 600_000], files: vec![] },
+        ];
+        let mut wire = Vec::new();
+        for output in &outputs {
+            let mut at = 0;
+            for (position, range) in &output.files {
+                wire.extend_from_slice(&output.buf[at..*position]);
+                let start = range.position as usize;
+                wire.extend_from_slice(&content[start..start + range.len]);
+                at = *position;
+            }
+            wire.extend_from_slice(&output.buf[at..]);
+        }
+        (outputs, wire)
+    }
+
+    #[test]
+    fn bytes_and_ranges_leave_in_order_however_the_socket_takes_them() {
+        let (outputs, wire) = mixed();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).unwrap();
+            all
+        });
+        let mut outbox = Outbox::default();
+        outputs.into_iter().for_each(|output| outbox.push(output));
+        let mut scratch = Vec::new();
+        while outbox.flush(&near, &mut scratch).unwrap().0 != Flushed::All {
+            std::thread::yield_now();
+        }
+        assert_eq!(outbox.memory(), 0);
+        drop(near);
+        assert!(reader.join().unwrap() == wire);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_ends_the_connection() {
+        let file = file_of(&[7; 100_000]);
+        let (near, _far) = UnixStream::pair().unwrap();
+        for len in [200, 50_000] {
+            let range = FileRange { file: Arc::clone(&file), position: 99_900, len };
+            let mut outbox = Outbox::default();
+            outbox.push(Output { buf: vec![], files: vec![(0, range)] });
+            let error = loop {
+                match outbox.flush(&near, &mut Vec::new()) {
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+}

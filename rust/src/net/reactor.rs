@@ -1,0 +1,387 @@
+//! The loop of one network thread: events, then mail, then what is due; then it blocks.
+//!
+//! A turn serves every connection that has an event or was left over, takes the mailbox until it is
+//! empty, answers what has expired, and closes what is overdue. Parked replies that become ready in
+//! a turn are collected, so that a connection sends them together.
+//! Invariant: the thread blocks only with an empty mailbox, nothing left over, and a timeout that
+//! ends at the next deadline.
+//! Threads: all of it on its own thread; the first one accepts.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::net::sockopt;
+
+use super::connection::{Connection, Desk, Outcome};
+use super::inbox::Pool;
+use super::listener::Listener;
+use super::mailbox::{Accepted, Content};
+use super::slab::Slab;
+use super::{Shared, is_near};
+use crate::broker::{ConnId, Done, Peer, Service};
+
+const WAKER: Token = Token(usize::MAX);
+/// Listener i has the token `usize::MAX - 1 - i`.
+const LISTENERS: usize = usize::MAX - 1;
+const EVENTS: usize = 256;
+/// How long accepting rests after the system refused a connection.
+const ACCEPT_REST_MS: i64 = 200;
+/// Read buffers that nobody used for this long are freed.
+const TRIM_MS: i64 = 5_000;
+
+pub(super) struct Reactor<S: Service> {
+    index: usize,
+    poll: Poll,
+    listeners: Vec<(TcpListener, Arc<str>)>,
+    connections: Slab<Connection<S>>,
+    desk: Desk<S>,
+    mail: Content<S::Wake>,
+    done: Vec<Done>,
+    /// Connections to serve without a new event.
+    again: Vec<ConnId>,
+    /// Connections that wait for read buffers, and what was lent when the last one joined them.
+    starved: Vec<ConnId>,
+    starved_at: usize,
+    /// When the next connection may be overdue; when accepting is tried again; when unused buffers
+    /// are looked at.
+    sweep_ms: i64,
+    accept_ms: Option<i64>,
+    trim_ms: i64,
+    refused: bool,
+}
+
+impl<S: Service> Reactor<S> {
+    pub(super) fn new(
+        shared: Arc<Shared<S>>,
+        index: usize,
+        poll: Poll,
+        listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        shared.mailboxes.own(index, Waker::new(poll.registry(), WAKER)?);
+        let mut listening = Vec::new();
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let mut socket = TcpListener::from_std(listener.socket);
+            let token = Token(LISTENERS - number);
+            poll.registry().register(&mut socket, token, Interest::READABLE)?;
+            listening.push((socket, listener.bound.name));
+        }
+        let threads = shared.mailboxes.threads().max(1);
+        let least = shared.options.request_max_bytes.saturating_mul(2);
+        let pool = Pool::new((shared.options.request_memory / threads).max(least));
+        let thread = shared.service.thread(index);
+        let now_ms = shared.clock.monotonic_ms();
+        let desk = Desk { shared, thread, pool, scratch: Vec::new(), frames: Vec::new(), now_ms };
+        Ok(Self {
+            index,
+            poll,
+            listeners: listening,
+            connections: Slab::new(),
+            desk,
+            mail: Content::default(),
+            done: Vec::new(),
+            again: Vec::new(),
+            starved: Vec::new(),
+            starved_at: 0,
+            sweep_ms: i64::MAX,
+            accept_ms: None,
+            trim_ms: i64::MAX,
+            refused: false,
+        })
+    }
+
+    pub(super) fn run(&mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.shared().stopping.load(Ordering::Acquire) {
+            if let Err(error) = self.wait(&mut events) {
+                tracing::error!(%error, "a network thread cannot wait for events");
+                self.shared().fail();
+                break;
+            }
+            self.desk.now_ms = self.shared().clock.monotonic_ms();
+            for id in std::mem::take(&mut self.again) {
+                self.serve(id);
+            }
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    Token(token) if token > LISTENERS - self.listeners.len() => self.accept(),
+                    Token(token) => {
+                        let id = ConnId(token as u64);
+                        if let Some(connection) = self.connections.at(id) {
+                            connection.notice(event);
+                            self.serve(id);
+                        }
+                    }
+                }
+            }
+            self.read_mail();
+            self.run_due();
+        }
+        self.finish();
+    }
+
+    fn shared(&self) -> &Shared<S> {
+        &self.desk.shared
+    }
+
+    /// Blocks until something happens or is due.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let busy = Duration::from_micros(self.shared().options.busy_poll_us);
+        if !busy.is_zero() && !events.is_empty() {
+            let start = Instant::now();
+            while start.elapsed() < busy {
+                self.poll_once(events, Some(Duration::ZERO))?;
+                if !events.is_empty() || !self.shared().mailboxes.is_empty(self.index) {
+                    return Ok(());
+                }
+            }
+        }
+        let timeout = self.timeout();
+        self.poll_once(events, timeout)
+    }
+
+    fn poll_once(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() || !self.shared().mailboxes.is_empty(self.index) {
+            return Some(Duration::ZERO);
+        }
+        let next = self.sweep_ms.min(self.trim_ms).min(self.accept_ms.unwrap_or(i64::MAX));
+        let parked = self.shared().service.next_deadline(&self.desk.thread).unwrap_or(i64::MAX);
+        let next = next.min(parked);
+        if next == i64::MAX {
+            return None;
+        }
+        let now_ms = self.shared().clock.monotonic_ms();
+        Some(Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)))
+    }
+
+    fn serve(&mut self, id: ConnId) {
+        let Some(connection) = self.connections.at(id) else { return };
+        let outcome = connection.serve(&mut self.desk);
+        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.desk.shared.options));
+        match outcome {
+            Outcome::Wait => {}
+            Outcome::Again => self.again.push(id),
+            Outcome::Starved => {
+                self.starved.push(id);
+                self.starved_at = self.desk.pool.lent();
+            }
+            Outcome::Close => self.close(id),
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        let Some(mut connection) = self.connections.remove(id) else { return };
+        connection.release(&mut self.desk.pool);
+        let Connection { mut stream, session, address, .. } = connection;
+        if let Err(error) = self.poll.registry().deregister(&mut stream) {
+            tracing::debug!(%error, "a closed connection was not registered");
+        }
+        drop(stream);
+        let shared = Arc::clone(&self.desk.shared);
+        shared.service.closed(&mut self.desk.thread, id, session);
+        self.leave(address);
+    }
+
+    /// Counts a connection out; the accepting thread hears of it if it waits for room.
+    fn leave(&self, address: std::net::IpAddr) {
+        let shared = self.shared();
+        if let Some(load) = shared.load.get(self.index) {
+            load.fetch_sub(1, Ordering::Relaxed);
+        }
+        if shared.census.leave(address) {
+            shared.mailboxes.nudge(0);
+        }
+    }
+
+    /// Takes mail until there is none: handling it may bring more.
+    fn read_mail(&mut self) {
+        let shared = Arc::clone(&self.desk.shared);
+        loop {
+            shared.mailboxes.take(self.index, &mut self.mail);
+            if self.mail.is_empty() {
+                return;
+            }
+            for accepted in std::mem::take(&mut self.mail.accepted) {
+                self.adopt(accepted);
+            }
+            if !self.mail.wakes.is_empty() {
+                let thread = &mut self.desk.thread;
+                shared.service.wake(thread, &mut self.mail.wakes, &mut self.done);
+                self.mail.wakes.clear();
+            }
+            self.deliver();
+        }
+    }
+
+    /// Puts the replies that became ready into their places, then serves each connection once.
+    fn deliver(&mut self) {
+        let mut touched = Vec::new();
+        for done in self.done.drain(..) {
+            if let Some(connection) = self.connections.at(done.conn) {
+                connection.fill(done.slot, done.output, done.flow);
+                if touched.last() != Some(&done.conn) {
+                    touched.push(done.conn);
+                }
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            self.serve(id);
+        }
+    }
+
+    /// Does what is due by the clock.
+    fn run_due(&mut self) {
+        let now_ms = self.desk.now_ms;
+        let shared = Arc::clone(&self.desk.shared);
+        if shared.service.next_deadline(&self.desk.thread).is_some_and(|due| due <= now_ms) {
+            shared.service.expire(&mut self.desk.thread, now_ms, &mut self.done);
+            self.deliver();
+        }
+        if self.sweep_ms <= now_ms {
+            self.sweep();
+        }
+        if !self.starved.is_empty() && self.desk.pool.lent() < self.starved_at {
+            self.again.append(&mut self.starved);
+        }
+        let freed = !shared.census.paused.load(Ordering::Acquire);
+        if self.accept_ms.is_some_and(|due| freed || due <= now_ms) {
+            self.accept();
+        }
+        if self.trim_ms <= now_ms {
+            self.desk.pool.trim();
+            self.desk.scratch = Vec::new();
+            self.trim_ms = i64::MAX;
+        }
+        if self.trim_ms == i64::MAX && self.desk.pool.holds() {
+            self.trim_ms = now_ms.saturating_add(TRIM_MS);
+        }
+    }
+
+    /// Closes what is overdue.
+    fn sweep(&mut self) {
+        let now_ms = self.desk.now_ms;
+        let mut overdue = Vec::new();
+        self.sweep_ms = i64::MAX;
+        for (id, connection) in self.connections.iter_mut() {
+            let deadline = connection.deadline_ms(&self.desk.shared.options);
+            if deadline <= now_ms {
+                overdue.push(id);
+            } else {
+                self.sweep_ms = self.sweep_ms.min(deadline);
+            }
+        }
+        for id in overdue {
+            self.close(id);
+        }
+    }
+
+    /// Accepts what waits, within the limits.
+    fn accept(&mut self) {
+        let shared = Arc::clone(&self.desk.shared);
+        self.accept_ms = None;
+        let mut number = 0;
+        while let Some((socket, name)) = self.listeners.get(number) {
+            if shared.census.is_full() {
+                shared.census.paused.store(true, Ordering::Release);
+                if shared.census.is_full() {
+                    self.accept_ms = Some(i64::MAX);
+                    return;
+                }
+            }
+            match socket.accept() {
+                Ok((stream, remote)) => {
+                    self.refused = false;
+                    if shared.census.enter(remote.ip()) {
+                        let listener = Arc::clone(name);
+                        self.place(Accepted { stream, listener, remote });
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => number += 1,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut self.refused, true) {
+                        tracing::warn!(%error, "cannot accept connections: trying again");
+                    }
+                    shared.census.paused.store(true, Ordering::Release);
+                    self.accept_ms = Some(self.desk.now_ms.saturating_add(ACCEPT_REST_MS));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives a connection to the thread that has the fewest.
+    fn place(&mut self, accepted: Accepted) {
+        let target = self.shared().idlest();
+        if let Some(load) = self.shared().load.get(target) {
+            load.fetch_add(1, Ordering::Relaxed);
+        }
+        if target == self.index {
+            self.adopt(accepted);
+        } else {
+            self.shared().mailboxes.hand_over(target, accepted);
+        }
+    }
+
+    /// Takes a connection in.
+    fn adopt(&mut self, accepted: Accepted) {
+        let Accepted { mut stream, listener, remote } = accepted;
+        let conn = self.connections.next_id();
+        let send_buffer = self.shared().options.near_send_buffer;
+        let prepared = stream.set_nodelay(true).and_then(|()| {
+            if is_near(remote) {
+                sockopt::set_socket_send_buffer_size(&stream, send_buffer)?;
+            }
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(&mut stream, Token(conn.0 as usize), interest)?;
+            stream.local_addr()
+        });
+        match prepared {
+            Ok(local) => {
+                let peer = Peer { conn, listener, local, remote };
+                let shared = Arc::clone(&self.desk.shared);
+                let session = shared.service.opened(&mut self.desk.thread, peer);
+                let now_ms = self.desk.now_ms;
+                self.connections.insert(Connection::new(stream, remote.ip(), session, now_ms));
+                self.serve(conn);
+            }
+            Err(error) => {
+                tracing::debug!(%remote, %error, "connection lost before it began");
+                self.leave(remote.ip());
+            }
+        }
+    }
+
+    /// The end: replies that are ready are sent as far as the sockets take them.
+    fn finish(&mut self) {
+        self.listeners.clear();
+        self.read_mail();
+        for id in self.connections.ids() {
+            if let Some(connection) = self.connections.at(id) {
+                connection.finish(&mut self.desk);
+            }
+            self.close(id);
+        }
+        self.shared().mailboxes.close(self.index);
+    }
+}
