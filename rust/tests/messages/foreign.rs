@@ -1,0 +1,104 @@
+//! Against the `kafka-protocol` crate, generated from Kafka 4.1's own message definitions: what
+//! krust writes it reads and writes back, byte for byte, in every version that both know.
+
+use super::sample::{self, Random};
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages as theirs;
+use kafka_protocol::protocol::{Decodable, Encodable, Message};
+use krust::protocol::{AnyCodec, api};
+use krust::wire::Writer;
+
+/// Their decoder and encoder in one: bytes there and back.
+type There = fn(Bytes, i16) -> Result<BytesMut, String>;
+
+fn there_and_back<M: Decodable + Encodable>(
+    mut bytes: Bytes,
+    version: i16,
+) -> Result<BytesMut, String> {
+    let message = M::decode(&mut bytes, version).map_err(|error| format!("decode: {error:#}"))?;
+    if !bytes.is_empty() {
+        return Err(format!("{} bytes left", bytes.len()));
+    }
+    let mut back = BytesMut::new();
+    message.encode(&mut back, version).map_err(|error| format!("encode: {error:#}"))?;
+    Ok(back)
+}
+
+macro_rules! foreign {
+    ($($api:ident $request:ident $response:ident),* $(,)?) => {
+        /// Name, codec and versions of every message they know.
+        const THEIRS: &[(&str, [There; 2], [(i16, i16); 2])] = &[$((
+            stringify!($api),
+            [there_and_back::<theirs::$request>, there_and_back::<theirs::$response>],
+            [
+                (theirs::$request::VERSIONS.min, theirs::$request::VERSIONS.max),
+                (theirs::$response::VERSIONS.min, theirs::$response::VERSIONS.max),
+            ],
+        )),*];
+    };
+}
+
+foreign! {
+    Produce ProduceRequest ProduceResponse,
+    Fetch FetchRequest FetchResponse,
+    ListOffsets ListOffsetsRequest ListOffsetsResponse,
+    Metadata MetadataRequest MetadataResponse,
+    OffsetCommit OffsetCommitRequest OffsetCommitResponse,
+    OffsetFetch OffsetFetchRequest OffsetFetchResponse,
+    FindCoordinator FindCoordinatorRequest FindCoordinatorResponse,
+    JoinGroup JoinGroupRequest JoinGroupResponse,
+    Heartbeat HeartbeatRequest HeartbeatResponse,
+    LeaveGroup LeaveGroupRequest LeaveGroupResponse,
+    SyncGroup SyncGroupRequest SyncGroupResponse,
+    DescribeGroups DescribeGroupsRequest DescribeGroupsResponse,
+    ListGroups ListGroupsRequest ListGroupsResponse,
+    SaslHandshake SaslHandshakeRequest SaslHandshakeResponse,
+    ApiVersions ApiVersionsRequest ApiVersionsResponse,
+    CreateTopics CreateTopicsRequest CreateTopicsResponse,
+    DeleteTopics DeleteTopicsRequest DeleteTopicsResponse,
+    DeleteRecords DeleteRecordsRequest DeleteRecordsResponse,
+    InitProducerId InitProducerIdRequest InitProducerIdResponse,
+    OffsetForLeaderEpoch OffsetForLeaderEpochRequest OffsetForLeaderEpochResponse,
+    DescribeAcls DescribeAclsRequest DescribeAclsResponse,
+    DescribeConfigs DescribeConfigsRequest DescribeConfigsResponse,
+    AlterConfigs AlterConfigsRequest AlterConfigsResponse,
+    DescribeLogDirs DescribeLogDirsRequest DescribeLogDirsResponse,
+    CreatePartitions CreatePartitionsRequest CreatePartitionsResponse,
+    DeleteGroups DeleteGroupsRequest DeleteGroupsResponse,
+    ElectLeaders ElectLeadersRequest ElectLeadersResponse,
+    IncrementalAlterConfigs IncrementalAlterConfigsRequest IncrementalAlterConfigsResponse,
+    ListPartitionReassignments ListPartitionReassignmentsRequest ListPartitionReassignmentsResponse,
+    DescribeCluster DescribeClusterRequest DescribeClusterResponse,
+    DescribeProducers DescribeProducersRequest DescribeProducersResponse,
+    ListConfigResources ListConfigResourcesRequest ListConfigResourcesResponse,
+    DescribeTopicPartitions DescribeTopicPartitionsRequest DescribeTopicPartitionsResponse,
+}
+
+#[test]
+fn another_codec_reads_what_krust_writes_and_writes_the_same() {
+    let mut random = Random::seeded(3);
+    let mut compared = 0;
+    for one in sample::apis() {
+        let facts = api(one.key).unwrap();
+        let known = THEIRS.iter().find(|(name, ..)| *name == one.name);
+        let (_, codecs, versions) = known.unwrap();
+        let ours: [(_, &AnyCodec); 2] =
+            [(&one.request, &facts.request), (&one.response, &facts.response)];
+        for ((theirs, range), (message, codec)) in codecs.iter().zip(versions).zip(ours) {
+            for version in range.0.max(facts.first)..=range.1.min(facts.last) {
+                for _ in 0..10 {
+                    let value = random.message(message, version);
+                    let mut writer = Writer::new();
+                    (codec.encode)(&value, version, &mut writer).unwrap();
+                    let back = theirs(Bytes::copy_from_slice(&writer.buf), version);
+                    let back = back.unwrap_or_else(|error| {
+                        panic!("{} v{version}: {error} {value:?}", message.name)
+                    });
+                    assert_eq!(back, writer.buf, "{} v{version} {value:?}", message.name);
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 2000, "{compared} messages");
+}
