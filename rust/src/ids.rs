@@ -61,3 +61,62 @@ impl fmt::Display for TopicPartition {
         write!(f, "{}-{}", self.topic, self.partition)
     }
 }
+
+/// As Kafka prints ids: base64 with `-` and `_`, without padding, 22 characters.
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = u128::from_be_bytes(self.0);
+        for place in (0..21).rev() {
+            let six = (bits >> (place * 6 + 2)) & 63;
+            write!(f, "{}", digit(six))?;
+        }
+        write!(f, "{}", digit((bits & 3) << 4))
+    }
+}
+
+impl std::str::FromStr for TopicId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        if text.len() != 22 {
+            return Err(NotAnId);
+        }
+        let mut bits = 0u128;
+        for (place, byte) in text.bytes().enumerate() {
+            let six = u128::from(value(byte).ok_or(NotAnId)?);
+            bits = if place < 21 { bits << 6 | six } else { bits << 2 | six >> 4 };
+        }
+        Ok(Self(bits.to_be_bytes()))
+    }
+}
+
+/// A text that is no topic id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a topic id: 22 characters of base64 were expected")]
+pub struct NotAnId;
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn digit(six: u128) -> char {
+    usize::try_from(six).ok().and_then(|at| DIGITS.get(at)).map_or('A', |byte| char::from(*byte))
+}
+
+fn value(byte: u8) -> Option<u8> {
+    DIGITS.iter().position(|digit| *digit == byte).and_then(|at| u8::try_from(at).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_ids_are_written_as_kafka_writes_them() {
+        let text = "HU4EiLaBTBOFeJpput3BfA";
+        let id: TopicId = text.parse().unwrap();
+        assert_eq!(id.0[..4], [0x1d, 0x4e, 0x04, 0x88]);
+        assert_eq!(id.to_string(), text);
+        assert_eq!(TopicId::ZERO.to_string(), "A".repeat(22));
+        assert!("HU4EiLaBTBOFeJpput3Bf".parse::<TopicId>().is_err());
+        assert!("HU4EiLaBTBOFeJpput3B=A".parse::<TopicId>().is_err());
+    }
+}

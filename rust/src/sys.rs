@@ -1,10 +1,14 @@
 //! The only file with calls that differ between systems, each with a portable fallback: sending on a
-//! socket, and from a file to a socket.
+//! socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
+//! process locks, free space, read-only maps.
 //! Threads: every function is free of state.
+//! Not promised: [`allocate_ahead`] may do nothing where the file system cannot; nobody's
+//! correctness may rest on it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Sends `bufs` on a socket that does not block; `more` says that more follows at once. Returns
 /// the bytes taken.
@@ -45,4 +49,84 @@ pub fn sendfile(socket: &impl AsFd, file: &File, position: u64, len: usize) -> i
         Some(bytes) if count > 0 => send(socket, &[IoSlice::new(bytes)], false),
         _ => Ok(0),
     }
+}
+
+/// Writes all of `bufs`, one after the other, at `position`; retries short writes.
+/// Errors: as `pwritev(2)`; what was written before an error stays written.
+pub fn write_vectored_at(file: &File, bufs: &[&[u8]], mut position: u64) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+    let mut left = slices.as_mut_slice();
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match gather_write(file, left, position) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                position += count as u64;
+                IoSlice::advance_slices(&mut left, count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn gather_write(file: &File, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
+    Ok(rustix::io::pwritev(file, bufs, position)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn gather_write(file: &File, bufs: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
+    use std::os::unix::fs::FileExt;
+    bufs.first().map_or(Ok(0), |buf| file.write_at(buf, position))
+}
+
+/// Reserves `len` bytes of disk from `from` on without changing the file's size.
+#[cfg(target_os = "linux")]
+pub fn allocate_ahead(file: &File, from: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, from, len)?)
+}
+
+/// Reserves nothing: this system has no way that keeps the file's size.
+#[cfg(not(target_os = "linux"))]
+pub fn allocate_ahead(_file: &File, _from: u64, _len: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Takes the whole file's process lock (`fcntl`, as Java's `FileChannel.tryLock`); false if another
+/// process holds it. The lock goes when *any* descriptor of the file is closed in this process.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match rustix::fs::fcntl_lock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Bytes of the file system that holds `path`: (free to us, all).
+pub fn disk_space(path: &Path) -> io::Result<(u64, u64)> {
+    let facts = rustix::fs::statvfs(path)?;
+    Ok((facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize))
+}
+
+/// Maps a file read-only. For sealed index files only: their writers replace them by rename and
+/// never cut them in place.
+#[expect(unsafe_code, reason = "a file map is unsafe by nature")]
+pub fn map_sealed(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the callers map sealed index files. krust replaces such a file by rename and never
+    // shrinks it in place, and the log directory's lock keeps other brokers away.
+    unsafe { memmap2::Mmap::map(file) }
+}
+
+/// Whether an I/O error says that there is no room (ENOSPC, EDQUOT), which may pass by itself.
+pub fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an I/O error says that this process or system ran out of descriptors.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    code == Some(rustix::io::Errno::MFILE.raw_os_error())
+        || code == Some(rustix::io::Errno::NFILE.raw_os_error())
 }

@@ -1,16 +1,169 @@
-//! Files as the log sees them.
+//! The disk behind a trait: what storage asks of a file system, so that a double can record it,
+//! forget what was not synced, and fail on demand (`recording`).
+//! Files are real ones in both cases: reading needs no door, and `sendfile` takes what is leased.
+//! Threads: shared by all; no state.
+//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory.
 
-use std::fs::File;
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that lie in a file and go from there to a socket. Invariant: they were written before the
-/// range was made, and stay as they are while it lives; the open file keeps a deleted one readable.
+/// Everything that changes a disk, and opening, which needs descriptors.
+pub trait Disk: Send + Sync + Debug {
+    /// Opens an existing file to read.
+    fn open(&self, path: &Path) -> io::Result<File>;
+    /// Opens a file to read and write; makes an empty one where there is none.
+    fn create(&self, path: &Path) -> io::Result<File>;
+    /// Writes all of `bufs`, one after the other, at `position`.
+    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()>;
+    /// Cuts or extends the file (with zeros), and gives back space reserved beyond `len`.
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
+    /// Reserves space without changing the size; may be refused anywhere.
+    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()>;
+    /// Makes the file's data and size durable (`fdatasync`).
+    fn sync_data(&self, file: &File) -> io::Result<()>;
+    /// Makes the directory's entries durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Renames a file or directory over whatever bears the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes one directory; fine if it is there.
+    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The machine's disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+/// Bytes of a file that may be sent as they are. The file stays readable while this lives, even
+/// when it has been deleted meanwhile.
 #[derive(Clone, Debug)]
 pub struct FileRange {
-    /// The file.
+    /// The open file; its cursor means nothing.
     pub file: Arc<File>,
-    /// Where in it the bytes start.
+    /// Where the bytes begin.
     pub position: u64,
-    /// How many they are.
+    /// How many there are.
     pub len: usize,
+}
+
+impl FileRange {
+    /// Reads the bytes into memory, for readers that cannot take a file.
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        self.file.read_exact_at(&mut bytes, self.position)?;
+        Ok(bytes)
+    }
+}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        File::open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    }
+
+    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
+        match bufs {
+            [one] => file.write_all_at(one, position),
+            many => crate::sys::write_vectored_at(file, many, position),
+        }
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
+    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
+        crate::sys::allocate_ahead(file, from, len)
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
+    }
+}
+
+/// Writes a small file so that a crash leaves the old or the new one: temporary, fsync, rename,
+/// fsync of the directory.
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = with_suffix(path, ".tmp");
+    let file = disk.create(&temporary)?;
+    disk.set_len(&file, 0)?;
+    disk.write_at(&file, &[bytes], 0)?;
+    disk.sync_data(&file)?;
+    disk.rename(&temporary, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, so that
+/// whoever has the old one open or mapped keeps it, and no sync.
+pub(crate) fn replace_derived(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = with_suffix(path, ".tmp");
+    let file = disk.create(&temporary)?;
+    disk.set_len(&file, 0)?;
+    disk.write_at(&file, &[bytes], 0)?;
+    disk.rename(&temporary, path)
+}
+
+/// Removes a file; fine if it is not there.
+pub(crate) fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Renames a file; false if it is not there.
+pub(crate) fn rename_if_there(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<bool> {
+    match disk.rename(from, to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a directory and the plain files in it. Directories inside make it fail.
+pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        remove_if_there(disk, &entry?.path())?;
+    }
+    disk.remove_dir(path)
+}
+
+/// `path` with `suffix` behind its last letter.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }

@@ -1,3 +1,47 @@
-//! The log on disk. Knows batches, offsets and files; knows no protocol.
+//! The log on disk: partitions as directories of segments, byte for byte as Apache Kafka 3.9
+//! writes them. A directory can move between krust and Kafka in either direction.
+//!
+//! ```text
+//! dirs         one entry of log.dirs: lock, meta.properties, clean marker, checkpoints, offline
+//! log          one partition: stage, commit, read, truncate, retention
+//! recovery     from whatever a crash left to a log that ends in a whole batch
+//! segment      one .log file with its indexes      scan        headers of a file, one by one
+//! index        .index and .timeindex               txnindex    .txnindex
+//! producers    .snapshot                           epochs      leader-epoch-checkpoint
+//! files        the disk behind a trait             recording   its double: crash images, faults
+//! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
+//! checkpoints  the small text files                inspect     read-only dump and verify
+//! ```
+//!
+//! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
+//! offset is the same bytes for ever. Three watermarks, one owner each: appends own log_end, the
+//! sync thread owns flushed, the replica protocol owns high_watermark.
+//! Not promised: an append that was not flushed may be gone after a power cut.
 
+pub mod checkpoints;
+mod config;
+mod descriptors;
+pub mod dirs;
+pub mod epochs;
+mod errors;
 pub mod files;
+pub mod index;
+pub mod inspect;
+mod log;
+pub mod producers;
+pub mod recording;
+mod recovery;
+mod scan;
+mod segment;
+pub mod sync;
+pub mod txnindex;
+
+pub use config::{LogConfig, TimestampType};
+pub use descriptors::Descriptors;
+pub use dirs::{DirOptions, Found, Kind, LogDir};
+pub use errors::{AppendError, ReadError, StorageError};
+pub use files::FileRange;
+pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use producers::ProducerFacts;
+pub use sync::Syncer;
+pub use txnindex::Aborted;

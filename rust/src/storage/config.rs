@@ -1,0 +1,84 @@
+//! What one partition's log is told to do: the typed form of Kafka's topic settings.
+//! Threads: immutable; a change swaps the whole `Arc`.
+
+/// Which clock a record's timestamp shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimestampType {
+    /// The producer's.
+    Create,
+    /// The broker's at the moment of the append.
+    LogAppend,
+}
+
+/// The settings of one log; names and defaults are Kafka 3.9's, -1 and `i64::MAX` mean never.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogConfig {
+    /// `segment.bytes`: a segment is full at this size.
+    pub segment_bytes: u64,
+    /// `segment.ms`: a segment is full at this age.
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`: at most this much is taken off `segment_ms`, fixed per segment.
+    pub segment_jitter_ms: i64,
+    /// `segment.index.bytes`: a segment is full when an index has this size.
+    pub segment_index_bytes: u64,
+    /// `index.interval.bytes`: an index entry at most every so many bytes of log.
+    pub index_interval_bytes: u64,
+    /// `retention.ms`; -1: for ever.
+    pub retention_ms: i64,
+    /// `retention.bytes`; -1: without limit.
+    pub retention_bytes: i64,
+    /// `max.message.bytes`: the largest batch taken, header included.
+    pub max_message_bytes: u64,
+    /// `message.timestamp.type`.
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`; the room above checks it, with `record::batch::check`.
+    pub before_max_ms: i64,
+    /// `message.timestamp.after.max.ms` (Kafka 4's default of one hour); likewise.
+    pub after_max_ms: i64,
+    /// `compression.type`: Kafka's codec number, `None` for `producer`. The log keeps what it is
+    /// given; the room above recompresses.
+    pub compression_type: Option<u8>,
+    /// `cleanup.policy` contains `delete`.
+    pub delete: bool,
+    /// `cleanup.policy` contains `compact`.
+    pub compact: bool,
+    /// `flush.messages`: fdatasync after so many records.
+    pub flush_messages: i64,
+    /// `flush.ms`: fdatasync at most this long after an append.
+    pub flush_ms: i64,
+    /// `krust.flush.mode=ack`: every append asks for an fdatasync and the high watermark waits.
+    pub ack_flush: bool,
+    /// `file.delete.delay.ms`.
+    pub file_delete_delay_ms: i64,
+    /// `preallocate`: reserve disk ahead at once, not only once the partition proves hot.
+    pub preallocate: bool,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: i64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            segment_ms: 604_800_000,
+            segment_jitter_ms: 0,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            retention_ms: 604_800_000,
+            retention_bytes: -1,
+            max_message_bytes: 1_048_588,
+            timestamp_type: TimestampType::Create,
+            before_max_ms: i64::MAX,
+            after_max_ms: 3_600_000,
+            compression_type: None,
+            delete: true,
+            compact: false,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            ack_flush: false,
+            file_delete_delay_ms: 60_000,
+            preallocate: false,
+            producer_id_expiration_ms: 86_400_000,
+        }
+    }
+}

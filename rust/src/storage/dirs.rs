@@ -1,0 +1,483 @@
+//! One entry of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints, and
+//! what partitions lie in it.
+//! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
+//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`; `.lock` held by fcntl as Java
+//! does; directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`, `-stray`.
+//! States: online -> offline on EIO or any failed sync, until the next start: what was written
+//! before may be lost without a trace, so nothing is acknowledged from it again.
+//! Threads: shared; the offline flag is an atomic, the rest short locks.
+//! Not promised: plain files of strangers are left alone, directories of strangers are not listed.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::checkpoints::{self, HIGH_WATERMARK, LOG_START, Offsets, RECOVERY_POINT};
+use super::descriptors::Descriptors;
+use super::errors::StorageError;
+use super::files::{self, Disk, RealDisk};
+use super::log::Log;
+use crate::ids::{Offset, TopicId, TopicPartition};
+
+const META: &str = "meta.properties";
+const CLEAN: &str = ".kafka_cleanshutdown";
+const LOCK: &str = ".lock";
+
+/// `fcntl` locks do not keep out the same process, so it keeps its own list.
+static LOCKED: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
+
+/// How a log directory is opened.
+#[derive(Clone, Debug)]
+pub struct DirOptions {
+    /// The cluster this broker belongs to; `None`: whatever the directory says.
+    pub cluster_id: Option<String>,
+    /// This broker's id.
+    pub broker_id: i32,
+    /// What changes the disk.
+    pub disk: Arc<dyn Disk>,
+    /// The cache of open files, shared by all directories.
+    pub descriptors: Arc<Descriptors>,
+}
+
+/// What a partition's directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// In use.
+    Live,
+    /// On its way out.
+    Delete,
+    /// A copy that is being built to replace one in another directory.
+    Future,
+    /// Put aside because the cluster does not know it.
+    Stray,
+}
+
+/// A partition's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whose.
+    pub name: TopicPartition,
+    /// The topic's id, where `partition.metadata` tells.
+    pub topic_id: Option<TopicId>,
+    /// What it is.
+    pub kind: Kind,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+/// The offsets that the checkpoint files hold for one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Points {
+    pub recovery: Option<Offset>,
+    pub log_start: Option<Offset>,
+    pub high_watermark: Option<Offset>,
+}
+
+/// An open log directory.
+pub struct LogDir {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    descriptors: Arc<Descriptors>,
+    cluster_id: Mutex<Option<String>>,
+    broker_id: i32,
+    was_clean: bool,
+    offline: AtomicBool,
+    offsets: Mutex<[Offsets; 3]>,
+    logs: Mutex<Vec<Weak<Log>>>,
+    lock: Mutex<Option<File>>,
+}
+
+impl std::fmt::Debug for LogDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogDir {{ {} }}", self.path.display())
+    }
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        Self {
+            cluster_id: None,
+            broker_id: 0,
+            disk: Arc::new(RealDisk),
+            descriptors: Descriptors::new(4096),
+        }
+    }
+}
+
+impl LogDir {
+    /// Opens the directory at `path`, making it if it is not there: takes the lock, checks
+    /// `meta.properties` against the options (writes it if there is none and the cluster is
+    /// known), takes away the clean-shutdown marker, reads the checkpoints.
+    pub fn open(path: &Path, options: &DirOptions) -> Result<Arc<Self>, StorageError> {
+        let disk = Arc::clone(&options.disk);
+        std::fs::create_dir_all(path).map_err(|e| StorageError::io("make", path, e))?;
+        let path = path.canonicalize().map_err(|e| StorageError::io("resolve", path, e))?;
+        let lock = take_lock(&path)?;
+        let clean = path.join(CLEAN);
+        let read = |name| checkpoints::read(&path.join(name));
+        let dir = Self {
+            cluster_id: Mutex::new(None),
+            broker_id: options.broker_id,
+            was_clean: clean.exists(),
+            offline: AtomicBool::new(false),
+            offsets: Mutex::new([read(RECOVERY_POINT), read(LOG_START), read(HIGH_WATERMARK)]),
+            logs: Mutex::new(Vec::new()),
+            lock: Mutex::new(Some(lock)),
+            descriptors: Arc::clone(&options.descriptors),
+            disk,
+            path,
+        };
+        dir.check_meta(options)?;
+        Ok(Arc::new(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The cluster it belongs to, if it says so.
+    pub fn cluster_id(&self) -> Option<String> {
+        self.cluster_id.lock().clone()
+    }
+
+    /// Makes the directory belong to `cluster_id`; fine if it does already.
+    pub fn join(&self, cluster_id: &str) -> Result<(), StorageError> {
+        let mut mine = self.cluster_id.lock();
+        match mine.as_deref() {
+            Some(known) if known == cluster_id => Ok(()),
+            Some(known) => Err(self.meta_error(&format!(
+                "cluster.id is {known}, this broker belongs to {cluster_id}"
+            ))),
+            None => {
+                let text = format!(
+                    "#\nbroker.id={}\nversion=0\ncluster.id={cluster_id}\n",
+                    self.broker_id
+                );
+                self.replace(META, text.as_bytes())?;
+                *mine = Some(cluster_id.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the last user shut it down in order.
+    pub fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    /// Whether it failed since it was opened.
+    pub fn is_offline(&self) -> bool {
+        self.offline.load(Ordering::Acquire)
+    }
+
+    /// Takes it offline until the next start.
+    pub fn take_offline(&self, why: &dyn std::fmt::Display) {
+        if !self.offline.swap(true, Ordering::AcqRel) {
+            tracing::error!(dir = %self.path.display(), "log directory goes offline: {why}");
+        }
+    }
+
+    /// The partitions that lie in it.
+    pub fn partitions(&self) -> Result<Vec<Found>, StorageError> {
+        let fail = |e| StorageError::io("list", &self.path, e);
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            let Some((name, kind)) = name.to_str().and_then(parse_name) else { continue };
+            if !entry.file_type().map_err(fail)?.is_dir() {
+                continue;
+            }
+            let path = entry.path();
+            found.push(Found { topic_id: read_topic_id(&path), name, kind, path });
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Free and total bytes of its file system.
+    pub fn disk_space(&self) -> Result<(u64, u64), StorageError> {
+        crate::sys::disk_space(&self.path).map_err(|e| StorageError::io("statvfs", &self.path, e))
+    }
+
+    /// Writes the three checkpoint files from the logs that are open. Call it every
+    /// `log.flush.offset.checkpoint.interval.ms`, never on a reactor thread.
+    pub fn checkpoint(&self) -> Result<(), StorageError> {
+        self.online()?;
+        let logs: Vec<Arc<Log>> = {
+            let mut logs = self.logs.lock();
+            logs.retain(|log| log.strong_count() > 0);
+            logs.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut offsets = self.offsets.lock();
+        let [recovery, starts, highs] = &mut *offsets;
+        for log in logs.iter().filter(|log| log.is_on_disk()) {
+            recovery.insert(log.name().clone(), log.recovery_point());
+            highs.insert(log.name().clone(), log.high_watermark());
+            match log.checkpointed_start() {
+                Some(start) => starts.insert(log.name().clone(), start),
+                None => starts.remove(log.name()),
+            };
+        }
+        self.write_offsets(&offsets)
+    }
+
+    /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in
+    /// it must be closed before.
+    pub fn close(&self) -> Result<(), StorageError> {
+        let outcome = self
+            .checkpoint()
+            .and_then(|()| self.replace(CLEAN, br#"{"version":0,"brokerEpoch":-1}"#));
+        self.unlock();
+        outcome
+    }
+
+    /// Takes away the clean-shutdown marker. Call it once all logs are loaded, before the first
+    /// append.
+    pub fn begin(&self) -> Result<(), StorageError> {
+        let fail = |e| self.failed("remove the clean-shutdown marker", e);
+        files::remove_if_there(&*self.disk, &self.path.join(CLEAN)).map_err(fail)?;
+        self.disk.sync_dir(&self.path).map_err(fail)
+    }
+
+    /// Takes note of a log that was opened in it.
+    pub(crate) fn register(&self, log: &Arc<Log>) {
+        self.logs.lock().push(Arc::downgrade(log));
+    }
+
+    /// What the checkpoints say of a partition.
+    pub(crate) fn points(&self, name: &TopicPartition) -> Points {
+        let offsets = self.offsets.lock();
+        let [recovery, log_start, high_watermark] =
+            [0, 1, 2].map(|index| offsets.get(index).and_then(|map| map.get(name)).copied());
+        Points { recovery, log_start, high_watermark }
+    }
+
+    /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
+    pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
+        let mut offsets = self.offsets.lock();
+        let mut known = false;
+        for map in &mut *offsets {
+            known |= map.remove(name).is_some();
+        }
+        if known { self.write_offsets(&offsets) } else { Ok(()) }
+    }
+
+    /// Lowers a partition's recovery point on disk to `point`, before its log is cut there.
+    pub(crate) fn lower(&self, name: &TopicPartition, point: Offset) -> Result<(), StorageError> {
+        let mut offsets = self.offsets.lock();
+        let [recovery, ..] = &mut *offsets;
+        match recovery.get_mut(name) {
+            Some(known) if *known > point => *known = point,
+            _ => return Ok(()),
+        }
+        self.write_offsets(&offsets)
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    /// An error unless the directory is online.
+    pub(crate) fn online(&self) -> Result<(), StorageError> {
+        if self.is_offline() {
+            return Err(StorageError::Offline(self.path.display().to_string().into()));
+        }
+        Ok(())
+    }
+
+    /// A failure of the disk: takes the directory offline unless it is only full.
+    pub(crate) fn failed(&self, doing: &str, error: std::io::Error) -> StorageError {
+        let error = StorageError::io(doing, &self.path, error);
+        if let StorageError::Io { .. } = error {
+            self.take_offline(&error);
+        }
+        error
+    }
+
+    fn write_offsets(&self, offsets: &[Offsets; 3]) -> Result<(), StorageError> {
+        for (name, map) in [RECOVERY_POINT, LOG_START, HIGH_WATERMARK].iter().zip(offsets) {
+            self.replace(name, checkpoints::to_text(map).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        let path = self.path.join(name);
+        files::replace(&*self.disk, &path, bytes)
+            .map_err(|e| self.failed(&format!("write {name}"), e))
+    }
+
+    fn meta_error(&self, what: &str) -> StorageError {
+        StorageError::Meta(format!("{}: {what}", self.path.join(META).display()).into())
+    }
+
+    fn check_meta(&self, options: &DirOptions) -> Result<(), StorageError> {
+        let path = self.path.join(META);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(StorageError::io("read", &path, error)),
+        };
+        let value = |key: &str| {
+            text.lines().filter_map(|line| line.split_once('=')).find(|(k, _)| k.trim() == key)
+        };
+        if !text.is_empty() && value("version").is_none_or(|(_, v)| v.trim() != "0") {
+            return Err(self.meta_error("version is not 0"));
+        }
+        if let Some((_, id)) = value("broker.id")
+            && id.trim().parse() != Ok(options.broker_id)
+        {
+            let mine = options.broker_id;
+            return Err(self.meta_error(&format!("broker.id is {id}, this broker is {mine}")));
+        }
+        if let Some((_, id)) = value("cluster.id") {
+            *self.cluster_id.lock() = Some(id.trim().to_owned());
+        }
+        options.cluster_id.as_deref().map_or(Ok(()), |id| self.join(id))
+    }
+
+    fn unlock(&self) {
+        if self.lock.lock().take().is_some()
+            && let Some(locked) = &mut *LOCKED.lock()
+        {
+            locked.remove(&self.path);
+        }
+    }
+}
+
+impl Drop for LogDir {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+fn take_lock(path: &Path) -> Result<File, StorageError> {
+    let locked_by_other = || StorageError::Locked(path.display().to_string().into());
+    let fail = |e| StorageError::io("lock", path, e);
+    let mut locked = LOCKED.lock();
+    let locked = locked.get_or_insert_default();
+    if locked.contains(path) {
+        return Err(locked_by_other());
+    }
+    let file = RealDisk.create(&path.join(LOCK)).map_err(fail)?;
+    if !crate::sys::try_lock(&file).map_err(fail)? {
+        return Err(locked_by_other());
+    }
+    locked.insert(path.to_owned());
+    Ok(file)
+}
+
+/// Reads a directory's name; `None` if it is no partition's.
+fn parse_name(name: &str) -> Option<(TopicPartition, Kind)> {
+    let kinds = [("-delete", Kind::Delete), ("-future", Kind::Future), ("-stray", Kind::Stray)];
+    for (suffix, kind) in kinds {
+        if let Some((head, id)) = name.strip_suffix(suffix).and_then(|head| head.rsplit_once('.'))
+            && id.len() == 32
+        {
+            return Some((parse_partition(head)?, kind));
+        }
+    }
+    Some((parse_partition(name)?, Kind::Live))
+}
+
+fn parse_partition(name: &str) -> Option<TopicPartition> {
+    let (topic, partition) = name.rsplit_once('-')?;
+    let digits = !partition.is_empty() && partition.bytes().all(|b| b.is_ascii_digit());
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if !digits || topic.is_empty() || !topic.bytes().all(legal) {
+        return None;
+    }
+    Some(TopicPartition::new(topic, partition.parse().ok()?))
+}
+
+/// The name that a partition's directory gets on its way out: 255 bytes at most.
+pub(crate) fn delete_name(name: &TopicPartition) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let half = |salt: u8| RandomState::new().hash_one((salt, name));
+    let suffix = format!(".{:016x}{:016x}-delete", half(1), half(2));
+    let partition = format!("-{}", name.partition);
+    let room = 255 - suffix.len() - partition.len();
+    format!("{}{partition}{suffix}", name.topic.get(..room).unwrap_or(&name.topic))
+}
+
+/// The topic's id that `partition.metadata` in `path` tells.
+pub(crate) fn read_topic_id(path: &Path) -> Option<TopicId> {
+    let text = std::fs::read_to_string(path.join("partition.metadata")).ok()?;
+    let value = |key: &str| {
+        text.lines()
+            .filter_map(|l| l.split_once(':'))
+            .find(|(k, _)| *k == key)
+            .map(|(_, v)| v.trim())
+    };
+    if value("version") != Some("0") {
+        return None;
+    }
+    value("topic_id")?.parse().ok().filter(|id| *id != TopicId::ZERO)
+}
+
+/// The text of `partition.metadata`.
+pub(crate) fn topic_id_text(id: TopicId) -> String {
+    format!("version: 0\ntopic_id: {id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_partitions_are_read_as_kafka_reads_them() {
+        let live = |topic: &str, n| Some((TopicPartition::new(topic, n), Kind::Live));
+        assert_eq!(parse_name("a-b.c-12"), live("a-b.c", 12));
+        assert_eq!(parse_name("__consumer_offsets-0"), live("__consumer_offsets", 0));
+        let out = "gone-0.5eba921ef6314005a5efe6a2a22c01d7-delete";
+        assert_eq!(parse_name(out), Some((TopicPartition::new("gone", 0), Kind::Delete)));
+        for strange in ["lost+found", "x", "-1", "a-", "a-b", "a b-1"] {
+            assert_eq!(parse_name(strange), None, "{strange}");
+        }
+        let long = TopicPartition::new("x".repeat(249), 123_456);
+        let name = delete_name(&long);
+        assert_eq!(name.len(), 255);
+        assert_eq!(parse_name(&name).map(|found| found.1), Some(Kind::Delete));
+    }
+
+    #[test]
+    fn a_directory_is_locked_against_a_second_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = DirOptions::default();
+        let first = LogDir::open(dir.path(), &options).unwrap();
+        assert!(matches!(LogDir::open(dir.path(), &options), Err(StorageError::Locked(_))));
+        first.close().unwrap();
+        let again = LogDir::open(dir.path(), &options).unwrap();
+        assert!(again.was_clean());
+        again.begin().unwrap();
+        drop(again);
+        assert!(!LogDir::open(dir.path(), &options).unwrap().was_clean());
+    }
+
+    #[test]
+    fn a_directory_of_another_cluster_or_broker_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |cluster: &str, broker_id| DirOptions {
+            cluster_id: Some(cluster.to_owned()),
+            broker_id,
+            ..DirOptions::default()
+        };
+        drop(LogDir::open(dir.path(), &options("one", 1)).unwrap());
+        let text = std::fs::read_to_string(dir.path().join(META)).unwrap();
+        assert_eq!(text, "#\nbroker.id=1\nversion=0\ncluster.id=one\n");
+        assert!(LogDir::open(dir.path(), &options("two", 1)).is_err());
+        assert!(LogDir::open(dir.path(), &options("one", 2)).is_err());
+        let any = DirOptions { broker_id: 1, ..DirOptions::default() };
+        assert_eq!(LogDir::open(dir.path(), &any).unwrap().cluster_id().as_deref(), Some("one"));
+    }
+}

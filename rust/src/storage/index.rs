@@ -1,0 +1,345 @@
+//! The sparse indexes of a segment: `.index` (offset to position) and `.timeindex` (time to offset).
+//! Format: `.index` entries of 8 bytes, `offset - base_offset int32, position int32`: the batch at
+//! `position` ends at that offset. `.timeindex` entries of 12 bytes, `timestamp int64, offset -
+//! base_offset int32`: the largest timestamp up to there, and the last offset of its batch.
+//! Invariant: keys rise strictly. A tail of zeros (Kafka preallocates, and leaves it when killed)
+//! is no part of an index; nor is a half entry.
+//! Threads: one short lock an index, never held over I/O except to open it for the first time.
+//! Not promised: truth. An index is derived; who follows it checks what is at the position, and
+//! asks for a rebuild when it is wrong.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::files::Disk;
+
+/// One kind of entry.
+pub trait Entry: Copy + PartialEq + std::fmt::Debug {
+    /// Bytes on disk.
+    const SIZE: usize;
+    /// What entries are sorted by.
+    type Key: Ord + Copy;
+    /// Reads an entry from `SIZE` bytes.
+    fn read(bytes: &[u8]) -> Option<Self>;
+    /// Appends the entry's bytes.
+    fn write(&self, out: &mut Vec<u8>);
+    /// What entries are sorted by.
+    fn key(&self) -> Self::Key;
+}
+
+/// An entry of `.index`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetEntry {
+    /// Last offset of the batch, less the segment's base offset.
+    pub delta: i32,
+    /// Where the batch begins.
+    pub position: i32,
+}
+
+/// An entry of `.timeindex`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeEntry {
+    /// The largest timestamp in the segment so far.
+    pub timestamp: i64,
+    /// Last offset of the batch that has it, less the segment's base offset.
+    pub delta: i32,
+}
+
+impl Entry for OffsetEntry {
+    const SIZE: usize = 8;
+    type Key = i32;
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (delta, rest) = bytes.split_first_chunk()?;
+        let position = rest.first_chunk()?;
+        Some(Self { delta: i32::from_be_bytes(*delta), position: i32::from_be_bytes(*position) })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.delta.to_be_bytes());
+        out.extend_from_slice(&self.position.to_be_bytes());
+    }
+
+    fn key(&self) -> i32 {
+        self.delta
+    }
+}
+
+impl Entry for TimeEntry {
+    const SIZE: usize = 12;
+    type Key = i64;
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (timestamp, rest) = bytes.split_first_chunk()?;
+        let delta = rest.first_chunk()?;
+        Some(Self { timestamp: i64::from_be_bytes(*timestamp), delta: i32::from_be_bytes(*delta) })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.delta.to_be_bytes());
+    }
+
+    fn key(&self) -> i64 {
+        self.timestamp
+    }
+}
+
+/// An index: closed, mapped (of a sealed segment), or in memory (of the active one).
+#[derive(Debug)]
+pub(crate) struct Index<E: Entry> {
+    state: RwLock<State>,
+    kind: std::marker::PhantomData<E>,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    Mapped(Arc<memmap2::Mmap>, usize),
+    Memory { bytes: Vec<u8>, saved: bool },
+}
+
+impl<E: Entry> Index<E> {
+    /// An index that lies in a file, if anywhere.
+    pub(crate) const fn closed() -> Self {
+        Self { state: RwLock::new(State::Closed), kind: std::marker::PhantomData }
+    }
+
+    /// The empty index of a new segment.
+    pub(crate) const fn empty() -> Self {
+        let state = State::Memory { bytes: Vec::new(), saved: false };
+        Self { state: RwLock::new(state), kind: std::marker::PhantomData }
+    }
+
+    /// Runs `f` over the entries' bytes, opening the file if need be.
+    /// Errors: `NotFound` without a file, `InvalidData` if the file is no index.
+    pub(crate) fn with<R>(
+        &self,
+        path: &dyn Fn() -> std::path::PathBuf,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> io::Result<R> {
+        {
+            let state = self.state.read();
+            if let Some(bytes) = state.bytes() {
+                return Ok(f(bytes));
+            }
+        }
+        let mut state = self.state.write();
+        if state.bytes().is_none() {
+            *state = open::<E>(&path())?;
+        }
+        Ok(f(state.bytes().unwrap_or_default()))
+    }
+
+    /// Takes the index into memory, to be appended to. Errors as [`Index::with`].
+    pub(crate) fn load(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.write();
+        if matches!(*state, State::Memory { .. }) {
+            return Ok(());
+        }
+        if matches!(*state, State::Closed) {
+            *state = open::<E>(path)?;
+        }
+        let bytes = state.bytes().unwrap_or_default().to_vec();
+        *state = State::Memory { bytes, saved: true };
+        Ok(())
+    }
+
+    /// Replaces the content, as a rebuild found it.
+    pub(crate) fn set(&self, entries: &[E]) {
+        let mut bytes = Vec::with_capacity(entries.len() * E::SIZE);
+        entries.iter().for_each(|entry| entry.write(&mut bytes));
+        *self.state.write() = State::Memory { bytes, saved: false };
+    }
+
+    /// Appends an entry to an index in memory, unless its key does not rise.
+    pub(crate) fn push(&self, entry: E) {
+        if let State::Memory { bytes, saved } = &mut *self.state.write() {
+            if last::<E>(bytes).is_none_or(|last| last.key() < entry.key()) {
+                entry.write(bytes);
+                *saved = false;
+            }
+        }
+    }
+
+    /// Drops entries from the first for which `keep` is false; of an index in memory.
+    pub(crate) fn cut(&self, keep: impl Fn(&E) -> bool) {
+        if let State::Memory { bytes, saved } = &mut *self.state.write() {
+            let count = partition::<E>(bytes, &keep);
+            if count * E::SIZE < bytes.len() {
+                bytes.truncate(count * E::SIZE);
+                *saved = false;
+            }
+        }
+    }
+
+    /// Bytes held by an index in memory; 0 otherwise.
+    pub(crate) fn memory_size(&self) -> usize {
+        match &*self.state.read() {
+            State::Memory { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    /// Writes an index in memory to its file, if that is not there yet. `seal` lets go of the
+    /// memory: from now on the file is mapped when it is needed.
+    pub(crate) fn save(&self, disk: &dyn Disk, path: &Path, seal: bool) -> io::Result<()> {
+        let mut state = self.state.write();
+        if let State::Memory { bytes, saved } = &mut *state {
+            if !*saved {
+                super::files::replace_derived(disk, path, bytes)?;
+                *saved = true;
+            }
+            if seal {
+                *state = State::Closed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of a map.
+    pub(crate) fn unmap(&self) {
+        let mut state = self.state.write();
+        if matches!(*state, State::Mapped(..)) {
+            *state = State::Closed;
+        }
+    }
+}
+
+impl State {
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Closed => None,
+            Self::Mapped(map, len) => Some(map.get(..*len).unwrap_or_default()),
+            Self::Memory { bytes, .. } => Some(bytes),
+        }
+    }
+}
+
+fn open<E: Entry>(path: &Path) -> io::Result<State> {
+    let file = std::fs::File::open(path)?;
+    if file.metadata()?.len() < E::SIZE as u64 {
+        return Ok(State::Memory { bytes: Vec::new(), saved: true });
+    }
+    let map = crate::sys::map_sealed(&file)?;
+    let len = valid_len::<E>(&map);
+    if !plausible::<E>(map.get(..len).unwrap_or_default()) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(State::Mapped(Arc::new(map), len))
+}
+
+/// Bytes of `bytes` that are whole entries before the tail of zeros.
+pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
+    let whole = bytes.len() / E::SIZE * E::SIZE;
+    let is_set = |entry: &[u8]| entry.iter().any(|byte| *byte != 0);
+    let tail_is_set =
+        whole.checked_sub(E::SIZE).and_then(|from| bytes.get(from..whole)).is_some_and(is_set);
+    if tail_is_set {
+        return whole;
+    }
+    let (mut low, mut high) = (0, whole / E::SIZE);
+    while low < high {
+        let middle = (low + high) / 2;
+        if bytes.get(middle * E::SIZE..(middle + 1) * E::SIZE).is_some_and(is_set) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low * E::SIZE
+}
+
+fn plausible<E: Entry>(bytes: &[u8]) -> bool {
+    entries::<E>(bytes).zip(entries::<E>(bytes).skip(1)).all(|(a, b)| a.key() < b.key())
+}
+
+/// All entries of an index's bytes.
+pub(crate) fn entries<'b, E: Entry + 'b>(bytes: &'b [u8]) -> impl Iterator<Item = E> + 'b {
+    bytes.chunks_exact(E::SIZE).filter_map(E::read)
+}
+
+/// The last entry.
+pub(crate) fn last<E: Entry>(bytes: &[u8]) -> Option<E> {
+    bytes.len().checked_sub(E::SIZE).and_then(|from| E::read(bytes.get(from..)?))
+}
+
+/// The last entry for which `pred` holds, where it holds for a head of the entries.
+pub(crate) fn floor<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Option<E> {
+    let count = partition::<E>(bytes, &pred);
+    count.checked_sub(1).and_then(|index| E::read(bytes.get(index * E::SIZE..)?))
+}
+
+fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
+    let (mut low, mut high) = (0, bytes.len() / E::SIZE);
+    while low < high {
+        let middle = (low + high) / 2;
+        if bytes.get(middle * E::SIZE..).and_then(E::read).is_some_and(|entry| pred(&entry)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::files::RealDisk;
+
+    fn index(entries: &[(i32, i32)]) -> Index<OffsetEntry> {
+        let index = Index::empty();
+        entries.iter().for_each(|&(delta, position)| index.push(OffsetEntry { delta, position }));
+        index
+    }
+
+    fn at(index: &Index<OffsetEntry>, path: &Path, delta: i32) -> Option<OffsetEntry> {
+        let path = path.to_owned();
+        index
+            .with(&|| path.clone(), |bytes| floor(bytes, |e: &OffsetEntry| e.delta <= delta))
+            .unwrap()
+    }
+
+    #[test]
+    fn floor_finds_the_same_in_memory_and_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.index");
+        let index = index(&[(9, 4096), (20, 8200), (20, 9000), (31, 12_300)]);
+        for _ in 0..2 {
+            assert_eq!(at(&index, &path, 8), None);
+            assert_eq!(at(&index, &path, 9).unwrap().position, 4096);
+            assert_eq!(at(&index, &path, 30).unwrap().position, 8200);
+            assert_eq!(at(&index, &path, 99).unwrap().position, 12_300);
+            index.save(&RealDisk, &path, true).unwrap();
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
+    }
+
+    #[test]
+    fn a_tail_of_zeros_is_no_part_of_an_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.index");
+        for (count, zeros) in [(0, 100), (1, 7), (3, 8000), (5, 9)] {
+            let mut bytes = Vec::new();
+            (1..=count).for_each(|n| OffsetEntry { delta: n, position: n * 10 }.write(&mut bytes));
+            bytes.resize(bytes.len() + zeros, 0);
+            std::fs::write(&path, &bytes).unwrap();
+            let found = at(&Index::closed(), &path, 100);
+            assert_eq!(found.map_or(0, |entry| entry.delta), count);
+        }
+    }
+
+    #[test]
+    fn keys_that_fall_are_no_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.index");
+        std::fs::write(&path, [0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 2]).unwrap();
+        let index = Index::<OffsetEntry>::closed();
+        let error = index.with(&|| path.clone(), <[u8]>::len).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,474 @@
+//! Appending: staged batches, the write, and what happens when it fails.
+//!
+//! Steps: check the producer's sequence, make place (roll), set base offset and epoch in a copy of
+//! the header, note index entries, producers and epochs, keep small batches and write large ones at
+//! once; commit writes what is kept with one call and shows it. A failed write takes all back to the
+//! last commit: file, indexes, producers, epochs.
+//! Threads: all under the writer's mutex.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::config::{LogConfig, TimestampType};
+use super::super::errors::{AppendError, StorageError};
+use super::super::index::{OffsetEntry, TimeEntry};
+use super::super::producers::{Verdict, marker_of};
+use super::super::segment::Segment;
+use super::super::txnindex::Aborted;
+use super::tail::End;
+use super::{Log, Mark, Writer};
+use crate::ids::{Epoch, Offset};
+use crate::record::batch::{self, Batch, Facts, Header, Patch, patch_header};
+
+/// Batches from this size on are written at once, without a copy.
+const LARGE: usize = 64 << 10;
+/// Staged bytes are written early from here on.
+const STAGING: usize = 256 << 10;
+/// What a staging buffer may keep of its memory between commits.
+const STAGING_KEPT: usize = 64 << 10;
+/// A partition is hot, and gets disk reserved, once it has written so much.
+const HOT: u64 = 8 << 20;
+/// So much disk is reserved at a time; asked for when half of it is left.
+const AHEAD: u64 = 64 << 20;
+/// How many failed generations are remembered.
+const CUTS: usize = 16;
+
+/// A claim on a staged append, to be turned in with [`Log::commit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    generation: u32,
+    end: i64,
+}
+
+/// A batch that was given its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of the first record.
+    pub base_offset: Offset,
+    /// Offset of the last record.
+    pub last_offset: Offset,
+    /// The time that the broker set, or -1.
+    pub log_append_time: i64,
+    /// The log's start at that moment.
+    pub log_start_offset: Offset,
+    /// It was in the log already; the offsets are the original's.
+    pub duplicate: bool,
+    /// What to commit before it may be acknowledged.
+    pub staged: Stage,
+}
+
+/// A header ready to be written, and what is known of its batch.
+struct Ready<'b> {
+    header: Header,
+    bytes: [u8; batch::HEADER_SIZE],
+    payload: &'b [u8],
+}
+
+impl Log {
+    /// Checks a batch that a producer sent and gives it its offsets. Nothing is visible or may be
+    /// acknowledged before [`Log::commit`].
+    ///
+    /// `facts` come from [`batch::check`]. Errors: see [`AppendError`]; the batch alone is refused,
+    /// except for a failed write, which takes back every stage since the last commit.
+    pub fn stage(
+        &self,
+        batch: &Batch<'_>,
+        facts: &Facts,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        let config = self.config.load();
+        check_size(batch, &config)?;
+        let mut writer = self.writer.lock();
+        self.appendable()?;
+        let log_start_offset = self.log_start_offset();
+        if let Some((base, last, time)) = judge(&writer, batch)? {
+            return Ok(Appended {
+                base_offset: Offset(base),
+                last_offset: Offset(last),
+                log_append_time: if log_append(&config) { time } else { -1 },
+                log_start_offset,
+                duplicate: true,
+                staged: Stage { generation: writer.generation, end: last + 1 },
+            });
+        }
+        let log_append_time = log_append(&config).then_some(now_ms);
+        let timestamp = log_append_time.unwrap_or(facts.max_timestamp);
+        self.make_place(&mut writer, &config, (batch, timestamp, now_ms))?;
+        let patch = Patch {
+            base_offset: writer.next_offset,
+            leader_epoch: self.leader_epoch.load(Ordering::Acquire),
+            max_timestamp: facts.max_timestamp,
+            log_append_time,
+        };
+        let bytes = patch_header(batch, &patch);
+        let header = Header {
+            base_offset: patch.base_offset,
+            leader_epoch: patch.leader_epoch,
+            max_timestamp: timestamp,
+            ..*batch.header()
+        };
+        let ready = Ready { header, bytes, payload: batch.payload() };
+        self.keep(&mut writer, &config, (batch, &ready))?;
+        Ok(Appended {
+            base_offset: Offset(patch.base_offset),
+            last_offset: Offset(writer.next_offset - 1),
+            log_append_time: log_append_time.unwrap_or(-1),
+            log_start_offset,
+            duplicate: false,
+            staged: Stage { generation: writer.generation, end: writer.next_offset },
+        })
+    }
+
+    /// Writes all that is staged, by whomever, and shows it to readers.
+    /// Errors: `Cut` if a write since the stage failed and took it back.
+    pub fn commit(&self, stage: Stage) -> Result<(), StorageError> {
+        let mut writer = self.writer.lock();
+        if stage.generation == writer.generation {
+            return self.write_and_publish(&mut writer);
+        }
+        let cut = writer.cuts.iter().find(|cut| cut.0 == stage.generation);
+        if cut.is_some_and(|cut| stage.end <= cut.1) {
+            return Ok(());
+        }
+        Err(StorageError::Cut(Arc::clone(&self.home.name)))
+    }
+
+    /// Checks, stages and commits all batches of `bytes`: for records the broker makes itself.
+    /// The first and last offset of all.
+    pub fn append_as_leader(&self, bytes: &[u8]) -> Result<(Offset, Offset), AppendError> {
+        let now_ms = self.clock.wall_ms();
+        let mut bounds: Option<(Offset, Offset)> = None;
+        let mut stage = None;
+        for batch in batch::iter(bytes) {
+            let batch = batch.map_err(corrupt)?;
+            if !batch.crc_ok() {
+                return Err(AppendError::Corrupt("checksum".into()));
+            }
+            let facts = Facts {
+                max_timestamp: batch.header().max_timestamp,
+                offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
+                record_count: batch.header().record_count,
+                last_offset_delta: batch.header().last_offset_delta,
+            };
+            let appended = self.stage(&batch, &facts, now_ms)?;
+            let first = bounds.map_or(appended.base_offset, |bounds| bounds.0);
+            bounds = Some((first, appended.last_offset));
+            stage = Some(appended.staged);
+        }
+        stage.map_or(Ok(()), |stage| self.commit(stage))?;
+        let end = self.log_end_offset();
+        Ok(bounds.unwrap_or((end, Offset(end.0 - 1))))
+    }
+
+    /// Appends batches as a leader sent them: offsets and epochs stay, and must continue the log.
+    /// A last batch that is cut is left out. Returns the new log end.
+    pub fn append_as_follower(&self, bytes: &[u8]) -> Result<Offset, AppendError> {
+        let config = self.config.load();
+        let mut writer = self.writer.lock();
+        self.appendable()?;
+        for batch in batch::iter(bytes) {
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(crate::record::RecordError::Truncated { .. }) => break,
+                Err(error) => return Err(corrupt(error)),
+            };
+            let header = *batch.header();
+            if !batch.crc_ok() {
+                return Err(AppendError::Corrupt("checksum".into()));
+            }
+            if header.base_offset < writer.next_offset {
+                let (found, log_end) = (header.base_offset, writer.next_offset);
+                return Err(AppendError::WrongOffset { found, log_end });
+            }
+            let current = writer.epochs.latest().0;
+            if header.leader_epoch < current {
+                return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
+            }
+            let now_ms = self.clock.wall_ms();
+            self.make_place(&mut writer, &config, (&batch, header.max_timestamp, now_ms))?;
+            let ready = Ready { header, bytes: header.to_bytes(), payload: batch.payload() };
+            self.keep(&mut writer, &config, (&batch, &ready))?;
+        }
+        self.write_and_publish(&mut writer)?;
+        Ok(Offset(writer.next_offset))
+    }
+
+    fn appendable(&self) -> Result<(), StorageError> {
+        self.usable()?;
+        self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))
+    }
+
+    /// Opens a first segment, or goes on with a new one, if the batch does not fit.
+    fn make_place(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (batch, timestamp, now_ms): (&Batch<'_>, i64, i64),
+    ) -> Result<(), StorageError> {
+        let active = self.segments.load().last().cloned();
+        let Some(active) = active else {
+            return self.first_segment(writer, now_ms);
+        };
+        if active.is_sealed() {
+            active.unseal()?;
+            writer.max = active.max_timestamp()?;
+            writer.committed.max = writer.max;
+        }
+        let last = writer.next_offset + i64::from(batch.header().last_offset_delta);
+        let age = match active.first_timestamp()? {
+            Some(first) if first >= 0 => timestamp.saturating_sub(first),
+            _ => now_ms.saturating_sub(writer.active_since_ms),
+        };
+        let index_full = |bytes: usize, entry: u64| {
+            bytes as u64 + entry > config.segment_index_bytes / entry * entry
+        };
+        let full = writer.position + batch.size() as u64 > config.segment_bytes
+            || age > config.segment_ms.saturating_sub(jitter(config, active.base_offset))
+            || index_full(active.offsets.memory_size(), 8)
+            || index_full(active.times.memory_size(), 12);
+        let no_room = last - active.base_offset > i64::from(i32::MAX)
+            || writer.position + batch.size() as u64 > i32::MAX as u64;
+        if (full && writer.position > 0) || no_room {
+            self.roll(writer, now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Notes a batch everywhere, and keeps or writes its bytes.
+    fn keep(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (batch, ready): (&Batch<'_>, &Ready<'_>),
+    ) -> Result<(), StorageError> {
+        let Some(active) = self.segments.load().last().cloned() else {
+            return Err(StorageError::Closed(Arc::clone(&self.home.name)));
+        };
+        let header = &ready.header;
+        let size = (ready.bytes.len() + ready.payload.len()) as u64;
+        let last_offset = header.base_offset + i64::from(header.last_offset_delta);
+        self.note_index(writer, config, (&active, header, last_offset));
+        if let Some(aborted) = note_producer(writer, batch, header) {
+            active.with_aborted(|list| list.push(aborted));
+        }
+        if writer.epochs.assign(Epoch(header.leader_epoch), Offset(header.base_offset)) {
+            writer.epochs_saved = false;
+        }
+        writer.since_entry += size;
+        writer.next_offset = last_offset + 1;
+        writer.position += size;
+        writer.written += size;
+        writer.unflushed_records += i64::from(header.last_offset_delta) + 1;
+        if ready.payload.len() >= LARGE {
+            self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
+        } else {
+            writer.staging.extend_from_slice(&ready.bytes);
+            writer.staging.extend_from_slice(ready.payload);
+            if writer.staging.len() >= STAGING {
+                return self.write_staged(writer, &active, &[]);
+            }
+            Ok(())
+        }
+    }
+
+    fn note_index(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (active, header, last_offset): (&Segment, &Header, i64),
+    ) {
+        if writer.position == 0 {
+            active.set_first_timestamp(header.max_timestamp);
+        }
+        if header.max_timestamp > writer.max.0 {
+            writer.max = (header.max_timestamp, last_offset);
+        }
+        if writer.since_entry <= config.index_interval_bytes {
+            return;
+        }
+        let delta = |offset: i64| i32::try_from(offset - active.base_offset);
+        if let (Ok(delta), Ok(position)) = (delta(last_offset), i32::try_from(writer.position)) {
+            active.offsets.push(OffsetEntry { delta, position });
+        }
+        if let (true, Ok(delta)) = (writer.max.0 >= 0, delta(writer.max.1)) {
+            active.times.push(TimeEntry { timestamp: writer.max.0, delta });
+        }
+        writer.since_entry = 0;
+    }
+
+    /// Writes what is staged and then `more`, which the writer's position counts already.
+    fn write_staged(
+        &self,
+        writer: &mut Writer,
+        active: &Arc<Segment>,
+        more: &[&[u8]],
+    ) -> Result<(), StorageError> {
+        let more_len: usize = more.iter().map(|piece| piece.len()).sum();
+        let len = (writer.staging.len() + more_len) as u64;
+        if len == 0 {
+            return Ok(());
+        }
+        let at = writer.position - len;
+        let disk = self.home.dir.disk();
+        let outcome = active.file().and_then(|file| {
+            let written = match more {
+                [] => disk.write_at(&file, &[&writer.staging], at),
+                [head, rest] if writer.staging.is_empty() => {
+                    disk.write_at(&file, &[head, rest], at)
+                }
+                [head, rest] => disk.write_at(&file, &[&writer.staging, head, rest], at),
+                _ => Ok(()),
+            };
+            written.map_err(|error| self.home.dir.failed(&format!("write {}", self.name), error))
+        });
+        writer.staging.clear();
+        if let Err(error) = outcome {
+            self.take_back(writer, active);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Takes everything back to the last commit.
+    pub(super) fn take_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
+        let Mark { position, next_offset, max, since_entry } = writer.committed;
+        tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
+        writer.staging.clear();
+        let cut = active.file().and_then(|file| {
+            let disk = self.home.dir.disk();
+            disk.set_len(&file, position).map_err(|e| self.home.dir.failed("cut", e))
+        });
+        if let Err(error) = cut {
+            self.home.dir.take_offline(&error);
+        }
+        writer.allocated = position;
+        writer.position = position;
+        writer.next_offset = next_offset;
+        writer.max = max;
+        writer.since_entry = since_entry;
+        let keep = next_offset - active.base_offset;
+        active.offsets.cut(|entry| i64::from(entry.delta) < keep);
+        active.times.cut(|entry| i64::from(entry.delta) < keep);
+        active.with_aborted(|list| list.retain(|entry| entry.last_offset < next_offset));
+        if position == 0 {
+            active.forget_first_timestamp();
+        }
+        writer.producers.roll_back(next_offset);
+        if writer.epochs.cut_end(Offset(next_offset)) {
+            writer.epochs_saved = false;
+        }
+        if writer.cuts.len() == CUTS {
+            writer.cuts.pop_front();
+        }
+        writer.cuts.push_back((writer.generation, next_offset));
+        writer.generation = writer.generation.wrapping_add(1);
+    }
+
+    /// Writes what is staged and shows readers everything so far.
+    pub(super) fn write_and_publish(&self, writer: &mut Writer) -> Result<(), StorageError> {
+        if writer.next_offset == writer.committed.next_offset {
+            return Ok(());
+        }
+        let Some(active) = self.segments.load().last().cloned() else { return Ok(()) };
+        self.write_staged(writer, &active, &[])?;
+        if writer.staging.capacity() > STAGING_KEPT {
+            writer.staging.shrink_to(STAGING_KEPT);
+        }
+        writer.committed = Mark {
+            position: writer.position,
+            next_offset: writer.next_offset,
+            max: writer.max,
+            since_entry: writer.since_entry,
+        };
+        writer.producers.commit();
+        self.publish_transactions(writer);
+        active.set_max(writer.max.0, writer.max.1);
+        active.publish_size(writer.position);
+        self.tail.store(End {
+            end: writer.next_offset,
+            base: active.base_offset,
+            position: writer.position,
+        });
+        self.ask_for_sync(writer);
+        Ok(())
+    }
+
+    /// Tells the sync thread what the settings and a hot partition want of it.
+    fn ask_for_sync(&self, writer: &mut Writer) {
+        let Some(syncer) = &self.syncer else { return };
+        let config = self.config.load();
+        let hot = config.preallocate || writer.written >= HOT;
+        if hot && writer.position + AHEAD / 2 > writer.allocated {
+            let to = (writer.position + AHEAD).min(config.segment_bytes);
+            if to > writer.allocated {
+                writer.allocated = to;
+                syncer.allocate(&self.me, to);
+            }
+        }
+        if config.ack_flush || writer.unflushed_records >= config.flush_messages {
+            writer.unflushed_records = 0;
+            syncer.ask(&self.me, 0);
+        } else if config.flush_ms < i64::MAX {
+            syncer.ask(&self.me, config.flush_ms);
+        }
+    }
+}
+
+fn log_append(config: &LogConfig) -> bool {
+    config.timestamp_type == TimestampType::LogAppend
+}
+
+fn corrupt(error: crate::record::RecordError) -> AppendError {
+    AppendError::Corrupt(error.to_string().into())
+}
+
+fn check_size(batch: &Batch<'_>, config: &LogConfig) -> Result<(), AppendError> {
+    let size = batch.size() as u64;
+    if size > config.max_message_bytes {
+        return Err(AppendError::TooLarge { size, limit: config.max_message_bytes });
+    }
+    if size > config.segment_bytes {
+        return Err(AppendError::SegmentTooSmall { size, limit: config.segment_bytes });
+    }
+    Ok(())
+}
+
+/// Base offset, last offset and time of the original, if the batch is a retry.
+fn judge(writer: &Writer, batch: &Batch<'_>) -> Result<Option<(i64, i64, i64)>, AppendError> {
+    if batch.header().producer_id < 0 {
+        return Ok(None);
+    }
+    if batch.is_control() {
+        if let Some(marker) = marker_of(batch) {
+            writer.producers.check_marker(batch.header(), marker)?;
+        }
+        return Ok(None);
+    }
+    Ok(match writer.producers.check(batch)? {
+        Verdict::Fresh => None,
+        Verdict::Duplicate { base_offset, last_offset, timestamp } => {
+            Some((base_offset, last_offset, timestamp))
+        }
+    })
+}
+
+fn note_producer(writer: &mut Writer, batch: &Batch<'_>, header: &Header) -> Option<Aborted> {
+    if header.producer_id < 0 {
+        return None;
+    }
+    if batch.is_control() {
+        let marker = marker_of(batch)?;
+        return writer.producers.note_marker(header, marker);
+    }
+    writer.producers.note(header, batch.is_transactional());
+    None
+}
+
+/// What a segment's life is shortened by, the same at every look.
+fn jitter(config: &LogConfig, base_offset: i64) -> i64 {
+    if config.segment_jitter_ms <= 0 {
+        return 0;
+    }
+    let mixed = base_offset.unsigned_abs().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1;
+    i64::try_from(mixed).unwrap_or(0) % (config.segment_jitter_ms + 1)
+}

@@ -1,0 +1,231 @@
+//! New segments, durability, and the end of a log's use: roll, flush, close, delete.
+//!
+//! Order in a flush: data and indexes of each segment since the last flush, epochs, directory
+//! entries, then the flushed offset rises. Any error on the way takes the log directory offline.
+//! Threads: rolls under the writer's mutex and without a sync; flushes on the sync thread or the
+//! caller's, the mutex held only to learn what to do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::dirs;
+use super::super::errors::StorageError;
+use super::super::files;
+use super::super::segment::{SNAPSHOT, Segment};
+use super::tail::End;
+use super::{Log, Mark, Writer};
+use crate::ids::Offset;
+
+/// The file of the leader epochs.
+pub(super) const EPOCHS: &str = "leader-epoch-checkpoint";
+/// The file of the topic's id.
+const PARTITION: &str = "partition.metadata";
+
+impl Log {
+    /// Makes all that is committed durable and moves the flushed offset. Blocks; never on a
+    /// reactor thread. An error takes the log directory offline.
+    pub fn flush(&self) -> Result<Offset, StorageError> {
+        self.usable()?;
+        let (segments, end, names, truncations) = {
+            let mut writer = self.writer.lock();
+            self.save_epochs(&mut writer)?;
+            let flushed = self.flushed.load(Ordering::Acquire);
+            let segments = self.segments.load_full();
+            let first = segments.partition_point(|s| s.base_offset <= flushed).saturating_sub(1);
+            let unflushed = segments.get(first..).unwrap_or_default().to_vec();
+            let names = std::mem::take(&mut writer.names_unsynced);
+            writer.unflushed_records = 0;
+            let truncations = self.truncations.load(Ordering::Acquire);
+            (unflushed, self.tail.load().end, names, truncations)
+        };
+        if end > self.flushed.load(Ordering::Acquire) || names {
+            let outcome = segments.iter().try_for_each(Segment::sync);
+            if let Err(error) = outcome.and_then(|()| self.sync_names(names)) {
+                let gone = error.is_not_found() && self.closed.load(Ordering::Acquire);
+                if !gone {
+                    self.home.dir.take_offline(&error);
+                }
+                return Err(error);
+            }
+        }
+        let _writer = self.writer.lock();
+        if truncations == self.truncations.load(Ordering::Acquire) {
+            self.flushed.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(self.flushed_offset())
+    }
+
+    /// Reserves disk up to `to` in the active segment; for the sync thread.
+    pub(in super::super) fn allocate(&self, to: u64) {
+        let Some(active) = self.segments.load().last().cloned() else { return };
+        let size = active.size();
+        let Ok(file) = active.file() else { return };
+        if active.is_sealed() || to <= size {
+            return;
+        }
+        let disk = self.home.dir.disk();
+        if let Err(error) = disk.allocate(&file, size, to - size) {
+            tracing::debug!(log = %self.name, "no disk reserved ahead: {error}");
+            return;
+        }
+        if active.is_sealed() {
+            let _ = disk.set_len(&file, active.size());
+        }
+    }
+
+    /// Flushes, writes what lets the next start read nothing, and refuses use from then on.
+    pub fn close(&self) -> Result<(), StorageError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        {
+            let mut writer = self.writer.lock();
+            self.usable()?;
+            self.write_and_publish(&mut writer)?;
+            let active = self.segments.load().last().cloned();
+            if let Some(active) = active.filter(|active| !active.is_sealed()) {
+                self.seal(&mut writer, &active)?;
+            }
+        }
+        self.flush()?;
+        self.closed.store(true, Ordering::Release);
+        self.home.dir.lower(&self.name, Offset(self.tail.load().end))
+    }
+
+    /// Renames the directory to `…-delete` and forgets the partition, then removes the files.
+    /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
+    pub fn delete(&self) -> Result<(), StorageError> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let _writer = self.writer.lock();
+        self.publish_segments(Vec::new());
+        let dir = &self.home.dir;
+        let target = dir.path().join(dirs::delete_name(&self.name));
+        let mut path = self.home.path.write();
+        let fail = |error| dir.failed(&format!("delete {}", self.name), error);
+        if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
+            dir.disk().sync_dir(dir.path()).map_err(fail)?;
+            path.clone_from(&target);
+            dir.forget(&self.name)?;
+            files::remove_tree(dir.disk(), &target).map_err(fail)?;
+            return Ok(());
+        }
+        dir.forget(&self.name)
+    }
+
+    /// Makes the directory and the first segment.
+    pub(super) fn first_segment(
+        &self,
+        writer: &mut Writer,
+        now_ms: i64,
+    ) -> Result<(), StorageError> {
+        let dir = &self.home.dir;
+        let path = self.home.path.read().clone();
+        let fail = |error| dir.failed(&format!("make {}", self.name), error);
+        dir.disk().make_dir(&path).map_err(fail)?;
+        let metadata = path.join(PARTITION);
+        if let (Some(id), false) = (self.topic_id.get(), metadata.exists()) {
+            let text = dirs::topic_id_text(*id);
+            files::replace_derived(dir.disk(), &metadata, text.as_bytes()).map_err(fail)?;
+        }
+        self.open_segment(writer, now_ms)
+    }
+
+    /// Ends the active segment and begins a new one at the log's end.
+    pub(super) fn roll(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
+        self.write_and_publish(writer)?;
+        if let Some(active) = self.segments.load().last().cloned() {
+            self.seal(writer, &active)?;
+        }
+        self.open_segment(writer, now_ms)?;
+        if let Some(syncer) = &self.syncer {
+            syncer.ask(&self.me, 0);
+        }
+        Ok(())
+    }
+
+    fn open_segment(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
+        let segment = Segment::create(&self.home, writer.next_offset)?;
+        let mut segments = self.segments.load().to_vec();
+        segments.push(Arc::clone(&segment));
+        self.publish_segments(segments);
+        let next_offset = writer.next_offset;
+        writer.committed = Mark { next_offset, max: (-1, -1), ..Mark::default() };
+        writer.position = 0;
+        writer.max = (-1, -1);
+        writer.since_entry = 0;
+        writer.allocated = 0;
+        writer.active_since_ms = now_ms;
+        writer.names_unsynced = true;
+        self.tail.store(End { end: next_offset, base: next_offset, position: 0 });
+        Ok(())
+    }
+
+    /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
+    /// stands at its end.
+    fn seal(&self, writer: &mut Writer, active: &Arc<Segment>) -> Result<(), StorageError> {
+        if writer.allocated > writer.position {
+            let file = active.file()?;
+            let fail = |error| self.home.dir.failed("trim", error);
+            self.home.dir.disk().set_len(&file, writer.position).map_err(fail)?;
+            writer.allocated = writer.position;
+        }
+        active.save(true)?;
+        writer.names_unsynced = true;
+        self.save_snapshot(writer)
+    }
+
+    fn save_snapshot(&self, writer: &mut Writer) -> Result<(), StorageError> {
+        let offset = writer.next_offset;
+        if writer.snapshot == Some(offset) {
+            return Ok(());
+        }
+        let path = self.home.file(offset, SNAPSHOT);
+        let dir = &self.home.dir;
+        files::replace_derived(dir.disk(), &path, &writer.producers.to_snapshot())
+            .map_err(|error| dir.failed("write a snapshot", error))?;
+        writer.snapshot = Some(offset);
+        Ok(())
+    }
+
+    fn save_epochs(&self, writer: &mut Writer) -> Result<(), StorageError> {
+        if writer.epochs_saved || self.segments.load().is_empty() {
+            return Ok(());
+        }
+        let path = self.home.path.read().join(EPOCHS);
+        let text = writer.epochs.to_text();
+        files::replace(self.home.dir.disk(), &path, text.as_bytes())
+            .map_err(|error| self.home.dir.failed("write the leader epochs", error))?;
+        writer.epochs_saved = true;
+        Ok(())
+    }
+
+    fn sync_names(&self, names: bool) -> Result<(), StorageError> {
+        if !names {
+            return Ok(());
+        }
+        let path = self.home.path.read().clone();
+        let disk = self.home.dir.disk();
+        self.sync_small_files(&path)?;
+        let outcome = disk.sync_dir(&path).and_then(|()| disk.sync_dir(self.home.dir.path()));
+        outcome.map_err(|error| StorageError::io("sync directory", &path, error))
+    }
+
+    /// The newest snapshot and the topic's id, which are written without a sync.
+    fn sync_small_files(&self, path: &Path) -> Result<(), StorageError> {
+        let snapshot = self.writer.lock().snapshot;
+        let paths = snapshot.map(|offset| self.home.file(offset, SNAPSHOT));
+        for path in paths.into_iter().chain([path.join(PARTITION)]) {
+            let disk = self.home.dir.disk();
+            match disk.open(&path).and_then(|file| disk.sync_data(&file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(StorageError::io("sync", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! Questions about a log that are not reads: offsets of times and epochs, aborted transactions.
+//!
+//! Times go through the time index to a segment and near a batch; the batch's records then decide,
+//! inflated piece by piece where they are compressed.
+//! Threads: as reads. They may read files from the disk: not for a reactor where that matters.
+
+use std::sync::Arc;
+
+use super::super::errors::StorageError;
+use super::super::index::{self, TimeEntry};
+use super::super::scan::{self, BatchAt, Step, Walker};
+use super::super::segment::Segment;
+use super::super::txnindex::Aborted;
+use super::Log;
+use crate::ids::{Epoch, Offset};
+use crate::record::batch::Batch;
+use crate::record::compression::{Codec, Inflate, budget};
+
+/// A record found by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its offset.
+    pub offset: Offset,
+    /// Its time, in milliseconds.
+    pub timestamp: i64,
+    /// The leader epoch it was appended in; -1 if unknown.
+    pub leader_epoch: Epoch,
+}
+
+impl Log {
+    /// The first record with a timestamp of at least `timestamp`, from the log start on.
+    pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<Found>, StorageError> {
+        self.usable()?;
+        let start = self.log_start_offset().0;
+        let segments = self.segments.load_full();
+        let mut scratch = Vec::new();
+        for segment in segments.iter() {
+            if segment.max_timestamp()?.0 < timestamp {
+                continue;
+            }
+            let want =
+                |batch: &BatchAt| batch.max_timestamp >= timestamp && batch.last_offset >= start;
+            let near = segment.with_times(|bytes| {
+                index::floor(bytes, |entry: &TimeEntry| entry.timestamp < timestamp)
+            })?;
+            let from =
+                near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
+            for batch in self.batches(segment, from, want)? {
+                let fits = |(offset, time): &(i64, i64)| *time >= timestamp && *offset >= start;
+                let found = records_of(segment, &batch, &mut scratch)?.into_iter().find(fits);
+                if let Some((offset, timestamp)) = found {
+                    return Ok(Some(Found {
+                        offset: Offset(offset),
+                        timestamp,
+                        leader_epoch: Epoch(batch.leader_epoch),
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record with the largest timestamp of all; `None` in a log without records.
+    pub fn max_timestamp(&self) -> Result<Option<Found>, StorageError> {
+        self.usable()?;
+        let mut best: Option<(i64, i64, Arc<Segment>)> = None;
+        for segment in self.segments.load().iter() {
+            let (timestamp, offset) = segment.max_timestamp()?;
+            if timestamp >= 0 && best.as_ref().is_none_or(|best| timestamp > best.0) {
+                best = Some((timestamp, offset, Arc::clone(segment)));
+            }
+        }
+        let Some((timestamp, offset, segment)) = best else { return Ok(None) };
+        let Some(batch) = segment.find(offset, segment.size())? else { return Ok(None) };
+        let records = records_of(&segment, &batch, &mut Vec::new())?;
+        let first = records.into_iter().find(|record| record.1 == timestamp);
+        let offset = first.map_or(batch.last_offset, |record| record.0);
+        let leader_epoch = Epoch(batch.leader_epoch);
+        Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
+    }
+
+    /// For ListOffsets v0: at most `count` base offsets of segments that were written before
+    /// `timestamp`, newest first. -1: all, and the log end before them; -2: the log start.
+    pub fn legacy_offsets_before(&self, timestamp: i64, count: usize) -> Vec<Offset> {
+        let start = self.log_start_offset();
+        let segments = self.segments.load();
+        let bases = segments.iter().rev().map(|s| (Offset(s.base_offset).max(start), s));
+        let all: Vec<Offset> = match timestamp {
+            -2 => vec![start],
+            -1 => {
+                let end = [self.log_end_offset()].into_iter();
+                end.chain(bases.filter(|(_, s)| s.size() > 0).map(|(base, _)| base)).collect()
+            }
+            time => bases.filter(|(_, s)| s.modified_ms() <= time).map(|(base, _)| base).collect(),
+        };
+        all.into_iter().take(count).collect()
+    }
+
+    /// The largest epoch up to `epoch` and where it ended (KIP-101, KIP-279); (-1, -1) if unknown.
+    pub fn end_offset_for_epoch(&self, epoch: Epoch) -> (Epoch, Offset) {
+        let writer = self.writer.lock();
+        writer.epochs.end_offset(epoch, self.log_end_offset())
+    }
+
+    /// The epoch that `offset` was written in; -1 if unknown.
+    pub fn epoch_at(&self, offset: Offset) -> Epoch {
+        self.writer.lock().epochs.epoch_at(offset)
+    }
+
+    /// The aborted transactions with records in `from..to`.
+    pub fn aborted(&self, from: Offset, to: Offset) -> Vec<Aborted> {
+        let segments = self.segments.load();
+        let first = segments.partition_point(|s| s.base_offset <= from.0).saturating_sub(1);
+        let mut found = Vec::new();
+        for segment in segments.iter().skip(first) {
+            let complete = segment.with_aborted(|list| {
+                let hits =
+                    |entry: &&Aborted| entry.last_offset >= from.0 && entry.first_offset < to.0;
+                found.extend(list.iter().filter(hits).copied());
+                list.iter().any(|entry| entry.last_stable_offset >= to.0)
+            });
+            if complete {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The batches of a segment from the one that holds `from`, as far as `want` takes them. Ends
+    /// with the first one that is taken: its records decide whether to go on.
+    fn batches<'l>(
+        &'l self,
+        segment: &'l Arc<Segment>,
+        from: i64,
+        want: impl Fn(&BatchAt) -> bool + 'l,
+    ) -> Result<Vec<BatchAt>, StorageError> {
+        let size = segment.size();
+        let position = segment.find(from, size)?.map_or(0, |batch| batch.position);
+        let file = segment.file()?;
+        let mut walker = Walker::new(&file, position, size);
+        let mut found = Vec::new();
+        let fail = |error| self.home.dir.failed("read", error);
+        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            if want(&batch) {
+                found.push(batch);
+                if batch.base_offset >= self.log_start_offset().0 {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Offset and time of each record of a batch.
+fn records_of(
+    segment: &Arc<Segment>,
+    at: &BatchAt,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<(i64, i64)>, StorageError> {
+    let file = segment.file()?;
+    let path = || segment.path(super::super::segment::LOG);
+    let bytes =
+        scan::read_batch(&file, at, scratch).map_err(|e| StorageError::io("read", &path(), e))?;
+    let bad = |reason: String| StorageError::Damaged {
+        log: path().display().to_string().into(),
+        offset: at.base_offset,
+        reason: reason.into(),
+    };
+    if at.magic < 2 {
+        return Ok(vec![(at.last_offset, at.max_timestamp)]);
+    }
+    let batch = Batch::parse(bytes).map_err(|error| bad(error.to_string()))?;
+    let mut inflated = Vec::new();
+    let payload = match batch.codec() {
+        Codec::None => batch.payload(),
+        codec => {
+            let limit = usize::try_from(budget(batch.payload().len())).unwrap_or(usize::MAX);
+            Inflate::new(codec, batch.payload())
+                .map_err(|error| bad(error.to_string()))?
+                .read_all(limit, &mut inflated)
+                .map_err(|error| bad(error.to_string()))?;
+            &inflated
+        }
+    };
+    let records = batch.records_in(payload);
+    records
+        .map(|record| record.map(|record| (record.offset, record.timestamp)))
+        .collect::<Result<_, _>>()
+        .map_err(|error| bad(error.to_string()))
+}

@@ -1,0 +1,284 @@
+//! One partition's log: what may be done with it, and who may do it.
+//!
+//! Writers: [`Log::stage`] checks a batch, gives it offsets and keeps it; [`Log::commit`] writes
+//! all that is kept and shows it to readers. All batches of a partition that one readable event
+//! brought cost one write. Readers: [`Log::read`] names byte ranges of files.
+//! Invariants: log_start <= high_watermark <= log_end, flushed <= log_end; offsets are dense per
+//! append and never used twice after a commit; batches lie in files whole.
+//! Threads: one mutex for writers; readers take none (a swapped list of segments, a seqlock for
+//! the end) but the short one of an index. Three watermarks, one owner each: writers own log_end,
+//! the sync thread flushed, the replica protocol high_watermark.
+//! Not promised: files exist only after the first append; what is not flushed may not survive a
+//! power cut; the leader epoch file may lag, it is derived.
+
+mod append;
+mod flush;
+mod lookup;
+mod open;
+mod read;
+mod retention;
+mod tail;
+mod trim;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::config::LogConfig;
+use super::epochs::Epochs;
+use super::errors::StorageError;
+use super::producers::{ProducerFacts, Producers};
+use super::segment::{Home, Segment};
+use super::sync::Syncer;
+use crate::clock::Clock;
+use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
+
+pub use append::{Appended, Stage};
+pub use lookup::Found;
+pub use read::{Read, Slice};
+pub use retention::SegmentFacts;
+
+/// How a log is opened.
+#[derive(Clone)]
+pub struct Open {
+    /// The typed topic settings.
+    pub config: Arc<LogConfig>,
+    /// The topic's id, written to `partition.metadata` with the first append.
+    pub topic_id: Option<TopicId>,
+    /// The epoch to append with; `None`: one more than the log has seen.
+    pub leader_epoch: Option<Epoch>,
+    /// Whether the directory was shut down in order, so that nothing needs to be checked.
+    pub clean: bool,
+    /// Whether offsets are known to be without gaps: the topic is not compacted. A gap beyond the
+    /// recovery point is then a reason to cut. Leave it false where the settings are unknown.
+    pub dense: bool,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The thread that syncs; `None`: only [`Log::flush`] does.
+    pub syncer: Option<Arc<Syncer>>,
+}
+
+/// One partition.
+pub struct Log {
+    name: TopicPartition,
+    home: Arc<Home>,
+    config: ArcSwap<LogConfig>,
+    clock: Arc<dyn Clock>,
+    syncer: Option<Arc<Syncer>>,
+    me: Weak<Log>,
+    topic_id: OnceLock<TopicId>,
+    segments: ArcSwap<Vec<Arc<Segment>>>,
+    tail: tail::Tail,
+    log_start: AtomicI64,
+    flushed: AtomicI64,
+    high_watermark: AtomicI64,
+    /// `i64::MAX`: no transaction is open.
+    first_unstable: AtomicI64,
+    txns_wait: AtomicBool,
+    leader_epoch: AtomicI32,
+    /// Rises when offsets are taken back, so that what readers remembered is void.
+    truncations: AtomicU32,
+    marks: Mutex<read::Marks>,
+    damage: OnceLock<StorageError>,
+    closed: AtomicBool,
+    /// What sync is asked for and has not begun (see `sync`).
+    pub(super) sync_asked: AtomicU8,
+    writer: Mutex<Writer>,
+}
+
+/// What writers share.
+struct Writer {
+    /// Batches that are not written yet, and where they go.
+    staging: Vec<u8>,
+    /// One past the last byte, staged ones included.
+    position: u64,
+    next_offset: i64,
+    /// The largest timestamp of the active segment and the last offset of its batch.
+    max: (i64, i64),
+    /// Bytes since the last index entry.
+    since_entry: u64,
+    /// The same three as of the last commit, to go back to.
+    committed: Mark,
+    /// Counts failures; a stage of an older generation was cut unless `cuts` says otherwise.
+    generation: u32,
+    /// For recent generations that failed: how far they were committed.
+    cuts: VecDeque<(u32, i64)>,
+    producers: Producers,
+    epochs: Epochs,
+    epochs_saved: bool,
+    /// The newest snapshot's offset.
+    snapshot: Option<i64>,
+    /// Bytes appended since the log was opened.
+    written: u64,
+    /// Up to where disk is reserved in the active segment.
+    allocated: u64,
+    /// When the active segment was made or opened.
+    active_since_ms: i64,
+    /// The directory has entries that are not synced.
+    names_unsynced: bool,
+    unflushed_records: i64,
+    /// Files to remove, and from when on.
+    doomed: VecDeque<(i64, PathBuf)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    position: u64,
+    next_offset: i64,
+    max: (i64, i64),
+    since_entry: u64,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (start, end) = (self.log_start_offset(), self.log_end_offset());
+        write!(f, "Log {{ {}, {start}..{end} }}", self.name)
+    }
+}
+
+impl Log {
+    /// Whose log it is.
+    pub fn name(&self) -> &TopicPartition {
+        &self.name
+    }
+
+    /// The topic's id, where it is known.
+    pub fn topic_id(&self) -> Option<TopicId> {
+        self.topic_id.get().copied()
+    }
+
+    /// Sets the topic's id, where none was known.
+    pub fn set_topic_id(&self, id: TopicId) {
+        let _ = self.topic_id.set(id);
+    }
+
+    /// The settings it follows.
+    pub fn config(&self) -> Arc<LogConfig> {
+        self.config.load_full()
+    }
+
+    /// Follows other settings from now on.
+    pub fn reconfigure(&self, config: Arc<LogConfig>) {
+        self.config.store(config);
+    }
+
+    /// The first offset that may be read.
+    pub fn log_start_offset(&self) -> Offset {
+        Offset(self.log_start.load(Ordering::Acquire))
+    }
+
+    /// One past the last offset.
+    pub fn log_end_offset(&self) -> Offset {
+        Offset(self.tail.load().end)
+    }
+
+    /// One past the last offset that is known to be on the disk.
+    pub fn flushed_offset(&self) -> Offset {
+        Offset(self.flushed.load(Ordering::Acquire))
+    }
+
+    /// One past the last offset that all in-sync replicas have.
+    pub fn high_watermark(&self) -> Offset {
+        Offset(self.high_watermark.load(Ordering::Acquire))
+    }
+
+    /// Moves the high watermark, at most to the log's end (in flush mode `ack`: to what is
+    /// flushed). Returns what it is now.
+    pub fn set_high_watermark(&self, offset: Offset) -> Offset {
+        let limit =
+            if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) };
+        let value = offset.min(limit).min(self.log_end_offset()).max(self.log_start_offset());
+        self.high_watermark.store(value.0, Ordering::Release);
+        if self.txns_wait.load(Ordering::Acquire) {
+            let mut writer = self.writer.lock();
+            writer.producers.advance(value.0);
+            self.publish_transactions(&writer);
+        }
+        value
+    }
+
+    /// One past the last offset that a read_committed reader may see.
+    pub fn last_stable_offset(&self) -> Offset {
+        Offset(self.first_unstable.load(Ordering::Acquire)).min(self.high_watermark())
+    }
+
+    /// The epoch that appends are made with.
+    pub fn leader_epoch(&self) -> Epoch {
+        Epoch(self.leader_epoch.load(Ordering::Acquire))
+    }
+
+    /// Appends with `epoch` from now on; an older one than the present is ignored.
+    pub fn set_leader_epoch(&self, epoch: Epoch) {
+        self.leader_epoch.fetch_max(epoch.0, Ordering::AcqRel);
+    }
+
+    /// The newest epoch in the log; -1 without any.
+    pub fn latest_epoch(&self) -> Epoch {
+        self.writer.lock().epochs.latest()
+    }
+
+    /// The epochs of the log and where each began.
+    pub fn epochs(&self) -> Vec<(Epoch, Offset)> {
+        self.writer.lock().epochs.entries().to_vec()
+    }
+
+    /// The producers it remembers.
+    pub fn producers(&self) -> Vec<ProducerFacts> {
+        self.writer.lock().producers.facts()
+    }
+
+    /// Bytes of all segments that readers may see.
+    pub fn size(&self) -> u64 {
+        self.segments.load().iter().map(|segment| segment.size()).sum()
+    }
+
+    /// What is wrong with the log, if bytes below its recovery point are not what was written.
+    pub fn damage(&self) -> Option<&StorageError> {
+        self.damage.get()
+    }
+
+    /// The log directory it lies in.
+    pub fn dir(&self) -> &Arc<super::dirs::LogDir> {
+        &self.home.dir
+    }
+
+    pub(super) fn is_on_disk(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && !self.segments.load().is_empty()
+    }
+
+    /// Up to where the next start need not check; never beyond damage.
+    pub(super) fn recovery_point(&self) -> Offset {
+        self.flushed_offset().min(self.log_end_offset())
+    }
+
+    /// The log start, where it is not simply the first segment's.
+    pub(super) fn checkpointed_start(&self) -> Option<Offset> {
+        let start = self.log_start_offset();
+        let first = self.segments.load().first().map_or(0, |segment| segment.base_offset);
+        (start.0 > first).then_some(start)
+    }
+
+    /// An error unless the log can be used at all.
+    fn usable(&self) -> Result<(), StorageError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StorageError::Closed(Arc::clone(&self.home.name)));
+        }
+        self.home.dir.online()
+    }
+
+    /// Shows readers the state of transactions.
+    fn publish_transactions(&self, writer: &Writer) {
+        let first = writer.producers.first_unstable().unwrap_or(i64::MAX);
+        self.first_unstable.store(first, Ordering::Release);
+        self.txns_wait.store(writer.producers.waits_for_high_watermark(), Ordering::Release);
+    }
+
+    /// Swaps the list of segments.
+    fn publish_segments(&self, segments: Vec<Arc<Segment>>) {
+        self.segments.store(Arc::new(segments));
+    }
+}

@@ -1,0 +1,135 @@
+//! Opening a log: recovery finds what is there, this turns it into a log that can be used.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+
+use super::super::dirs::{self, LogDir, Points};
+use super::super::errors::StorageError;
+use super::super::recovery::{self, Recovered, Request};
+use super::super::segment::Home;
+use super::read::Marks;
+use super::tail::{End, Tail};
+use super::{Log, Mark, Open, Writer};
+use crate::ids::{Epoch, TopicPartition};
+
+impl Log {
+    /// Opens the log of `name` in `dir`, recovering it if it was not shut down in order. Nothing
+    /// is made on the disk before the first append. Damage below the recovery point is no error:
+    /// see [`Log::damage`].
+    pub fn open(
+        dir: &Arc<LogDir>,
+        name: &TopicPartition,
+        options: Open,
+    ) -> Result<Arc<Self>, StorageError> {
+        dir.online()?;
+        let path = dir.path().join(name.to_string());
+        let exists = path.is_dir();
+        let points = if exists { dir.points(name) } else { Points::default() };
+        if !exists {
+            dir.forget(name)?;
+        }
+        let home = Arc::new(Home {
+            dir: Arc::clone(dir),
+            name: name.to_string().into(),
+            path: RwLock::new(path),
+        });
+        let request = Request {
+            clean: options.clean,
+            dense: options.dense,
+            interval: options.config.index_interval_bytes,
+            recovery_point: points.recovery.map_or(0, |offset| offset.0),
+            log_start: points.log_start.map(|offset| offset.0),
+        };
+        let found = recovery::recover(&home, &request)?;
+        let log = build(home, (name, options), (found, points));
+        dir.register(&log);
+        Ok(log)
+    }
+}
+
+fn build(
+    home: Arc<Home>,
+    (name, options): (&TopicPartition, Open),
+    (mut found, points): (Recovered, Points),
+) -> Arc<Log> {
+    let topic_id = OnceLock::new();
+    if let Some(id) = dirs::read_topic_id(&home.path.read()).or(options.topic_id) {
+        let _ = topic_id.set(id);
+    }
+    let damage = OnceLock::new();
+    if let Some(error) = found.damage.clone() {
+        tracing::error!("{error}");
+        let _ = damage.set(error);
+    }
+    let latest = found.epochs.latest();
+    let leader_epoch = options.leader_epoch.unwrap_or(Epoch(latest.0 + 1));
+    let (start, end) = (found.log_start, found.log_end);
+    let high = points.high_watermark.map_or(start, |offset| offset.0).clamp(start, end);
+    let active = found.segments.last().cloned();
+    let position = active.as_ref().map_or(0, |active| active.size());
+    let base = active.as_ref().map_or(end, |active| active.base_offset);
+    let flushed = found.flushed.min(end);
+    let now_ms = options.clock.wall_ms();
+    let segments = std::mem::take(&mut found.segments);
+    let mut writer = writer(found, position, now_ms);
+    writer.producers.advance(high);
+    let log = Arc::new_cyclic(|me| Log {
+        name: name.clone(),
+        home,
+        config: ArcSwap::new(options.config),
+        clock: options.clock,
+        syncer: options.syncer,
+        me: me.clone(),
+        topic_id,
+        tail: Tail::default(),
+        log_start: AtomicI64::new(start),
+        flushed: AtomicI64::new(flushed),
+        high_watermark: AtomicI64::new(high),
+        first_unstable: AtomicI64::new(i64::MAX),
+        txns_wait: AtomicBool::new(false),
+        leader_epoch: AtomicI32::new(leader_epoch.0),
+        truncations: AtomicU32::new(0),
+        marks: Mutex::new(Marks::default()),
+        damage,
+        closed: AtomicBool::new(false),
+        sync_asked: AtomicU8::new(0),
+        writer: Mutex::new(writer),
+        segments: ArcSwap::from_pointee(segments),
+    });
+    log.tail.store(End { end, base, position });
+    log.publish_transactions(&log.writer.lock());
+    log
+}
+
+fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
+    let committed = Mark {
+        position,
+        next_offset: found.log_end,
+        max: (-1, -1),
+        since_entry: found.since_entry,
+    };
+    Writer {
+        staging: Vec::new(),
+        position,
+        next_offset: found.log_end,
+        max: committed.max,
+        since_entry: committed.since_entry,
+        committed,
+        generation: 0,
+        cuts: VecDeque::new(),
+        producers: found.producers,
+        epochs: found.epochs,
+        epochs_saved: found.epochs_saved,
+        snapshot: found.snapshot,
+        written: 0,
+        allocated: position,
+        active_since_ms: now_ms,
+        names_unsynced: found.names_unsynced,
+        unflushed_records: 0,
+        doomed: VecDeque::new(),
+    }
+}

@@ -1,0 +1,240 @@
+//! Reading: from an offset to ranges of files.
+//!
+//! A read finds its segment in the list, a position near by in the index, and walks headers from
+//! there. Where the last reads ended is remembered, so that who reads on needs neither.
+//! Ranges begin with a whole batch and end at a batch's edge or where `max_bytes` cuts; what a cut
+//! leaves of the last batch is for the reader to drop.
+//! Threads: no lock but that of an index and, if it is free, of the marks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::errors::{ReadError, StorageError};
+use super::super::files::FileRange;
+use super::super::scan::BatchAt;
+use super::super::segment::Segment;
+use super::Log;
+use super::tail::End;
+use crate::ids::Offset;
+
+const MARKS: usize = 4;
+
+/// What to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The first offset wanted.
+    pub offset: Offset,
+    /// At most so many bytes.
+    pub max_bytes: usize,
+    /// Only batches that end below this offset: high watermark, last stable offset, log end.
+    pub upper: Offset,
+    /// Deliver the first batch whole, even if it is larger than `max_bytes`.
+    pub min_one: bool,
+}
+
+/// What a read found. Without ranges there is nothing between offset and upper.
+#[derive(Clone, Debug, Default)]
+pub struct Slice {
+    /// The bytes, in order.
+    pub ranges: Vec<FileRange>,
+    /// Bytes of all ranges.
+    pub size: usize,
+    /// Base offset of the first batch, which may lie below the offset asked.
+    pub base_offset: Option<Offset>,
+    /// Bytes of the first batch; if above `size` it is cut.
+    pub first_size: u64,
+}
+
+/// Where in which segment an offset begins.
+#[derive(Clone, Copy, Debug)]
+struct MarkAt {
+    truncations: u32,
+    offset: i64,
+    base: i64,
+    position: u64,
+}
+
+/// Places that recent reads ended at, the newest first.
+#[derive(Debug, Default)]
+pub(super) struct Marks([Option<MarkAt>; MARKS]);
+
+/// A place in the list of segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    index: usize,
+    position: u64,
+}
+
+impl Slice {
+    /// Reads all bytes into memory.
+    pub fn to_vec(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.size);
+        for range in &self.ranges {
+            bytes.extend(range.to_vec()?);
+        }
+        Ok(bytes)
+    }
+}
+
+impl Log {
+    /// The byte ranges of batches from `read.offset` on.
+    /// Errors: out of range, or the storage's.
+    pub fn read(&self, read: Read) -> Result<Slice, ReadError> {
+        self.usable()?;
+        loop {
+            let end = self.tail.load();
+            let log_start = self.log_start_offset().0;
+            if read.offset.0 < log_start || read.offset.0 > end.end {
+                return Err(ReadError::OutOfRange {
+                    offset: read.offset.0,
+                    log_start,
+                    log_end: end.end,
+                });
+            }
+            let segments = self.segments.load_full();
+            match self.read_from(&segments, &end, &read) {
+                Err(ReadError::Storage(error)) if error.is_not_found() => {
+                    self.usable()?;
+                    if Arc::ptr_eq(&segments, &self.segments.load()) {
+                        return Err(error.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn read_from(
+        &self,
+        segments: &[Arc<Segment>],
+        end: &End,
+        read: &Read,
+    ) -> Result<Slice, ReadError> {
+        let upper = read.upper.0.min(end.end);
+        if read.offset.0 >= upper {
+            if read.offset.0 == end.end {
+                self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))?;
+            }
+            return Ok(Slice::default());
+        }
+        let Some(stop) = self.place_of_end(segments, end, upper)? else {
+            return Ok(Slice::default());
+        };
+        let Some((from, first)) = self.place_of_start(segments, read.offset.0, stop)? else {
+            return Ok(Slice::default());
+        };
+        let mut budget = read.max_bytes as u64;
+        if read.min_one {
+            budget = budget.max(first.size);
+        }
+        let (ranges, stopped) = collect(segments, (from, stop), budget)?;
+        if stopped == stop
+            && let Some(segment) = segments.get(stop.index)
+        {
+            self.remember(upper, segment.base_offset, stop.position);
+        }
+        Ok(Slice {
+            size: ranges.iter().map(|range| range.len).sum(),
+            ranges,
+            base_offset: Some(Offset(first.base_offset)),
+            first_size: first.size,
+        })
+    }
+
+    /// Where `upper` begins: the edge that a read stops at. `None` if nothing lies below.
+    fn place_of_end(
+        &self,
+        segments: &[Arc<Segment>],
+        end: &End,
+        upper: i64,
+    ) -> Result<Option<Place>, StorageError> {
+        if upper == end.end {
+            let index = segments.iter().rposition(|segment| segment.base_offset == end.base);
+            if let Some(index) = index {
+                return Ok(Some(Place { index, position: end.position }));
+            }
+        }
+        if let Some(place) = self.recall(segments, upper) {
+            return Ok(Some(place));
+        }
+        let above = segments.partition_point(|segment| segment.base_offset < upper);
+        let Some(index) = above.checked_sub(1) else { return Ok(None) };
+        let Some(segment) = segments.get(index) else { return Ok(None) };
+        let size = segment.size();
+        let position = segment.find(upper, size)?.map_or(size, |batch| batch.position);
+        self.remember(upper, segment.base_offset, position);
+        Ok(Some(Place { index, position }))
+    }
+
+    /// The first batch that holds `offset` or lies above it, before `stop`.
+    fn place_of_start(
+        &self,
+        segments: &[Arc<Segment>],
+        offset: i64,
+        stop: Place,
+    ) -> Result<Option<(Place, BatchAt)>, StorageError> {
+        let recalled = self.recall(segments, offset);
+        let above = segments.partition_point(|segment| segment.base_offset <= offset);
+        let mut index = recalled.map_or(above.saturating_sub(1), |place| place.index);
+        while let Some(segment) = segments.get(index).filter(|_| index <= stop.index) {
+            let end = if index == stop.index { stop.position } else { segment.size() };
+            let found = match recalled.filter(|place| place.index == index) {
+                Some(place) => segment.batch_at(place.position, end)?,
+                None => segment.find(offset, end)?,
+            };
+            if let Some(batch) = found {
+                return Ok(Some((Place { index, position: batch.position }, batch)));
+            }
+            index += 1;
+        }
+        Ok(None)
+    }
+
+    fn recall(&self, segments: &[Arc<Segment>], offset: i64) -> Option<Place> {
+        let marks = self.marks.try_lock()?;
+        let truncations = self.truncations.load(Ordering::Acquire);
+        let fits = |mark: &&MarkAt| mark.offset == offset && mark.truncations == truncations;
+        let mark = *marks.0.iter().flatten().find(fits)?;
+        drop(marks);
+        let index =
+            segments.binary_search_by_key(&mark.base, |segment| segment.base_offset).ok()?;
+        Some(Place { index, position: mark.position })
+    }
+
+    fn remember(&self, offset: i64, base: i64, position: u64) {
+        let truncations = self.truncations.load(Ordering::Acquire);
+        if let Some(mut marks) = self.marks.try_lock() {
+            let known = marks.0.iter().position(|mark| mark.is_some_and(|m| m.offset == offset));
+            if let Some(head) = marks.0.get_mut(..=known.unwrap_or(MARKS - 1)) {
+                head.rotate_right(1);
+            }
+            if let Some(first) = marks.0.first_mut() {
+                *first = Some(MarkAt { truncations, offset, base, position });
+            }
+        }
+    }
+}
+
+fn collect(
+    segments: &[Arc<Segment>],
+    (from, stop): (Place, Place),
+    mut budget: u64,
+) -> Result<(Vec<FileRange>, Place), StorageError> {
+    let mut ranges = Vec::with_capacity(1);
+    let mut at = from;
+    while at < stop && budget > 0 {
+        let Some(segment) = segments.get(at.index) else { break };
+        let end = if at.index == stop.index { stop.position } else { segment.size() };
+        let len = end.saturating_sub(at.position).min(budget);
+        if len > 0 {
+            let len_here = usize::try_from(len).unwrap_or(usize::MAX);
+            ranges.push(FileRange { file: segment.file()?, position: at.position, len: len_here });
+            budget -= len;
+            at.position += len;
+        }
+        if at.position >= end && at.index < stop.index {
+            at = Place { index: at.index + 1, position: 0 };
+        }
+    }
+    Ok((ranges, at))
+}

@@ -1,0 +1,157 @@
+//! Retention: whole segments go from the start of a log, by time, by size, or because nobody may
+//! read them any more.
+//!
+//! Never the active segment (where its time is up as well, a new one is begun first), never one
+//! with an offset at or above the high watermark. Order: readers lose sight of a segment, its files
+//! are renamed to `.deleted`, and go after `file.delete.delay.ms`.
+//! Threads: under the writer's mutex; removal is that of names, not of leased files.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::errors::StorageError;
+use super::super::files;
+use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::{Log, Writer};
+use crate::ids::Offset;
+
+/// A segment, as policies see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFacts {
+    /// Its first offset.
+    pub base_offset: Offset,
+    /// One past its last offset.
+    pub next_offset: Offset,
+    /// Bytes of its log.
+    pub size: u64,
+    /// The largest timestamp of its records; where they have none, when it was last written.
+    pub largest_timestamp: i64,
+}
+
+impl Log {
+    /// Applies the settings' retention at `now_ms` (wall time) and forgets silent producers. How
+    /// many segments went. Blocks for some calls; never on a reactor thread.
+    pub fn retain(&self, now_ms: i64) -> Result<usize, StorageError> {
+        self.usable()?;
+        self.purge()?;
+        let config = self.config.load_full();
+        let facts = self.segment_facts()?;
+        let mut keep_from = self.log_start_offset().0;
+        if config.delete && self.damage.get().is_none() {
+            keep_from = keep_from.max(by_time(&facts, config.retention_ms, now_ms));
+            keep_from = keep_from.max(by_size(&facts, config.retention_bytes));
+        }
+        let mut writer = self.writer.lock();
+        self.usable()?;
+        self.write_and_publish(&mut writer)?;
+        writer.producers.expire(now_ms, config.producer_id_expiration_ms);
+        let end = writer.next_offset;
+        let is_all = keep_from >= end && keep_from > self.log_start_offset().0;
+        if is_all && end <= self.high_watermark().0 && writer.position > 0 {
+            self.roll(&mut writer, now_ms)?;
+        }
+        self.drop_below(&mut writer, keep_from)
+    }
+
+    /// Drops whole segments below `offset`, as a policy decided; never beyond the high watermark
+    /// nor the active one. How many went.
+    pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
+        let mut writer = self.writer.lock();
+        self.usable()?;
+        self.write_and_publish(&mut writer)?;
+        self.drop_below(&mut writer, offset.0)
+    }
+
+    /// The segments, oldest first; the last one is active.
+    pub fn segment_facts(&self) -> Result<Vec<SegmentFacts>, StorageError> {
+        let end = self.log_end_offset().0;
+        let segments = self.segments.load_full();
+        let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
+        segments
+            .iter()
+            .zip(nexts)
+            .map(|(segment, next)| {
+                let largest = segment.max_timestamp()?.0;
+                Ok(SegmentFacts {
+                    base_offset: Offset(segment.base_offset),
+                    next_offset: Offset(next),
+                    size: segment.size(),
+                    largest_timestamp: if largest >= 0 { largest } else { segment.modified_ms() },
+                })
+            })
+            .collect()
+    }
+
+    /// Removes files whose time has come.
+    fn purge(&self) -> Result<(), StorageError> {
+        let now = self.clock.monotonic_ms();
+        let mut writer = self.writer.lock();
+        while writer.doomed.front().is_some_and(|doomed| doomed.0 <= now) {
+            let Some((_, path)) = writer.doomed.pop_front() else { break };
+            files::remove_if_there(self.home.dir.disk(), &path)
+                .map_err(|error| self.home.dir.failed("remove a deleted file", error))?;
+        }
+        Ok(())
+    }
+
+    fn drop_below(&self, writer: &mut Writer, keep_from: i64) -> Result<usize, StorageError> {
+        let segments = self.segments.load_full();
+        let limit = keep_from.min(self.high_watermark().0);
+        let nexts = segments.iter().skip(1).map(|segment| segment.base_offset);
+        let count = nexts.take_while(|next| *next <= limit).count();
+        if count == 0 {
+            return Ok(0);
+        }
+        let (gone, kept) = segments.split_at(count);
+        let Some(first) = kept.first() else { return Ok(0) };
+        self.raise_start(writer, Offset(first.base_offset));
+        self.flushed.fetch_max(first.base_offset, Ordering::AcqRel);
+        self.publish_segments(kept.to_vec());
+        gone.iter().try_for_each(|segment| self.doom(writer, segment))?;
+        tracing::info!(log = %self.name, count, start = first.base_offset, "segments deleted");
+        Ok(count)
+    }
+
+    fn doom(&self, writer: &mut Writer, segment: &Arc<Segment>) -> Result<(), StorageError> {
+        let delay = self.config.load().file_delete_delay_ms;
+        let from = self.clock.monotonic_ms().saturating_add(delay);
+        let disk = self.home.dir.disk();
+        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            let path = segment.path(kind);
+            let target = files::with_suffix(&path, ".deleted");
+            let renamed = files::rename_if_there(disk, &path, &target)
+                .map_err(|error| self.home.dir.failed("rename a deleted file", error))?;
+            if renamed {
+                writer.doomed.push_back((from, target));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The offset from which on segments are young enough.
+fn by_time(facts: &[SegmentFacts], retention_ms: i64, now_ms: i64) -> i64 {
+    if retention_ms < 0 {
+        return 0;
+    }
+    let old = |segment: &&SegmentFacts| {
+        now_ms.saturating_sub(segment.largest_timestamp) > retention_ms && segment.size > 0
+    };
+    facts.iter().take_while(old).last().map_or(0, |segment| segment.next_offset.0)
+}
+
+/// The offset from which on the log is small enough.
+fn by_size(facts: &[SegmentFacts], retention_bytes: i64) -> i64 {
+    let Ok(limit) = u64::try_from(retention_bytes) else { return 0 };
+    let size: u64 = facts.iter().map(|segment| segment.size).sum();
+    let mut excess = size.saturating_sub(limit);
+    let mut keep_from = 0;
+    for segment in facts.split_last().map_or(&[][..], |(_, sealed)| sealed) {
+        if segment.size > excess {
+            break;
+        }
+        excess -= segment.size;
+        keep_from = segment.next_offset.0;
+    }
+    keep_from
+}

@@ -1,0 +1,172 @@
+//! Taking records away: from the end when a follower must agree with its leader, from the start
+//! when somebody deletes them.
+//!
+//! Order of a cut at the end: the recovery point on disk is lowered first, then files go from the
+//! last to the first, then the file that holds the offset is cut; a crash in between leaves a
+//! shorter or a longer log, never one with a hole.
+//! Threads: under the writer's mutex. Readers that hold ranges of cut files may read what is
+//! appended there later: the replica protocol cuts only what no reader was given.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::errors::{ReadError, StorageError};
+use super::super::files;
+use super::super::recovery;
+use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::tail::End;
+use super::{Log, Mark, Writer};
+use crate::ids::Offset;
+
+impl Log {
+    /// Cuts the log so that it ends at `offset`; a batch that holds it goes as a whole. Returns
+    /// the new log end. Blocks.
+    pub fn truncate_to(&self, offset: Offset) -> Result<Offset, StorageError> {
+        let mut writer = self.writer.lock();
+        self.usable()?;
+        self.write_and_publish(&mut writer)?;
+        if offset >= self.log_end_offset() {
+            return Ok(self.log_end_offset());
+        }
+        if offset < self.log_start_offset() {
+            return self.restart_at(&mut writer, offset);
+        }
+        self.begin_cut(offset)?;
+        let segments = self.segments.load_full();
+        let above = segments.partition_point(|segment| segment.base_offset < offset.0).max(1);
+        let (kept, gone) = segments.split_at(above.min(segments.len()));
+        self.publish_segments(kept.to_vec());
+        gone.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
+        let Some(active) = kept.last() else { return Ok(offset) };
+        self.cut_segment(&mut writer, active, offset)
+    }
+
+    /// Throws everything away and begins anew at `offset`: a follower whose leader's log starts
+    /// beyond its own end. Blocks.
+    pub fn truncate_fully(&self, offset: Offset) -> Result<Offset, StorageError> {
+        let mut writer = self.writer.lock();
+        self.usable()?;
+        self.restart_at(&mut writer, offset)
+    }
+
+    /// Makes `before` the log's start, at most the high watermark (-1 means that); segments go
+    /// with the next [`Log::retain`]. Returns the start. The file that remembers it is written with
+    /// the next checkpoint.
+    pub fn delete_records(&self, before: Offset) -> Result<Offset, ReadError> {
+        self.usable()?;
+        let mut writer = self.writer.lock();
+        let high = self.high_watermark();
+        let before = if before.0 == -1 { high } else { before };
+        if before > high || before.0 < 0 {
+            return Err(ReadError::OutOfRange {
+                offset: before.0,
+                log_start: self.log_start_offset().0,
+                log_end: high.0,
+            });
+        }
+        self.raise_start(&mut writer, before);
+        if let Some(syncer) = &self.syncer {
+            syncer.checkpoint(&self.home.dir);
+        }
+        Ok(self.log_start_offset())
+    }
+
+    pub(super) fn raise_start(&self, writer: &mut Writer, start: Offset) {
+        if self.log_start.fetch_max(start.0, Ordering::AcqRel) >= start.0 {
+            return;
+        }
+        self.high_watermark.fetch_max(start.0, Ordering::AcqRel);
+        if writer.epochs.cut_start(start) {
+            writer.epochs_saved = false;
+        }
+        writer.producers.cut_start(start.0);
+        self.publish_transactions(writer);
+    }
+
+    /// Removes all files of a segment.
+    fn remove_files(&self, base_offset: i64) -> Result<(), StorageError> {
+        let dir = &self.home.dir;
+        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            files::remove_if_there(dir.disk(), &self.home.file(base_offset, kind))
+                .map_err(|error| dir.failed("remove a file", error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that no watermark, on disk or off, lies above the offset of a cut.
+    fn begin_cut(&self, offset: Offset) -> Result<(), StorageError> {
+        self.home.dir.lower(&self.name, offset)?;
+        self.truncations.fetch_add(1, Ordering::AcqRel);
+        self.flushed.fetch_min(offset.0, Ordering::AcqRel);
+        self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn cut_segment(
+        &self,
+        writer: &mut Writer,
+        active: &Arc<Segment>,
+        offset: Offset,
+    ) -> Result<Offset, StorageError> {
+        let size = active.size();
+        let (position, end) = match active.find(offset.0, size)? {
+            Some(batch) => (batch.position, offset.0.min(batch.base_offset)),
+            None => (size, offset.0),
+        };
+        active.unseal()?;
+        active.publish_size(position);
+        self.tail.store(End { end, base: active.base_offset, position });
+        let dir = &self.home.dir;
+        let fail = |error| dir.failed("cut a segment", error);
+        let file = active.file()?;
+        dir.disk().set_len(&file, position).map_err(fail)?;
+        dir.disk().sync_data(&file).map_err(|error| {
+            dir.take_offline(&error);
+            fail(error)
+        })?;
+        active.with_aborted(|list| list.retain(|entry| entry.last_offset < end));
+        active.rebuild()?;
+        let (max, since_entry) = (active.max_timestamp()?, 0);
+        writer.committed = Mark { position, next_offset: end, max, since_entry };
+        self.reset_writer(writer)?;
+        Ok(Offset(end))
+    }
+
+    /// Sets the writer to its last commit, and reads producers and epochs anew.
+    fn reset_writer(&self, writer: &mut Writer) -> Result<(), StorageError> {
+        let Mark { position, next_offset, max, since_entry } = writer.committed;
+        writer.position = position;
+        writer.next_offset = next_offset;
+        writer.max = max;
+        writer.since_entry = since_entry;
+        writer.allocated = position;
+        writer.generation = writer.generation.wrapping_add(1);
+        writer.cuts.clear();
+        writer.names_unsynced = true;
+        if writer.epochs.cut_end(Offset(next_offset)) {
+            writer.epochs_saved = false;
+        }
+        let segments = self.segments.load_full();
+        recovery::drop_snapshots_above(&self.home, next_offset)?;
+        let found = recovery::load_producers(&self.home, &segments, (next_offset, next_offset))?;
+        writer.producers = found.producers;
+        writer.snapshot = found.snapshot;
+        self.publish_transactions(writer);
+        Ok(())
+    }
+
+    fn restart_at(&self, writer: &mut Writer, offset: Offset) -> Result<Offset, StorageError> {
+        self.write_and_publish(writer)?;
+        self.begin_cut(offset)?;
+        let segments = self.segments.swap(Arc::new(Vec::new()));
+        segments.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
+        self.log_start.store(offset.0, Ordering::Release);
+        self.high_watermark.store(offset.0, Ordering::Release);
+        self.flushed.store(offset.0, Ordering::Release);
+        self.tail.store(End { end: offset.0, base: offset.0, position: 0 });
+        writer.committed = Mark { next_offset: offset.0, max: (-1, -1), ..Mark::default() };
+        writer.epochs.cut_end(Offset(0));
+        self.reset_writer(writer)?;
+        Ok(offset)
+    }
+}

@@ -1,0 +1,471 @@
+//! What a partition remembers of its producers: sequences for idempotence, open transactions for
+//! the last stable offset. Snapshots of it (`.snapshot`) let a start read less of the log.
+//! Format of a snapshot: `version int16 = 1, crc uint32 (CRC-32C of what follows), count int32`,
+//! and per producer `producer_id int64, epoch int16, last_sequence int32, last_offset int64,
+//! offset_delta int32, timestamp int64, coordinator_epoch int32, current_txn_first_offset int64`.
+//! Invariants: a batch (producer, epoch, sequences) is stored at most once; a retry of one of the
+//! last five gets its original offset; first_unstable <= any offset of an open transaction.
+//! Threads: guarded by the partition's lock.
+//! Not promised: a producer that is silent for `producer.id.expiration.ms` is forgotten, and its
+//! next batch is taken with whatever sequence it has.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::errors::AppendError;
+use super::txnindex::Aborted;
+use crate::record::batch::{Batch, Header};
+use crate::record::crc::crc32c;
+
+const KEPT: usize = 5;
+const VERSION: i16 = 1;
+const ENTRY_SIZE: usize = 46;
+
+/// A stored batch, as far as a retry of it must be recognised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stored {
+    last_sequence: i32,
+    offset_delta: i32,
+    last_offset: i64,
+    timestamp: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Producer {
+    epoch: i16,
+    coordinator_epoch: i32,
+    last_timestamp: i64,
+    txn_first_offset: Option<i64>,
+    stored: [Stored; KEPT],
+    count: usize,
+}
+
+/// What a control batch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marker {
+    pub commit: bool,
+    pub coordinator_epoch: i32,
+}
+
+/// What to do with a batch of an idempotent producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fresh,
+    Duplicate { base_offset: i64, last_offset: i64, timestamp: i64 },
+}
+
+/// One producer of a partition, as `DescribeProducers` shows it; -1 where there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerFacts {
+    /// The producer.
+    pub producer_id: i64,
+    /// Its epoch.
+    pub producer_epoch: i16,
+    /// Its last sequence number.
+    pub last_sequence: i32,
+    /// The time of its last batch, in milliseconds.
+    pub last_timestamp: i64,
+    /// The epoch of the coordinator of its last marker.
+    pub coordinator_epoch: i32,
+    /// The first offset of its open transaction.
+    pub current_txn_start_offset: i64,
+}
+
+/// The producers of one partition.
+#[derive(Debug, Default)]
+pub(crate) struct Producers {
+    known: HashMap<i64, Producer>,
+    /// First offset of each open transaction, and whose it is.
+    open: BTreeMap<i64, i64>,
+    /// First offset and marker of transactions whose marker is not below the high watermark yet.
+    unreplicated: BTreeMap<i64, i64>,
+    /// What producers were before the appends that are not written yet.
+    undo: Vec<(i64, Option<Producer>)>,
+}
+
+impl Producer {
+    const fn new(epoch: i16) -> Self {
+        let nothing = Stored { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
+        Self {
+            epoch,
+            coordinator_epoch: -1,
+            last_timestamp: -1,
+            txn_first_offset: None,
+            stored: [nothing; KEPT],
+            count: 0,
+        }
+    }
+
+    fn kept(&self) -> &[Stored] {
+        self.stored.get(..self.count).unwrap_or_default()
+    }
+
+    fn last(&self) -> Option<&Stored> {
+        self.kept().last()
+    }
+
+    fn last_sequence(&self) -> i32 {
+        self.last().map_or(-1, |stored| stored.last_sequence)
+    }
+
+    fn keep(&mut self, stored: Stored) {
+        if self.count == KEPT {
+            self.stored.rotate_left(1);
+            self.count -= 1;
+        }
+        if let Some(place) = self.stored.get_mut(self.count) {
+            *place = stored;
+            self.count += 1;
+        }
+    }
+
+    fn bump(&mut self, epoch: i16) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.count = 0;
+        }
+    }
+}
+
+impl Producers {
+    /// What to do with a batch that a client sent.
+    pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<Verdict, AppendError> {
+        let header = batch.header();
+        let producer_id = header.producer_id;
+        let Some(producer) = self.known.get(&producer_id) else { return Ok(Verdict::Fresh) };
+        let (first, last) = (header.base_sequence, last_sequence(header));
+        if header.producer_epoch == producer.epoch
+            && let Some(stored) = producer.kept().iter().find(|stored| {
+                stored.last_sequence == last
+                    && subtract(stored.last_sequence, stored.offset_delta) == first
+            })
+        {
+            return Ok(Verdict::Duplicate {
+                base_offset: stored.last_offset - i64::from(stored.offset_delta),
+                last_offset: stored.last_offset,
+                timestamp: stored.timestamp,
+            });
+        }
+        if header.producer_epoch < producer.epoch {
+            return Err(AppendError::InvalidProducerEpoch {
+                producer_id,
+                found: header.producer_epoch,
+                current: producer.epoch,
+            });
+        }
+        let known =
+            if header.producer_epoch == producer.epoch { producer.last_sequence() } else { -1 };
+        let follows = first == known.wrapping_add(1) || (first == 0 && known == i32::MAX);
+        if !follows {
+            return Err(AppendError::OutOfOrderSequence { producer_id, last: known, found: first });
+        }
+        if producer.txn_first_offset.is_some() && !batch.is_transactional() {
+            return Err(AppendError::InvalidTxnState(producer_id));
+        }
+        Ok(Verdict::Fresh)
+    }
+
+    /// Whether a marker may be appended.
+    pub(crate) fn check_marker(&self, header: &Header, marker: Marker) -> Result<(), AppendError> {
+        let producer_id = header.producer_id;
+        let Some(producer) = self.known.get(&producer_id) else { return Ok(()) };
+        if header.producer_epoch < producer.epoch {
+            return Err(AppendError::InvalidProducerEpoch {
+                producer_id,
+                found: header.producer_epoch,
+                current: producer.epoch,
+            });
+        }
+        if marker.coordinator_epoch < producer.coordinator_epoch {
+            return Err(AppendError::CoordinatorFenced {
+                producer_id,
+                found: marker.coordinator_epoch,
+                current: producer.coordinator_epoch,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes note of a stored batch of data. `header` bears the final base offset.
+    pub(crate) fn note(&mut self, header: &Header, transactional: bool) {
+        let producer_id = header.producer_id;
+        if producer_id < 0 {
+            return;
+        }
+        let before = self.known.get(&producer_id).copied();
+        self.undo.push((producer_id, before));
+        let mut producer = before.unwrap_or(Producer::new(header.producer_epoch));
+        producer.bump(header.producer_epoch);
+        let last_offset = header.base_offset + i64::from(header.last_offset_delta);
+        producer.keep(Stored {
+            last_sequence: last_sequence(header),
+            offset_delta: header.last_offset_delta,
+            last_offset,
+            timestamp: header.max_timestamp,
+        });
+        producer.last_timestamp = header.max_timestamp;
+        if transactional && producer.txn_first_offset.is_none() {
+            producer.txn_first_offset = Some(header.base_offset);
+            self.open.insert(header.base_offset, producer_id);
+        }
+        self.known.insert(producer_id, producer);
+    }
+
+    /// Takes note of a stored marker; the transaction that it aborted, if it did.
+    pub(crate) fn note_marker(&mut self, header: &Header, marker: Marker) -> Option<Aborted> {
+        let producer_id = header.producer_id;
+        let before = self.known.get(&producer_id).copied();
+        self.undo.push((producer_id, before));
+        let mut producer = before.unwrap_or(Producer::new(header.producer_epoch));
+        producer.bump(header.producer_epoch);
+        producer.coordinator_epoch = marker.coordinator_epoch;
+        producer.last_timestamp = header.max_timestamp;
+        let first = producer.txn_first_offset.take();
+        self.known.insert(producer_id, producer);
+        let first_offset = first?;
+        self.open.remove(&first_offset);
+        let last_offset = header.base_offset;
+        self.unreplicated.insert(first_offset, last_offset);
+        let last_stable_offset = self.open.keys().next().copied().unwrap_or(last_offset + 1);
+        (!marker.commit).then_some(Aborted {
+            producer_id,
+            first_offset,
+            last_offset,
+            last_stable_offset,
+        })
+    }
+
+    /// Takes note of whatever batch stands in the log: recovery and followers come here.
+    pub(crate) fn replay(&mut self, batch: &Batch<'_>) -> Option<Aborted> {
+        let aborted = if batch.header().producer_id < 0 {
+            None
+        } else if batch.is_control() {
+            marker_of(batch).and_then(|marker| self.note_marker(batch.header(), marker))
+        } else {
+            self.note(batch.header(), batch.is_transactional());
+            None
+        };
+        aborted
+    }
+
+    /// The appends noted so far are written.
+    pub(crate) fn commit(&mut self) {
+        self.undo.clear();
+    }
+
+    /// The appends noted since the last commit are cut: the log ends at `log_end` again.
+    pub(crate) fn roll_back(&mut self, log_end: i64) {
+        while let Some((producer_id, before)) = self.undo.pop() {
+            if let Some(now) = self.known.remove(&producer_id)
+                && let Some(first) = now.txn_first_offset
+            {
+                self.open.remove(&first);
+            }
+            if let Some(before) = before {
+                if let Some(first) = before.txn_first_offset {
+                    self.open.insert(first, producer_id);
+                }
+                self.known.insert(producer_id, before);
+            }
+        }
+        self.unreplicated.retain(|_, marker| *marker < log_end);
+    }
+
+    /// Markers below `high_watermark` no longer hold back the last stable offset.
+    pub(crate) fn advance(&mut self, high_watermark: i64) {
+        self.unreplicated.retain(|_, marker| *marker >= high_watermark);
+    }
+
+    /// Whether the high watermark must be told with [`Producers::advance`].
+    pub(crate) fn waits_for_high_watermark(&self) -> bool {
+        !self.unreplicated.is_empty()
+    }
+
+    /// The first offset that no read_committed reader may pass.
+    pub(crate) fn first_unstable(&self) -> Option<i64> {
+        let open = self.open.keys().next().copied();
+        let unreplicated = self.unreplicated.keys().next().copied();
+        open.into_iter().chain(unreplicated).min()
+    }
+
+    /// Forgets producers without a transaction that have been silent too long.
+    pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
+        self.known.retain(|_, producer| {
+            producer.txn_first_offset.is_some()
+                || now_ms.saturating_sub(producer.last_timestamp) < expiration_ms
+        });
+    }
+
+    /// Takes note that records below `log_start` are gone: a transaction that began there begins
+    /// at `log_start` now, as far as readers are concerned.
+    pub(crate) fn cut_start(&mut self, log_start: i64) {
+        self.unreplicated.retain(|_, marker| *marker >= log_start);
+    }
+
+    /// All producers, for `DescribeProducers`.
+    pub(crate) fn facts(&self) -> Vec<ProducerFacts> {
+        let facts = |(id, producer): (&i64, &Producer)| ProducerFacts {
+            producer_id: *id,
+            producer_epoch: producer.epoch,
+            last_sequence: producer.last_sequence(),
+            last_timestamp: producer.last_timestamp,
+            coordinator_epoch: producer.coordinator_epoch,
+            current_txn_start_offset: producer.txn_first_offset.unwrap_or(-1),
+        };
+        self.known.iter().map(facts).collect()
+    }
+
+    /// A snapshot's bytes; what is staged counts as written.
+    pub(crate) fn to_snapshot(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4 + self.known.len() * ENTRY_SIZE);
+        let count = i32::try_from(self.known.len()).unwrap_or(i32::MAX);
+        body.extend_from_slice(&count.to_be_bytes());
+        for (id, producer) in self.known.iter().take(i32::MAX as usize) {
+            let nothing =
+                Stored { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
+            let last = producer.last().copied().unwrap_or(nothing);
+            body.extend_from_slice(&id.to_be_bytes());
+            body.extend_from_slice(&producer.epoch.to_be_bytes());
+            body.extend_from_slice(&last.last_sequence.to_be_bytes());
+            body.extend_from_slice(&last.last_offset.to_be_bytes());
+            body.extend_from_slice(&last.offset_delta.to_be_bytes());
+            body.extend_from_slice(&producer.last_timestamp.to_be_bytes());
+            body.extend_from_slice(&producer.coordinator_epoch.to_be_bytes());
+            body.extend_from_slice(&producer.txn_first_offset.unwrap_or(-1).to_be_bytes());
+        }
+        let mut bytes = VERSION.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&crc32c(&body).to_be_bytes());
+        bytes.append(&mut body);
+        bytes
+    }
+
+    /// Reads a snapshot's bytes; `None` if they are torn or of another version.
+    pub(crate) fn from_snapshot(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first_chunk::<2>()?;
+        let (crc, body) = rest.split_first_chunk::<4>()?;
+        if i16::from_be_bytes(*version) != VERSION || u32::from_be_bytes(*crc) != crc32c(body) {
+            return None;
+        }
+        let (count, rest) = body.split_first_chunk::<4>()?;
+        let (entries, tail) = rest.as_chunks::<ENTRY_SIZE>();
+        if usize::try_from(i32::from_be_bytes(*count)) != Ok(entries.len()) || !tail.is_empty() {
+            return None;
+        }
+        let mut producers = Self::default();
+        entries.iter().try_for_each(|entry| producers.read_entry(entry))?;
+        Some(producers)
+    }
+
+    fn read_entry(&mut self, entry: &[u8; ENTRY_SIZE]) -> Option<()> {
+        let (id, rest) = entry.split_first_chunk()?;
+        let (epoch, rest) = rest.split_first_chunk()?;
+        let (last_sequence, rest) = rest.split_first_chunk()?;
+        let (last_offset, rest) = rest.split_first_chunk()?;
+        let (offset_delta, rest) = rest.split_first_chunk()?;
+        let (timestamp, rest) = rest.split_first_chunk()?;
+        let (coordinator_epoch, rest) = rest.split_first_chunk()?;
+        let first = i64::from_be_bytes(*rest.first_chunk()?);
+        let id = i64::from_be_bytes(*id);
+        let mut producer = Producer::new(i16::from_be_bytes(*epoch));
+        producer.coordinator_epoch = i32::from_be_bytes(*coordinator_epoch);
+        producer.last_timestamp = i64::from_be_bytes(*timestamp);
+        let last_offset = i64::from_be_bytes(*last_offset);
+        if last_offset >= 0 {
+            producer.keep(Stored {
+                last_sequence: i32::from_be_bytes(*last_sequence),
+                offset_delta: i32::from_be_bytes(*offset_delta),
+                last_offset,
+                timestamp: producer.last_timestamp,
+            });
+        }
+        if first >= 0 {
+            producer.txn_first_offset = Some(first);
+            self.open.insert(first, id);
+        }
+        self.known.insert(id, producer);
+        Some(())
+    }
+}
+
+/// What a control batch says; `None` for control records that end no transaction.
+pub(crate) fn marker_of(batch: &Batch<'_>) -> Option<Marker> {
+    let record = batch.records().next()?.ok()?;
+    let (_, kind) = record.key?.split_first_chunk::<2>()?;
+    let commit = match i16::from_be_bytes(*kind.first_chunk()?) {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let (_, coordinator_epoch) = record.value?.split_first_chunk::<2>()?;
+    Some(Marker {
+        commit,
+        coordinator_epoch: i32::from_be_bytes(*coordinator_epoch.first_chunk()?),
+    })
+}
+
+fn last_sequence(header: &Header) -> i32 {
+    if header.base_sequence < 0 {
+        return -1;
+    }
+    let sum = i64::from(header.base_sequence) + i64::from(header.last_offset_delta);
+    i32::try_from(sum % (i64::from(i32::MAX) + 1)).unwrap_or(-1)
+}
+
+fn subtract(sequence: i32, delta: i32) -> i32 {
+    if sequence >= delta {
+        return sequence - delta;
+    }
+    let wrapped = i64::from(sequence) - i64::from(delta) + i64::from(i32::MAX) + 1;
+    i32::try_from(wrapped).unwrap_or(-1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(sequence: i32, delta: i32, offset: i64) -> Header {
+        Header {
+            base_offset: offset,
+            last_offset_delta: delta,
+            producer_id: 7,
+            producer_epoch: 1,
+            base_sequence: sequence,
+            max_timestamp: 100,
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn sequences_wrap_at_two_to_the_31() {
+        assert_eq!(last_sequence(&header(i32::MAX - 1, 3, 0)), 1);
+        assert_eq!(subtract(1, 3), i32::MAX - 1);
+    }
+
+    #[test]
+    fn snapshots_survive_the_round_trip() {
+        let mut producers = Producers::default();
+        producers.note(&header(0, 4, 10), false);
+        producers.note(&header(5, 0, 15), true);
+        let bytes = producers.to_snapshot();
+        let back = Producers::from_snapshot(&bytes).expect("reads");
+        assert_eq!(back.facts(), producers.facts());
+        assert_eq!(back.first_unstable(), Some(15));
+        assert_eq!(Producers::default().to_snapshot().len(), 10);
+        for cut in 0..bytes.len() {
+            assert!(Producers::from_snapshot(&bytes[..cut]).is_none());
+        }
+    }
+
+    #[test]
+    fn a_roll_back_forgets_what_was_not_written() {
+        let mut producers = Producers::default();
+        producers.note(&header(0, 0, 0), true);
+        producers.commit();
+        let marker = Marker { commit: false, coordinator_epoch: 3 };
+        let before = producers.facts();
+        assert!(producers.note_marker(&header(-1, 0, 1), marker).is_some());
+        producers.note(&header(1, 0, 2), true);
+        producers.roll_back(1);
+        assert_eq!(producers.facts(), before);
+        assert_eq!(producers.first_unstable(), Some(0));
+    }
+}

@@ -1,0 +1,487 @@
+//! The double of [`RealDisk`]: a disk that does the work, remembers every change, and can
+//! build each image a crash may leave behind, or fail on demand. For tests and simulators.
+//!
+//! Model: names and contents are apart. A directory's changes become durable in order, with
+//! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512 bytes,
+//! in any subset; its size in order; what the size covers and no block filled reads as zeros.
+//! Threads: one mutex; order of the record = order of the calls.
+//! Not promised: hard links, directories below a partition's, or files opened past this disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::files::{Disk, RealDisk};
+
+const BLOCK: usize = 512;
+const ROOT: usize = 0;
+
+/// A kind of call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// `write_at`; half of the bytes arrive before the error.
+    Write,
+    /// `sync_data`.
+    SyncData,
+    /// `sync_dir`.
+    SyncDir,
+    /// `rename`.
+    Rename,
+    /// `create`.
+    Create,
+    /// `set_len`.
+    SetLen,
+}
+
+/// A failure to inject.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Which calls fail.
+    pub call: Call,
+    /// The `errno` they fail with.
+    pub code: i32,
+    /// So many such calls succeed first.
+    pub skip: usize,
+    /// So many calls then fail; `usize::MAX`: all.
+    pub times: usize,
+}
+
+/// What a crash keeps of the first `ops` recorded changes.
+#[derive(Clone, Copy, Debug)]
+pub enum Crash {
+    /// The process died: all changes are there, the last write only up to `torn` bytes.
+    Kill {
+        /// How much of the last change arrived, if it was a write.
+        torn: usize,
+    },
+    /// The power went: synced changes are there, of the others a choice made by `seed`.
+    PowerCut {
+        /// Reproduces the choice.
+        seed: u64,
+    },
+}
+
+/// A disk that remembers.
+#[derive(Debug)]
+pub struct RecordingDisk {
+    root: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ops: Vec<Op>,
+    start: Tree,
+    now: Tree,
+    inodes: HashMap<u64, usize>,
+    faults: Vec<Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    File(usize),
+    Dir(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Name { dir: usize, changes: Vec<(OsString, Option<Node>)> },
+    Write { file: usize, position: usize, bytes: Vec<u8> },
+    SetLen { file: usize, len: usize },
+    SyncData { file: usize },
+    SyncDir { dir: usize },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tree {
+    dirs: Vec<BTreeMap<OsString, Node>>,
+    files: Vec<Vec<u8>>,
+}
+
+impl RecordingDisk {
+    /// Records changes below `root`, whose present content counts as durable.
+    pub fn new(root: &Path) -> io::Result<Self> {
+        let mut state = State::default();
+        state.start.dirs.push(BTreeMap::new());
+        load(&mut state, root, ROOT)?;
+        state.now = state.start.clone();
+        Ok(Self { root: root.to_owned(), state: Mutex::new(state) })
+    }
+
+    /// How many changes were recorded.
+    pub fn ops(&self) -> usize {
+        self.state.lock().ops.len()
+    }
+
+    /// How many calls of `sync_data` and `sync_dir` were recorded.
+    pub fn syncs(&self) -> usize {
+        let is_sync = |op: &&Op| matches!(op, Op::SyncData { .. } | Op::SyncDir { .. });
+        self.state.lock().ops.iter().filter(is_sync).count()
+    }
+
+    /// How many writes were recorded.
+    pub fn writes(&self) -> usize {
+        self.state.lock().ops.iter().filter(|op| matches!(op, Op::Write { .. })).count()
+    }
+
+    /// Makes calls fail from now on.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Forgets all faults that are left.
+    pub fn heal(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// Writes into the empty directory `target` what a crash after the first `ops` changes leaves.
+    pub fn crash(&self, ops: usize, crash: Crash, target: &Path) -> io::Result<()> {
+        let state = self.state.lock();
+        let ops = state.ops.get(..ops).unwrap_or(&state.ops);
+        let tree = match crash {
+            Crash::Kill { torn } => killed(&state.start, ops, torn),
+            Crash::PowerCut { seed } => power_cut(&state.start, ops, seed),
+        };
+        write_out(&tree, ROOT, target)
+    }
+
+    fn fault(&self, call: Call) -> io::Result<()> {
+        let mut state = self.state.lock();
+        for fault in &mut state.faults {
+            if fault.call != call || fault.times == 0 {
+                continue;
+            }
+            if fault.skip > 0 {
+                fault.skip -= 1;
+                continue;
+            }
+            if fault.times != usize::MAX {
+                fault.times -= 1;
+            }
+            return Err(io::Error::from_raw_os_error(fault.code));
+        }
+        Ok(())
+    }
+
+    fn record(&self, file: &File, op: impl FnOnce(usize) -> Op) -> io::Result<()> {
+        let inode = file.metadata()?.ino();
+        let mut state = self.state.lock();
+        if let Some(&id) = state.inodes.get(&inode) {
+            let op = op(id);
+            apply(&mut state.now, &op);
+            state.ops.push(op);
+        }
+        Ok(())
+    }
+
+    fn record_names(&self, parent: &Path, changes: Vec<(OsString, Option<Node>)>) {
+        let mut state = self.state.lock();
+        if let Some(dir) = find_dir(&state.now, &self.root, parent) {
+            let op = Op::Name { dir, changes };
+            apply(&mut state.now, &op);
+            state.ops.push(op);
+        }
+    }
+
+    fn node(&self, path: &Path) -> Option<Node> {
+        let state = self.state.lock();
+        let dir = find_dir(&state.now, &self.root, path.parent()?)?;
+        state.now.dirs.get(dir)?.get(path.file_name()?).copied()
+    }
+}
+
+impl Disk for RecordingDisk {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        self.fault(Call::Create)?;
+        let file = RealDisk.create(path)?;
+        let inode = file.metadata()?.ino();
+        if self.node(path).is_none() {
+            let id = {
+                let mut state = self.state.lock();
+                let id = state.now.files.len();
+                state.now.files.push(Vec::new());
+                state.inodes.insert(inode, id);
+                id
+            };
+            let (parent, name) = split(path)?;
+            self.record_names(parent, vec![(name, Some(Node::File(id)))]);
+        }
+        Ok(file)
+    }
+
+    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
+        let mut bytes = bufs.concat();
+        let outcome = self.fault(Call::Write);
+        if outcome.is_err() {
+            bytes.truncate(bytes.len() / 2);
+        }
+        RealDisk.write_at(file, &[&bytes], position)?;
+        let position = usize::try_from(position).map_err(io::Error::other)?;
+        self.record(file, |file| Op::Write { file, position, bytes })?;
+        outcome
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        self.fault(Call::SetLen)?;
+        RealDisk.set_len(file, len)?;
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.record(file, |file| Op::SetLen { file, len })
+    }
+
+    fn allocate(&self, _file: &File, _from: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        self.fault(Call::SyncData)?;
+        self.record(file, |file| Op::SyncData { file })
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.fault(Call::SyncDir)?;
+        let mut state = self.state.lock();
+        if let Some(dir) = find_dir(&state.now, &self.root, path) {
+            state.ops.push(Op::SyncDir { dir });
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.fault(Call::Rename)?;
+        let node = self.node(from);
+        RealDisk.rename(from, to)?;
+        let ((parent, old), (_, new)) = (split(from)?, split(to)?);
+        if node.is_some() {
+            self.record_names(parent, vec![(old, None), (new, node)]);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)?;
+        let (parent, name) = split(path)?;
+        self.record_names(parent, vec![(name, None)]);
+        Ok(())
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.make_dir(path)?;
+        if self.node(path).is_none() {
+            let id = {
+                let mut state = self.state.lock();
+                state.now.dirs.push(BTreeMap::new());
+                state.now.dirs.len() - 1
+            };
+            let (parent, name) = split(path)?;
+            self.record_names(parent, vec![(name, Some(Node::Dir(id)))]);
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(path)?;
+        let (parent, name) = split(path)?;
+        self.record_names(parent, vec![(name, None)]);
+        Ok(())
+    }
+}
+
+fn split(path: &Path) -> io::Result<(&Path, OsString)> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((parent, name.to_owned())),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+fn find_dir(tree: &Tree, root: &Path, path: &Path) -> Option<usize> {
+    let mut at = ROOT;
+    for part in path.strip_prefix(root).ok()?.components() {
+        match tree.dirs.get(at)?.get(part.as_os_str())? {
+            Node::Dir(id) => at = *id,
+            Node::File(_) => return None,
+        }
+    }
+    Some(at)
+}
+
+fn load(state: &mut State, path: &Path, dir: usize) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let facts = entry.metadata()?;
+        let node = if facts.is_dir() {
+            state.start.dirs.push(BTreeMap::new());
+            let id = state.start.dirs.len() - 1;
+            load(state, &entry.path(), id)?;
+            Node::Dir(id)
+        } else {
+            state.start.files.push(std::fs::read(entry.path())?);
+            let id = state.start.files.len() - 1;
+            state.inodes.insert(facts.ino(), id);
+            Node::File(id)
+        };
+        if let Some(names) = state.start.dirs.get_mut(dir) {
+            names.insert(entry.file_name(), node);
+        }
+    }
+    Ok(())
+}
+
+fn grow(tree: &mut Tree, node: Option<Node>) {
+    match node {
+        Some(Node::File(id)) if tree.files.len() <= id => tree.files.resize(id + 1, Vec::new()),
+        Some(Node::Dir(id)) if tree.dirs.len() <= id => tree.dirs.resize(id + 1, BTreeMap::new()),
+        _ => {}
+    }
+}
+
+fn put(content: &mut Vec<u8>, position: usize, bytes: &[u8]) {
+    let end = position + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    if let Some(place) = content.get_mut(position..end) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+fn apply(tree: &mut Tree, op: &Op) {
+    match op {
+        Op::Name { dir, changes } => {
+            for (name, node) in changes {
+                grow(tree, *node);
+                let Some(names) = tree.dirs.get_mut(*dir) else { continue };
+                match node {
+                    Some(node) => names.insert(name.clone(), *node),
+                    None => names.remove(name),
+                };
+            }
+        }
+        Op::Write { file, position, bytes } => {
+            grow(tree, Some(Node::File(*file)));
+            if let Some(content) = tree.files.get_mut(*file) {
+                put(content, *position, bytes);
+            }
+        }
+        Op::SetLen { file, len } => {
+            grow(tree, Some(Node::File(*file)));
+            if let Some(content) = tree.files.get_mut(*file) {
+                content.resize(*len, 0);
+            }
+        }
+        Op::SyncData { .. } | Op::SyncDir { .. } => {}
+    }
+}
+
+fn killed(start: &Tree, ops: &[Op], torn: usize) -> Tree {
+    let mut tree = start.clone();
+    for (index, op) in ops.iter().enumerate() {
+        match op {
+            Op::Write { file, position, bytes } if index + 1 == ops.len() => {
+                let bytes = bytes.get(..torn).unwrap_or(bytes).to_vec();
+                apply(&mut tree, &Op::Write { file: *file, position: *position, bytes });
+            }
+            op => apply(&mut tree, op),
+        }
+    }
+    tree
+}
+
+fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
+    let mut tree = start.clone();
+    let mut dice = Dice(seed | 1);
+    let mut names: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
+    let mut data: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
+    for op in ops {
+        match op {
+            Op::Name { dir, .. } => names.entry(*dir).or_default().push(op),
+            Op::Write { file, .. } | Op::SetLen { file, .. } => {
+                data.entry(*file).or_default().push(op);
+            }
+            Op::SyncData { file } => {
+                data.remove(file).unwrap_or_default().into_iter().for_each(|op| {
+                    apply(&mut tree, op);
+                });
+            }
+            Op::SyncDir { dir } => {
+                names.remove(dir).unwrap_or_default().into_iter().for_each(|op| {
+                    apply(&mut tree, op);
+                });
+            }
+        }
+    }
+    for pending in names.values() {
+        let kept = dice.below(pending.len() + 1);
+        pending.iter().take(kept).for_each(|op| apply(&mut tree, op));
+    }
+    for (file, pending) in &data {
+        grow(&mut tree, Some(Node::File(*file)));
+        if let Some(content) = tree.files.get_mut(*file) {
+            keep_some(content, pending, &mut dice);
+        }
+    }
+    tree
+}
+
+fn keep_some(content: &mut Vec<u8>, pending: &[&Op], dice: &mut Dice) {
+    let sizes_kept = dice.below(pending.len() + 1);
+    let odds = dice.below(5);
+    for (index, op) in pending.iter().enumerate() {
+        match op {
+            Op::SetLen { len, .. } if index < sizes_kept => content.resize(*len, 0),
+            Op::Write { position, bytes, .. } => {
+                if index < sizes_kept && content.len() < position + bytes.len() {
+                    content.resize(position + bytes.len(), 0);
+                }
+                let mut at = 0;
+                while at < bytes.len() {
+                    let end = ((position + at) / BLOCK * BLOCK + BLOCK - position).min(bytes.len());
+                    if dice.below(4) < odds && position + at < content.len() {
+                        let end = end.min(content.len() - position);
+                        put(content, position + at, bytes.get(at..end).unwrap_or_default());
+                    }
+                    at = end.max(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn write_out(tree: &Tree, dir: usize, target: &Path) -> io::Result<()> {
+    for (name, node) in tree.dirs.get(dir).into_iter().flatten() {
+        let path = target.join(name);
+        match node {
+            Node::Dir(id) => {
+                RealDisk.make_dir(&path)?;
+                write_out(tree, *id, &path)?;
+            }
+            Node::File(id) => {
+                let file = RealDisk.create(&path)?;
+                file.write_all_at(tree.files.get(*id).map_or(&[], Vec::as_slice), 0)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Xorshift: small, and the same on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let limit = u64::try_from(limit.max(1)).unwrap_or(u64::MAX);
+        usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % limit).unwrap_or(0)
+    }
+}

@@ -1,0 +1,538 @@
+//! From whatever lies in a partition's directory to a log that ends in a whole batch.
+//!
+//! Steps: finish or undo interrupted deletions and compactions (`.deleted`, `.cleaned`, `.swap`);
+//! list the segments; after a clean shutdown walk only the last headers, otherwise read every batch
+//! from the segment of the recovery point on and cut at the first bad byte; make indexes, epochs,
+//! producers and aborted transactions anew where the log was read.
+//! Bad is: a size beyond the file, a wrong checksum, an unknown magic, an offset or epoch that
+//! falls, and, where offsets are known to be dense, an offset that jumps.
+//! Invariants: synced data stays; twice is the same as once, also when killed in between; what is
+//! bad below the recovery point is damage: reported, never cut.
+//! Threads: one, before anybody else knows the log.
+//! Not promised: segments below the recovery point are not read.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::epochs::Epochs;
+use super::errors::StorageError;
+use super::files;
+use super::index;
+use super::producers::Producers;
+use super::scan::{self, BatchAt, Step, Walker};
+use super::segment::{Home, INDEX, IndexBuilder, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::txnindex::Aborted;
+use crate::ids::{Epoch, Offset};
+use crate::record::batch::Batch;
+
+/// What to recover, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub clean: bool,
+    pub dense: bool,
+    pub interval: u64,
+    pub recovery_point: i64,
+    pub log_start: Option<i64>,
+}
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Recovered {
+    pub segments: Vec<Arc<Segment>>,
+    pub log_start: i64,
+    pub log_end: i64,
+    pub flushed: i64,
+    pub epochs: Epochs,
+    pub epochs_saved: bool,
+    pub producers: Producers,
+    pub snapshot: Option<i64>,
+    pub since_entry: u64,
+    pub names_unsynced: bool,
+    pub damage: Option<StorageError>,
+}
+
+/// What a replay of producers found.
+pub(crate) struct Replayed {
+    pub producers: Producers,
+    /// The newest snapshot that was used.
+    pub snapshot: Option<i64>,
+    /// Transactions whose abort was replayed.
+    pub aborted: Vec<Aborted>,
+}
+
+/// Recovers a log. Errors are the disk's; bad bytes are not errors.
+pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, StorageError> {
+    let Some(listing) = list(home)? else {
+        return Ok(Recovered { epochs_saved: true, ..Recovered::default() });
+    };
+    let mut found = Recovered { names_unsynced: !request.clean, ..Recovered::default() };
+    for (base, size) in &listing {
+        found.segments.push(Segment::existing(home, *base, *size));
+    }
+    let first = found.segments.first().map_or(0, |segment| segment.base_offset);
+    found.log_start = request.log_start.unwrap_or(first).max(first);
+    let epochs = read_epochs(home);
+    found.epochs_saved = epochs.is_some();
+    let mut has_epochs = epochs.is_some();
+    found.epochs = epochs.unwrap_or_default();
+    let end = if request.clean { clean_end(&mut found)? } else { None };
+    match end {
+        Some(end) => found.log_end = end,
+        None => has_epochs &= !check(home, request, &mut found)?,
+    }
+    found.log_end = found.log_end.max(if found.segments.is_empty() { found.log_start } else { 0 });
+    found.log_start = found.log_start.min(found.log_end);
+    finish(home, (request, has_epochs, end.is_some()), &mut found)?;
+    Ok(found)
+}
+
+/// Epochs, producers and watermarks, once it is known where the log ends.
+fn finish(
+    home: &Arc<Home>,
+    (request, has_epochs, clean): (&Request, bool, bool),
+    found: &mut Recovered,
+) -> Result<(), StorageError> {
+    if found.epochs.cut_end(Offset(found.log_end)) {
+        found.epochs_saved = false;
+    }
+    if !has_epochs {
+        rebuild_epochs(home, found)?;
+    }
+    if found.epochs.cut_start(Offset(found.log_start)) {
+        found.epochs_saved = false;
+    }
+    found.flushed = if clean { found.log_end } else { request.recovery_point.min(found.log_end) };
+    drop_snapshots_above(home, found.log_end)?;
+    let point = request.recovery_point;
+    let checked = if clean { found.segments.len() } else { first_to_check(&found.segments, point) };
+    let limit = found.segments.get(checked).map_or(found.log_end, |segment| segment.base_offset);
+    let replayed = load_producers(home, &found.segments, (limit, found.log_end))?;
+    for (index, segment) in found.segments.iter().enumerate().skip(checked) {
+        let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+        let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
+        segment.set_aborted(replayed.aborted.iter().filter(here).copied().collect());
+        if index + 1 < found.segments.len() {
+            segment.save(true)?;
+        } else {
+            segment.save(false)?;
+        }
+    }
+    found.producers = replayed.producers;
+    found.producers.commit();
+    found.snapshot = replayed.snapshot;
+    for segment in &found.segments {
+        super::descriptors::Holder::evict_now(&**segment);
+    }
+    Ok(())
+}
+
+fn first_to_check(segments: &[Arc<Segment>], recovery_point: i64) -> usize {
+    segments.partition_point(|segment| segment.base_offset <= recovery_point).saturating_sub(1)
+}
+
+/// Where the log ends after a clean shutdown; `None` if its last segment does not look like one.
+fn clean_end(found: &mut Recovered) -> Result<Option<i64>, StorageError> {
+    let Some(last) = found.segments.last() else { return Ok(Some(0)) };
+    let size = last.size();
+    if size == 0 {
+        return Ok(Some(last.base_offset));
+    }
+    let entry = last.with_offsets(|bytes| index::last::<index::OffsetEntry>(bytes))?;
+    let from = entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0);
+    let file = last.file()?;
+    let mut walker = Walker::new(&file, from.min(size), size);
+    let mut next = None;
+    loop {
+        match walker.step().map_err(|e| StorageError::io("read", &last.path(LOG), e))? {
+            Step::Batch(batch) if next.is_none_or(|next| batch.base_offset >= next) => {
+                next = Some(batch.last_offset + 1);
+            }
+            Step::End if next.is_some() => break,
+            _ => return Ok(None),
+        }
+    }
+    found.since_entry = size - from;
+    Ok(next)
+}
+
+/// Reads every batch from the recovery point's segment on and cuts at the first bad byte. Whether
+/// the epochs' file contradicts the log.
+fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<bool, StorageError> {
+    let first = first_to_check(&found.segments, request.recovery_point);
+    let mut scratch = Vec::new();
+    let mut next = found.segments.get(first).map_or(0, |segment| segment.base_offset);
+    found.log_end = next;
+    found.epochs_saved &= !found.epochs.cut_end(Offset(next));
+    let (mut last_epoch, mut wrong) = (-1, false);
+    let mut index = first;
+    while let Some(segment) = found.segments.get(index).cloned() {
+        let mut walk = Check {
+            request,
+            next: if segment.base_offset >= next { segment.base_offset } else { next },
+            base: segment.base_offset,
+            builder: IndexBuilder::new(segment.base_offset, request.interval),
+            epochs: &mut found.epochs,
+            last_epoch,
+            epochs_changed: false,
+            epochs_wrong: false,
+        };
+        let gap = if index > first { walk.is_gap(next, segment.base_offset) } else { None };
+        let (end, bad) = match gap {
+            Some(reason) => (0, Some(reason)),
+            None => walk.segment(&segment, &mut scratch)?,
+        };
+        if gap.is_none() {
+            next = walk.next;
+        }
+        last_epoch = walk.last_epoch;
+        wrong |= walk.epochs_wrong;
+        found.epochs_saved &= !walk.epochs_changed;
+        found.since_entry = walk.builder.since_entry();
+        walk.builder.install(&segment);
+        found.log_end = next;
+        if let Some(reason) = bad {
+            cut(home, (request, found), (index, end, reason))?;
+            break;
+        }
+        index += 1;
+    }
+    if found.log_end < request.recovery_point && found.damage.is_none() {
+        report(home, found, "the log ends too early");
+    }
+    Ok(wrong)
+}
+
+fn report(home: &Home, found: &mut Recovered, reason: &str) {
+    found.damage = Some(StorageError::Damaged {
+        log: Arc::clone(&home.name),
+        offset: found.log_end,
+        reason: reason.into(),
+    });
+}
+
+/// Ends the log at `end` of segment `index`, unless that would cut what was known to be synced.
+fn cut(
+    home: &Arc<Home>,
+    (request, found): (&Request, &mut Recovered),
+    (index, end, reason): (usize, u64, &'static str),
+) -> Result<(), StorageError> {
+    let gone = found.segments.split_off((index + 1).min(found.segments.len()));
+    let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
+    if found.log_end < request.recovery_point {
+        report(home, found, reason);
+        segment.publish_size(end);
+        return Ok(());
+    }
+    let lost = segment.size() - end;
+    tracing::warn!(log = %home.name, offset = found.log_end, lost, "log is cut: {reason}");
+    let dir = &home.dir;
+    let fail = |error| dir.failed("cut a segment", error);
+    for segment in gone.iter().rev() {
+        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            files::remove_if_there(dir.disk(), &segment.path(kind)).map_err(fail)?;
+        }
+    }
+    if end == 0 && index > 0 && segment.base_offset != found.log_end {
+        found.segments.pop();
+        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            files::remove_if_there(dir.disk(), &segment.path(kind)).map_err(fail)?;
+        }
+        return Ok(());
+    }
+    segment.publish_size(end);
+    dir.disk().set_len(&*segment.file()?, end).map_err(fail)
+}
+
+/// The walk over one segment that is read whole.
+struct Check<'c> {
+    request: &'c Request,
+    next: i64,
+    base: i64,
+    builder: IndexBuilder,
+    epochs: &'c mut Epochs,
+    last_epoch: i32,
+    epochs_changed: bool,
+    epochs_wrong: bool,
+}
+
+impl Check<'_> {
+    /// Bytes that are good, and why the next is not.
+    fn segment(
+        &mut self,
+        segment: &Arc<Segment>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(u64, Option<&'static str>), StorageError> {
+        let file = segment.file()?;
+        let fail = |e: io::Error| StorageError::io("read", &segment.path(LOG), e);
+        let mut walker = Walker::new(&file, 0, segment.size());
+        loop {
+            let at = walker.position();
+            match walker.step().map_err(fail)? {
+                Step::End => return Ok((at, None)),
+                Step::Bad(reason) => return Ok((at, Some(reason))),
+                Step::Batch(batch) => {
+                    if let Some(reason) = self.judge(&batch) {
+                        return Ok((at, Some(reason)));
+                    }
+                    if !scan::check_crc(&file, &batch, scratch).map_err(fail)? {
+                        return Ok((at, Some("wrong checksum")));
+                    }
+                    self.take(&batch);
+                }
+            }
+        }
+    }
+
+    fn judge(&self, batch: &BatchAt) -> Option<&'static str> {
+        if batch.base_offset < self.next {
+            return Some("an offset falls");
+        }
+        if batch.magic == 2
+            && let Some(reason) = self.is_gap(self.next, batch.base_offset)
+        {
+            return Some(reason);
+        }
+        if batch.last_offset - self.base > i64::from(i32::MAX) {
+            return Some("an offset is too far from its segment's");
+        }
+        let falls = batch.leader_epoch >= 0 && batch.leader_epoch < self.last_epoch;
+        falls.then_some("a leader epoch falls")
+    }
+
+    fn is_gap(&self, next: i64, found: i64) -> Option<&'static str> {
+        if found < next {
+            return Some("an offset falls");
+        }
+        let beyond = self.request.dense && next >= self.request.recovery_point;
+        (found > next && beyond).then_some("an offset jumps")
+    }
+
+    fn take(&mut self, batch: &BatchAt) {
+        self.builder.add(batch);
+        self.next = batch.last_offset + 1;
+        if batch.leader_epoch >= 0 {
+            let (epoch, start) = (Epoch(batch.leader_epoch), Offset(batch.base_offset));
+            self.last_epoch = epoch.0;
+            self.epochs_wrong |= epoch < self.epochs.latest();
+            self.epochs_changed |= self.epochs.assign(epoch, start);
+        }
+    }
+}
+
+/// Epochs from the headers of all segments, where the file is missing or torn.
+fn rebuild_epochs(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
+    found.epochs = Epochs::default();
+    for segment in &found.segments {
+        let file = segment.file()?;
+        let mut walker = Walker::new(&file, 0, segment.size());
+        let fail = |e| StorageError::io("read", &segment.path(LOG), e);
+        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            found.epochs.assign(Epoch(batch.leader_epoch), Offset(batch.base_offset));
+        }
+    }
+    found.epochs_saved = false;
+    if !found.segments.is_empty() {
+        tracing::info!(log = %home.name, "leader epochs made anew from the log");
+    }
+    Ok(())
+}
+
+/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on.
+pub(crate) fn load_producers(
+    home: &Arc<Home>,
+    segments: &[Arc<Segment>],
+    (limit, end): (i64, i64),
+) -> Result<Replayed, StorageError> {
+    let mut found =
+        Replayed { producers: Producers::default(), snapshot: None, aborted: Vec::new() };
+    let mut from = i64::MIN;
+    for offset in snapshots(home)?.into_iter().rev().filter(|offset| *offset <= limit) {
+        let path = home.file(offset, SNAPSHOT);
+        let bytes = std::fs::read(&path).map_err(|e| StorageError::io("read", &path, e))?;
+        if let Some(producers) = Producers::from_snapshot(&bytes) {
+            found.producers = producers;
+            found.snapshot = Some(offset);
+            from = offset;
+            break;
+        }
+        tracing::warn!(log = %home.name, offset, "snapshot is not readable, it is dropped");
+        files::remove_if_there(home.dir.disk(), &path)
+            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+    }
+    if from >= end {
+        return Ok(found);
+    }
+    let first = segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
+    for segment in segments.iter().skip(first) {
+        replay(segment, (from, end), &mut found)?;
+    }
+    Ok(found)
+}
+
+fn replay(
+    segment: &Arc<Segment>,
+    (from, end): (i64, i64),
+    found: &mut Replayed,
+) -> Result<(), StorageError> {
+    let size = segment.size();
+    let position = if from > segment.base_offset {
+        match segment.find(from, size)? {
+            Some(batch) => batch.position,
+            None => return Ok(()),
+        }
+    } else {
+        0
+    };
+    let file = segment.file()?;
+    let fail = |e| StorageError::io("read", &segment.path(LOG), e);
+    let mut walker = Walker::new(&file, position, size);
+    let mut scratch = Vec::new();
+    while let Step::Batch(at) = walker.step().map_err(fail)? {
+        if at.base_offset >= end {
+            break;
+        }
+        if at.header.is_none_or(|header| header.producer_id < 0) {
+            continue;
+        }
+        let bytes = scan::read_batch(&file, &at, &mut scratch).map_err(fail)?;
+        if let Ok(batch) = Batch::parse(bytes) {
+            found.aborted.extend(found.producers.replay(&batch));
+            found.producers.commit();
+        }
+    }
+    Ok(())
+}
+
+/// Removes snapshots of a state that the log does not have.
+pub(crate) fn drop_snapshots_above(home: &Home, end: i64) -> Result<(), StorageError> {
+    for offset in snapshots(home)?.into_iter().filter(|offset| *offset > end) {
+        files::remove_if_there(home.dir.disk(), &home.file(offset, SNAPSHOT))
+            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+    }
+    Ok(())
+}
+
+fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
+    let mut offsets: Vec<i64> = names(home)?
+        .iter()
+        .filter_map(|name| parse_name(name))
+        .filter(|(_, kind)| *kind == SNAPSHOT)
+        .map(|(offset, _)| offset)
+        .collect();
+    offsets.sort_unstable();
+    Ok(offsets)
+}
+
+fn read_epochs(home: &Home) -> Option<Epochs> {
+    let path = home.path.read().join("leader-epoch-checkpoint");
+    std::fs::read_to_string(path).ok().and_then(|text| Epochs::parse(&text))
+}
+
+/// `00000000000000000042.log` as 42 and `log`.
+fn parse_name(name: &str) -> Option<(i64, &str)> {
+    let (digits, kind) = name.split_once('.')?;
+    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((digits.parse().ok()?, kind))
+}
+
+fn names(home: &Home) -> Result<Vec<String>, StorageError> {
+    let path = home.path.read();
+    let fail = |error| StorageError::io("list", &path, error);
+    let entries = match std::fs::read_dir(&*path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(fail)?,
+    };
+    entries
+        .map(|entry| entry.map(|entry| entry.file_name().into_string().unwrap_or_default()))
+        .collect::<io::Result<_>>()
+        .map_err(fail)
+}
+
+/// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
+fn list(home: &Arc<Home>) -> Result<Option<BTreeMap<i64, u64>>, StorageError> {
+    if !home.path.read().is_dir() {
+        return Ok(None);
+    }
+    let leftovers = |name: &String| {
+        [".deleted", ".cleaned", ".swap", ".tmp"].iter().any(|suffix| name.ends_with(suffix))
+    };
+    let mut all = names(home)?;
+    if all.iter().any(leftovers) {
+        clear_leftovers(home, &all)?;
+        all = names(home)?;
+    }
+    let mut segments = BTreeMap::new();
+    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        if kind == LOG {
+            let path = home.file(base, LOG);
+            let facts = std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
+            segments.insert(base, facts.len());
+        }
+    }
+    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
+            remove(home, home.file(base, kind))?;
+        }
+    }
+    Ok(Some(segments))
+}
+
+fn remove(home: &Home, path: PathBuf) -> Result<(), StorageError> {
+    files::remove_if_there(home.dir.disk(), &path)
+        .map_err(|error| home.dir.failed("remove a leftover", error))
+}
+
+/// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
+/// finished too: the segments they replace go, and they take their names.
+fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError> {
+    let path = home.path.read().clone();
+    let cleaned = |name: &&String| name.ends_with(".cleaned");
+    let oldest_cleaned =
+        all.iter().filter(cleaned).filter_map(|name| parse_name(name)).map(|n| n.0).min();
+    for name in all {
+        let is_tmp = name.ends_with(".tmp");
+        if name.ends_with(".deleted") || name.ends_with(".cleaned") || is_tmp {
+            remove(home, path.join(name))?;
+        }
+    }
+    let swaps = all.iter().filter(|name| name.ends_with(".log.swap"));
+    for (base, _) in swaps.filter_map(|name| parse_name(name)) {
+        let swap = home.file(base, "log.swap");
+        if oldest_cleaned.is_some_and(|cleaned| cleaned <= base) {
+            for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX] {
+                remove(home, home.file(base, &format!("{kind}.swap")))?;
+            }
+            continue;
+        }
+        let end = end_of(&swap)?;
+        for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
+            let replaced = other == base || (base..end).contains(&other);
+            if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
+                remove(home, home.file(other, kind))?;
+            }
+        }
+        for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
+            let from = home.file(base, &format!("{kind}.swap"));
+            files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
+                .map_err(|error| home.dir.failed("finish a compaction", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// One past the last offset of a file that is no segment yet.
+fn end_of(path: &PathBuf) -> Result<i64, StorageError> {
+    let fail = |error| StorageError::io("read", path, error);
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let size = file.metadata().map_err(fail)?.len();
+    let mut walker = Walker::new(&file, 0, size);
+    let mut end = 0;
+    while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        end = batch.last_offset + 1;
+    }
+    Ok(end)
+}

@@ -1,0 +1,184 @@
+//! The headers of a segment file, one after the other, of whatever magic: what stands where.
+//!
+//! [`Walker`] reads headers only; [`check_crc`] reads a whole batch through bounded memory.
+//! Invariant: a [`BatchAt`] lies inside the bounds it was read with, and
+//! base_offset <= last_offset. Older messages show their one offset as both: a compressed wrapper
+//! bears its last inner offset.
+//! Threads: positioned reads only, so any number at once.
+//! Not promised: a header that reads well may stand over a bad batch; only the checksum tells.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::record::batch::{HEADER_SIZE, Header};
+use crate::record::crc::Crc32c;
+
+/// Offset and size, in front of every batch and message.
+const PREFIX: u64 = 12;
+/// Bytes that tell magic and, before magic 2, everything else.
+const MIN_HEAD: usize = 26;
+const WINDOW: usize = 8 << 10;
+const CHUNK: usize = 256 << 10;
+
+/// A batch (or older message) and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchAt {
+    pub position: u64,
+    pub size: u64,
+    pub base_offset: i64,
+    pub last_offset: i64,
+    pub max_timestamp: i64,
+    pub leader_epoch: i32,
+    pub magic: i8,
+    /// The whole header, of magic 2.
+    pub header: Option<Header>,
+}
+
+/// What a step of the walk found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Batch(BatchAt),
+    End,
+    /// No batch begins here, for this reason.
+    Bad(&'static str),
+}
+
+impl BatchAt {
+    /// One past its last byte.
+    pub(crate) const fn end(&self) -> u64 {
+        self.position + self.size
+    }
+}
+
+/// A walk over the headers of a file.
+pub(crate) struct Walker<'f> {
+    file: &'f File,
+    end: u64,
+    position: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'f> Walker<'f> {
+    /// Walks from `position`, where a batch begins, up to `end`.
+    pub(crate) const fn new(file: &'f File, position: u64, end: u64) -> Self {
+        Self { file, end, position, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Where the next step looks.
+    pub(crate) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next batch. After `Bad` and `End` the walk stays where it is.
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
+        if self.position >= self.end {
+            return Ok(Step::End);
+        }
+        let left = self.end - self.position;
+        let (at, end) = (self.position, self.end);
+        let head = self.head(left)?;
+        let step = read_head(head, at, end);
+        if let Step::Batch(batch) = &step {
+            self.position = batch.end();
+        }
+        Ok(step)
+    }
+
+    fn head(&mut self, left: u64) -> io::Result<&[u8]> {
+        let wanted = left.min(HEADER_SIZE as u64);
+        let has = self.position >= self.window_at
+            && self.position + wanted <= self.window_at + self.window.len() as u64;
+        if !has {
+            let len = usize::try_from(left).unwrap_or(WINDOW).min(WINDOW);
+            self.window.resize(len, 0);
+            self.window_at = self.position;
+            self.file.read_exact_at(&mut self.window, self.position)?;
+        }
+        let from = usize::try_from(self.position - self.window_at).unwrap_or(usize::MAX);
+        Ok(self.window.get(from..).unwrap_or_default())
+    }
+}
+
+fn read_head(head: &[u8], position: u64, end: u64) -> Step {
+    let int64 =
+        |at: usize| head.get(at..).and_then(|b| b.first_chunk()).map(|b| i64::from_be_bytes(*b));
+    let (Some(offset), Some(magic)) = (int64(0), head.get(16).copied()) else {
+        return Step::Bad("the file ends in the middle of a header");
+    };
+    let length = head.get(8..).and_then(|b| b.first_chunk()).map_or(-1, |b| i32::from_be_bytes(*b));
+    let Ok(size) = u64::try_from(length).map(|length| length + PREFIX) else {
+        return Step::Bad("negative size");
+    };
+    if size > end - position {
+        return Step::Bad("the file ends in the middle of a batch");
+    }
+    if offset < 0 || size < MIN_HEAD as u64 || head.len() < MIN_HEAD {
+        return Step::Bad("not a batch");
+    }
+    let magic = magic.cast_signed();
+    let mut batch = BatchAt {
+        position,
+        size,
+        base_offset: offset,
+        last_offset: offset,
+        max_timestamp: -1,
+        leader_epoch: -1,
+        magic,
+        header: None,
+    };
+    match magic {
+        0 => Step::Batch(batch),
+        1 => {
+            batch.max_timestamp = int64(18).unwrap_or(-1);
+            Step::Batch(batch)
+        }
+        2 => match Header::read(head) {
+            Some(header) if size >= HEADER_SIZE as u64 && header.last_offset_delta >= 0 => {
+                batch.last_offset = offset.saturating_add(i64::from(header.last_offset_delta));
+                batch.max_timestamp = header.max_timestamp;
+                batch.leader_epoch = header.leader_epoch;
+                batch.header = Some(header);
+                Step::Batch(batch)
+            }
+            _ => Step::Bad("not a batch"),
+        },
+        _ => Step::Bad("unknown magic"),
+    }
+}
+
+/// Whether the batch's checksum is right. `scratch` is reused between calls.
+pub(crate) fn check_crc(file: &File, batch: &BatchAt, scratch: &mut Vec<u8>) -> io::Result<bool> {
+    let (crc_at, covered_at) = if batch.magic == 2 { (17, 21) } else { (12, 16) };
+    let mut v2 = Crc32c::new();
+    let mut older = crc32fast::Hasher::new();
+    let mut stored = [0; 4];
+    file.read_exact_at(&mut stored, batch.position + crc_at)?;
+    let mut at = batch.position + covered_at;
+    while at < batch.end() {
+        let len = usize::try_from(batch.end() - at).unwrap_or(CHUNK).min(CHUNK);
+        scratch.resize(len, 0);
+        file.read_exact_at(scratch, at)?;
+        if batch.magic == 2 {
+            v2.update(scratch);
+        } else {
+            older.update(scratch);
+        }
+        at += len as u64;
+    }
+    let found = if batch.magic == 2 { v2.value() } else { older.finalize() };
+    Ok(found == u32::from_be_bytes(stored))
+}
+
+/// Reads a whole batch into `scratch`.
+pub(crate) fn read_batch<'s>(
+    file: &File,
+    batch: &BatchAt,
+    scratch: &'s mut Vec<u8>,
+) -> io::Result<&'s [u8]> {
+    let len = usize::try_from(batch.size).map_err(io::Error::other)?;
+    scratch.resize(len, 0);
+    file.read_exact_at(scratch, batch.position)?;
+    Ok(scratch)
+}

@@ -1,0 +1,527 @@
+//! One segment of a log: a `.log` file, its indexes, and what is known of it without reading.
+//!
+//! Names: 20 digits of the base offset, then the kind. Invariants: what lies below `size` is whole
+//! batches and never changes while the segment lives; base_offset <= each offset in it.
+//! Threads: readers share it without a lock but that of an index, held for a search; the writer
+//! alone raises `size`. Files are opened when used and closed by the descriptor cache.
+//! Not promised: indexes may be missing or wrong; [`Segment::rebuild`] makes them anew.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, RwLock};
+
+use super::descriptors::Holder;
+use super::dirs::LogDir;
+use super::errors::StorageError;
+use super::files;
+use super::index::{self, Index, OffsetEntry, TimeEntry};
+use super::scan::{BatchAt, Step, Walker};
+use super::txnindex::{self, Aborted};
+
+/// The kinds of files that belong to a segment.
+pub(crate) const LOG: &str = "log";
+pub(crate) const INDEX: &str = "index";
+pub(crate) const TIME_INDEX: &str = "timeindex";
+pub(crate) const TXN_INDEX: &str = "txnindex";
+pub(crate) const SNAPSHOT: &str = "snapshot";
+
+/// No timestamp is known yet.
+pub(crate) const UNKNOWN: i64 = i64::MIN;
+
+/// Where the files of a log live; shared by its segments, and moved when the log is deleted.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub dir: Arc<LogDir>,
+    pub path: RwLock<PathBuf>,
+    pub name: Arc<str>,
+}
+
+impl Home {
+    /// The path of the file of `kind` for `base_offset`.
+    pub(crate) fn file(&self, base_offset: i64, kind: &str) -> PathBuf {
+        self.path.read().join(format!("{base_offset:020}.{kind}"))
+    }
+}
+
+/// A segment.
+pub(crate) struct Segment {
+    pub base_offset: i64,
+    home: Arc<Home>,
+    /// Bytes that readers may see.
+    size: AtomicU64,
+    sealed: AtomicBool,
+    file: ArcSwapOption<File>,
+    used: AtomicBool,
+    registered: AtomicBool,
+    pub offsets: Index<OffsetEntry>,
+    pub times: Index<TimeEntry>,
+    aborted: Mutex<Option<Vec<Aborted>>>,
+    /// The largest timestamp, and the last offset of its batch; `UNKNOWN` until asked.
+    max_timestamp: AtomicI64,
+    offset_of_max: AtomicI64,
+    /// The largest timestamp of the first batch, which the segment's age counts from.
+    first_timestamp: AtomicI64,
+}
+
+impl Segment {
+    /// A segment whose `.log` file has `size` bytes of whole batches.
+    pub(crate) fn existing(home: &Arc<Home>, base_offset: i64, size: u64) -> Arc<Self> {
+        let segment = Self {
+            sealed: AtomicBool::new(true),
+            offsets: Index::closed(),
+            times: Index::closed(),
+            aborted: Mutex::new(None),
+            max_timestamp: AtomicI64::new(UNKNOWN),
+            ..Self::bare(home, base_offset)
+        };
+        segment.size.store(size, Ordering::Release);
+        Arc::new(segment)
+    }
+
+    /// Makes the empty segment that a log goes on with.
+    pub(crate) fn create(home: &Arc<Home>, base_offset: i64) -> Result<Arc<Self>, StorageError> {
+        let segment = Arc::new(Self::bare(home, base_offset));
+        let path = segment.path(LOG);
+        let file = segment.open(&path, true)?;
+        home.dir.disk().set_len(&file, 0).map_err(|e| segment.failed("cut", e))?;
+        Ok(segment)
+    }
+
+    fn bare(home: &Arc<Home>, base_offset: i64) -> Self {
+        Self {
+            base_offset,
+            home: Arc::clone(home),
+            size: AtomicU64::new(0),
+            sealed: AtomicBool::new(false),
+            file: ArcSwapOption::empty(),
+            used: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            offsets: Index::empty(),
+            times: Index::empty(),
+            aborted: Mutex::new(Some(Vec::new())),
+            max_timestamp: AtomicI64::new(-1),
+            offset_of_max: AtomicI64::new(-1),
+            first_timestamp: AtomicI64::new(UNKNOWN),
+        }
+    }
+
+    /// The path of one of its files.
+    pub(crate) fn path(&self, kind: &str) -> PathBuf {
+        self.home.file(self.base_offset, kind)
+    }
+
+    /// Bytes that readers may see.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn publish_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// The open file, which stays open while the caller holds it.
+    pub(crate) fn file(self: &Arc<Self>) -> Result<Arc<File>, StorageError> {
+        self.used.store(true, Ordering::Relaxed);
+        if let Some(file) = self.file.load_full() {
+            return Ok(file);
+        }
+        let path = self.path(LOG);
+        self.open(&path, false)
+    }
+
+    fn open(self: &Arc<Self>, path: &Path, create: bool) -> Result<Arc<File>, StorageError> {
+        self.enter();
+        let disk = self.home.dir.disk();
+        let mut tries = 0;
+        let file = loop {
+            let outcome = if create { disk.create(path) } else { disk.open(path) };
+            match outcome {
+                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < 64 => {
+                    tries += 1;
+                    self.home.dir.descriptors().make_room();
+                }
+                other => break other,
+            }
+        };
+        let file = Arc::new(file.map_err(|e| StorageError::io("open", path, e))?);
+        self.file.store(Some(Arc::clone(&file)));
+        Ok(file)
+    }
+
+    fn enter(self: &Arc<Self>) {
+        if !self.registered.swap(true, Ordering::AcqRel) {
+            let weak: Weak<Self> = Arc::downgrade(self);
+            self.home.dir.descriptors().enter(weak);
+        }
+    }
+
+    fn failed(&self, doing: &str, error: io::Error) -> StorageError {
+        self.home
+            .dir
+            .failed(&format!("{doing} segment {} of {}", self.base_offset, self.home.name), error)
+    }
+
+    /// The batch that holds `offset`, or the first one above it; `None` if it ends below.
+    /// Looks up to `end`, a batch's edge.
+    pub(crate) fn find(
+        self: &Arc<Self>,
+        offset: i64,
+        end: u64,
+    ) -> Result<Option<BatchAt>, StorageError> {
+        let file = self.file()?;
+        let from = self.floor_position(offset)?;
+        match self.walk_to(&file, (from, end), offset)? {
+            Walked::Found(batch) if from == 0 || batch.base_offset <= offset => Ok(Some(batch)),
+            Walked::None if from == 0 => Ok(None),
+            _ if from == 0 => Err(self.unreadable(offset)),
+            _ => {
+                tracing::warn!(log = %self.home.name, base = self.base_offset, "index is wrong");
+                if self.is_sealed() {
+                    self.rebuild()?;
+                }
+                match self.walk_to(&file, (0, end), offset)? {
+                    Walked::Found(batch) => Ok(Some(batch)),
+                    Walked::None => Ok(None),
+                    Walked::Bad => Err(self.unreadable(offset)),
+                }
+            }
+        }
+    }
+
+    /// The batch that begins at `position`; `None` at `end`.
+    pub(crate) fn batch_at(
+        self: &Arc<Self>,
+        position: u64,
+        end: u64,
+    ) -> Result<Option<BatchAt>, StorageError> {
+        let file = self.file()?;
+        match Walker::new(&file, position, end).step().map_err(|e| self.failed("read", e))? {
+            Step::Batch(batch) => Ok(Some(batch)),
+            Step::End => Ok(None),
+            Step::Bad(_) => Err(self.unreadable(self.base_offset)),
+        }
+    }
+
+    fn unreadable(&self, offset: i64) -> StorageError {
+        StorageError::Damaged {
+            log: Arc::clone(&self.home.name),
+            offset,
+            reason: format!("no batch where one should be in segment {}", self.base_offset).into(),
+        }
+    }
+
+    fn walk_to(
+        &self,
+        file: &File,
+        (from, end): (u64, u64),
+        offset: i64,
+    ) -> Result<Walked, StorageError> {
+        let mut walker = Walker::new(file, from, end);
+        loop {
+            match walker.step().map_err(|e| self.failed("read", e))? {
+                Step::Batch(batch) if batch.last_offset >= offset => {
+                    return Ok(Walked::Found(batch));
+                }
+                Step::Batch(_) => {}
+                Step::End => return Ok(Walked::None),
+                Step::Bad(_) => return Ok(Walked::Bad),
+            }
+        }
+    }
+
+    /// A position at or before the batch that holds `offset`, as near as the index knows.
+    fn floor_position(self: &Arc<Self>, offset: i64) -> Result<u64, StorageError> {
+        let delta = offset - self.base_offset;
+        let entry = self.with_offsets(|bytes| {
+            index::floor(bytes, |entry: &OffsetEntry| i64::from(entry.delta) <= delta)
+        })?;
+        Ok(entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0))
+    }
+
+    /// Runs `f` over the offset index, made anew if it cannot be read.
+    pub(crate) fn with_offsets<R>(
+        self: &Arc<Self>,
+        f: impl Fn(&[u8]) -> R,
+    ) -> Result<R, StorageError> {
+        self.enter();
+        self.used.store(true, Ordering::Relaxed);
+        let path = || self.path(INDEX);
+        match self.offsets.with(&path, &f) {
+            Ok(found) => Ok(found),
+            Err(error) if is_lost(&error) => {
+                self.rebuild()?;
+                self.offsets.with(&path, &f).map_err(|e| self.failed("read the index of", e))
+            }
+            Err(error) => Err(self.failed("read the index of", error)),
+        }
+    }
+
+    /// Runs `f` over the time index, made anew if it cannot be read.
+    pub(crate) fn with_times<R>(
+        self: &Arc<Self>,
+        f: impl Fn(&[u8]) -> R,
+    ) -> Result<R, StorageError> {
+        self.enter();
+        self.used.store(true, Ordering::Relaxed);
+        let path = || self.path(TIME_INDEX);
+        match self.times.with(&path, &f) {
+            Ok(found) => Ok(found),
+            Err(error) if is_lost(&error) => {
+                self.rebuild()?;
+                self.times.with(&path, &f).map_err(|e| self.failed("read the time index of", e))
+            }
+            Err(error) => Err(self.failed("read the time index of", error)),
+        }
+    }
+
+    /// Makes both indexes anew from the headers of the log.
+    pub(crate) fn rebuild(self: &Arc<Self>) -> Result<(), StorageError> {
+        let file = self.file()?;
+        let mut walker = Walker::new(&file, 0, self.size());
+        let mut builder = IndexBuilder::new(self.base_offset, 4096);
+        while let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
+            builder.add(&batch);
+        }
+        builder.install(self);
+        if self.is_sealed() {
+            self.save(true)?;
+        }
+        Ok(())
+    }
+
+    /// The largest timestamp and the last offset of its batch; (-1, -1) without any.
+    pub(crate) fn max_timestamp(self: &Arc<Self>) -> Result<(i64, i64), StorageError> {
+        if self.max_timestamp.load(Ordering::Acquire) == UNKNOWN {
+            let last = self.with_times(|bytes| index::last::<TimeEntry>(bytes))?;
+            match last {
+                Some(last) => {
+                    self.set_max(last.timestamp, self.base_offset + i64::from(last.delta))
+                }
+                None if self.size() == 0 => self.set_max(-1, -1),
+                None => self.rebuild()?,
+            }
+        }
+        Ok((self.max_timestamp.load(Ordering::Acquire), self.offset_of_max.load(Ordering::Acquire)))
+    }
+
+    pub(crate) fn set_max(&self, timestamp: i64, offset: i64) {
+        self.offset_of_max.store(offset, Ordering::Release);
+        self.max_timestamp.store(timestamp, Ordering::Release);
+    }
+
+    /// The largest timestamp of the first batch; `None` while it is empty.
+    pub(crate) fn first_timestamp(self: &Arc<Self>) -> Result<Option<i64>, StorageError> {
+        let known = self.first_timestamp.load(Ordering::Relaxed);
+        if known != UNKNOWN || self.size() == 0 {
+            return Ok((known != UNKNOWN).then_some(known));
+        }
+        let file = self.file()?;
+        let first =
+            Walker::new(&file, 0, self.size()).step().map_err(|e| self.failed("read", e))?;
+        let Step::Batch(batch) = first else { return Ok(None) };
+        self.first_timestamp.store(batch.max_timestamp, Ordering::Relaxed);
+        Ok(Some(batch.max_timestamp))
+    }
+
+    pub(crate) fn set_first_timestamp(&self, timestamp: i64) {
+        let _ = self.first_timestamp.compare_exchange(
+            UNKNOWN,
+            timestamp,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn forget_first_timestamp(&self) {
+        self.first_timestamp.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// When the `.log` file was last written, in milliseconds since 1970.
+    pub(crate) fn modified_ms(&self) -> i64 {
+        let modified = std::fs::metadata(self.path(LOG)).and_then(|facts| facts.modified());
+        let since = modified.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        since.and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+    }
+
+    /// Runs `f` over the aborted transactions of the segment.
+    pub(crate) fn with_aborted<R>(&self, f: impl FnOnce(&mut Vec<Aborted>) -> R) -> R {
+        let mut aborted = self.aborted.lock();
+        let list = aborted.get_or_insert_with(|| {
+            let bytes = std::fs::read(self.path(TXN_INDEX)).unwrap_or_default();
+            txnindex::parse(&bytes).unwrap_or_else(|| {
+                tracing::error!(log = %self.home.name, base = self.base_offset, "bad .txnindex");
+                Vec::new()
+            })
+        });
+        f(list)
+    }
+
+    /// Replaces the list of aborted transactions, as recovery found it.
+    pub(crate) fn set_aborted(&self, list: Vec<Aborted>) {
+        *self.aborted.lock() = Some(list);
+    }
+
+    /// Writes the indexes; `seal`: no more appends will come, so let go of their memory.
+    pub(crate) fn save(&self, seal: bool) -> Result<(), StorageError> {
+        let disk = self.home.dir.disk();
+        let fail = |e| self.failed("write an index of", e);
+        if let (timestamp, Ok(delta)) = (
+            self.max_timestamp.load(Ordering::Acquire),
+            i32::try_from(self.offset_of_max.load(Ordering::Acquire) - self.base_offset),
+        ) && timestamp >= 0
+        {
+            self.times.push(TimeEntry { timestamp, delta });
+        }
+        self.offsets.save(disk, &self.path(INDEX), seal).map_err(fail)?;
+        self.times.save(disk, &self.path(TIME_INDEX), seal).map_err(fail)?;
+        let mut aborted = self.aborted.lock();
+        if let Some(list) = &*aborted {
+            let path = self.path(TXN_INDEX);
+            if !list.is_empty() {
+                files::replace_derived(disk, &path, &txnindex::to_bytes(list)).map_err(fail)?;
+            } else if path.exists() {
+                files::remove_if_there(disk, &path).map_err(fail)?;
+            }
+        }
+        if seal {
+            *aborted = None;
+            self.sealed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes it the one that is appended to: takes its indexes into memory.
+    pub(crate) fn unseal(self: &Arc<Self>) -> Result<(), StorageError> {
+        self.max_timestamp()?;
+        self.with_offsets(|_| ())?;
+        self.with_times(|_| ())?;
+        let fail = |e| self.failed("read an index of", e);
+        self.offsets.load(&self.path(INDEX)).map_err(fail)?;
+        self.times.load(&self.path(TIME_INDEX)).map_err(fail)?;
+        self.with_aborted(|_| ());
+        self.sealed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the data, and for a sealed segment its indexes, durable.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), StorageError> {
+        let disk = self.home.dir.disk();
+        let file = self.file()?;
+        disk.sync_data(&file).map_err(|e| self.failed("sync", e))?;
+        if !self.is_sealed() {
+            return Ok(());
+        }
+        for kind in [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            match disk.open(&self.path(kind)) {
+                Ok(file) => disk.sync_data(&file).map_err(|e| self.failed("sync", e))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.failed("sync an index of", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Holder for Segment {
+    fn evict(&self) -> bool {
+        if self.used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        self.evict_now();
+        true
+    }
+
+    fn evict_now(&self) {
+        self.registered.store(false, Ordering::Release);
+        self.file.store(None);
+        self.offsets.unmap();
+        self.times.unmap();
+    }
+}
+
+enum Walked {
+    Found(BatchAt),
+    None,
+    Bad,
+}
+
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
+/// Collects index entries from a walk, as appends would have written them.
+pub(crate) struct IndexBuilder {
+    base_offset: i64,
+    interval: u64,
+    since_entry: u64,
+    max: (i64, i64),
+    first: i64,
+    offsets: Vec<OffsetEntry>,
+    times: Vec<TimeEntry>,
+}
+
+impl IndexBuilder {
+    pub(crate) const fn new(base_offset: i64, interval: u64) -> Self {
+        Self {
+            base_offset,
+            interval,
+            since_entry: 0,
+            max: (-1, -1),
+            first: UNKNOWN,
+            offsets: Vec::new(),
+            times: Vec::new(),
+        }
+    }
+
+    /// Takes in the next batch.
+    pub(crate) fn add(&mut self, batch: &BatchAt) {
+        if self.first == UNKNOWN {
+            self.first = batch.max_timestamp;
+        }
+        if batch.max_timestamp > self.max.0 {
+            self.max = (batch.max_timestamp, batch.last_offset);
+        }
+        let (Ok(delta), Ok(position)) =
+            (i32::try_from(batch.last_offset - self.base_offset), i32::try_from(batch.position))
+        else {
+            return;
+        };
+        if self.since_entry > self.interval {
+            self.offsets.push(OffsetEntry { delta, position });
+            self.push_time();
+            self.since_entry = 0;
+        }
+        self.since_entry += batch.size;
+    }
+
+    /// Bytes since the last entry.
+    pub(crate) const fn since_entry(&self) -> u64 {
+        self.since_entry
+    }
+
+    /// Gives the indexes to their segment.
+    pub(crate) fn install(mut self, segment: &Segment) {
+        self.push_time();
+        segment.offsets.set(&self.offsets);
+        segment.times.set(&self.times);
+        segment.set_max(self.max.0, self.max.1);
+        segment.first_timestamp.store(self.first, Ordering::Relaxed);
+    }
+
+    fn push_time(&mut self) {
+        let (timestamp, offset) = self.max;
+        let Ok(delta) = i32::try_from(offset - self.base_offset) else { return };
+        if self.times.last().is_none_or(|last| last.timestamp < timestamp) && timestamp >= 0 {
+            self.times.push(TimeEntry { timestamp, delta });
+        }
+    }
+}
