@@ -212,6 +212,8 @@ pub fn parse(text: &str) -> Result<Api, String> {
     api.about = about.to_owned();
     api.request = message(&mut rest, &api, "request")?;
     api.response = message(&mut rest, &api, "response")?;
+    check_tags(&api, &api.request)?;
+    check_tags(&api, &api.response)?;
     match rest.first() {
         Some(line) => Err(line.wrong("more than a request and a response")),
         None => Ok(api),
@@ -282,6 +284,26 @@ fn fields(rest: &mut &[Line<'_>], depth: usize, parent: Versions) -> Result<Vec<
         fields.push(field);
     }
     Ok(fields)
+}
+
+/// Tags are unique in their struct, and stand only in flexible versions.
+fn check_tags(api: &Api, one: &Struct) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for field in &one.fields {
+        if let Some(tag) = field.tag {
+            if !api.is_flexible(field.versions.first) || seen.contains(&tag) {
+                let (name, versions) = (&field.name, field.versions);
+                return Err(format!(
+                    "0: tag {tag} of {name} is taken or not flexible in {versions}"
+                ));
+            }
+            seen.push(tag);
+        }
+        if let Kind::Struct(inner) = &field.kind {
+            check_tags(api, inner)?;
+        }
+    }
+    Ok(())
 }
 
 fn field(line: &Line<'_>, rest: &mut &[Line<'_>], parent: Versions) -> Result<Field, String> {

@@ -361,23 +361,6 @@ pub trait Sink {
         self.unsigned_varlong(((value << 1) ^ (value >> 63)) as u64);
     }
 
-    /// Appends a string's length; `None` is null.
-    ///
-    /// # Panics
-    /// Above 32767 bytes in the classic form: our own bug, no field of krust's grows so long.
-    #[inline]
-    fn string_len(&mut self, compact: bool, len: Option<usize>) {
-        match (compact, len) {
-            (true, len) => self.compact_len(len),
-            (false, None) => self.i16(-1),
-            (false, Some(len)) => {
-                let short = i16::try_from(len).ok();
-                assert!(short.is_some(), "a string of {len} bytes");
-                self.i16(short.unwrap_or_default());
-            }
-        }
-    }
-
     /// Appends the length of bytes or records, or the count of an array; `None` is null.
     ///
     /// # Panics
@@ -403,11 +386,24 @@ pub trait Sink {
         self.unsigned_varint(len.unwrap_or_default());
     }
 
-    /// Appends a string; `None` is null.
+    /// Appends a string; `None` is null. The classic form ends at 32767 bytes: a longer string
+    /// (a setting's value, a member's metadata, kept from a compact request) is cut there.
     #[inline]
     fn string(&mut self, compact: bool, value: Option<&str>) {
-        self.string_len(compact, value.map(str::len));
-        self.raw(value.unwrap_or_default().as_bytes());
+        let Some(text) = value else {
+            return if compact { self.compact_len(None) } else { self.i16(-1) };
+        };
+        if compact {
+            self.compact_len(Some(text.len()));
+            return self.raw(text.as_bytes());
+        }
+        match i16::try_from(text.len()) {
+            Ok(len) => {
+                self.i16(len);
+                self.raw(text.as_bytes());
+            }
+            Err(_) => self.string(false, Some(classic_prefix(text))),
+        }
     }
 
     /// Appends bytes; `None` is null.
@@ -416,6 +412,12 @@ pub trait Sink {
         self.long_len(compact, value.map(<[u8]>::len));
         self.raw(value.unwrap_or_default());
     }
+}
+
+/// As much of a string as the classic form can hold, up to a character's end.
+fn classic_prefix(text: &str) -> &str {
+    let longest = (0..=i16::MAX as usize).rev().find(|end| text.is_char_boundary(*end));
+    longest.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// Collects encoded bytes, and the places of bytes that come from elsewhere.
@@ -506,6 +508,17 @@ mod tests {
         let mut reader = Reader::new(&[1, 0, 3, 0, 0, 0]);
         let read = reader.tagged(|_, field| field.i16().map(|_| true));
         assert_eq!(read, Err(DecodeError::Trailing(1)));
+    }
+
+    #[test]
+    fn cuts_a_string_that_the_classic_form_cannot_hold_at_a_character() {
+        let mut writer = Writer::new();
+        writer.string(false, Some(&"ß".repeat(20_000)));
+        let read = Reader::new(&writer.buf).string(false).map(str::len);
+        assert_eq!(read, Ok(32_766));
+        let mut writer = Writer::new();
+        writer.string(true, Some(&"ß".repeat(20_000)));
+        assert_eq!(Reader::new(&writer.buf).string(true).map(str::len), Ok(40_000));
     }
 
     proptest! {

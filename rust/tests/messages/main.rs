@@ -11,6 +11,7 @@
 mod facts;
 mod foreign;
 mod golden;
+mod language;
 mod round_trips;
 #[allow(dead_code, reason = "another test uses the rest")]
 mod sample;
