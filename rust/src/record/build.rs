@@ -2,15 +2,11 @@
 //! A builder keeps its buffers, so that the next batch allocates nothing.
 //! Invariant: offset deltas ascend; the size foretold by [`Builder::size`] is the uncompressed one.
 
-use std::io;
-
 use super::RecordError;
 use super::batch::MAGIC;
 use super::compression::{Codec, deflate};
 use super::cursor::{length, nullable_size, put_nullable, put_varint, varint_size};
-use super::header::{
-    CONTROL, DELETE_HORIZON, HEADER_SIZE, Header, LOG_APPEND_TIME, PREFIX_SIZE, TRANSACTIONAL,
-};
+use super::header::{CONTROL, DELETE_HORIZON, HEADER_SIZE, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 
 /// What a batch says about all of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +71,14 @@ pub struct Entry<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     records: Vec<u8>,
-    count: i32,
-    next_delta: i32,
+    tally: Tally,
+}
+
+/// What is known of the records so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub count: i32,
+    pub next_delta: i32,
     base_timestamp: Option<i64>,
     max_timestamp: i64,
 }
@@ -89,12 +91,12 @@ impl Builder {
 
     /// Records so far.
     pub const fn count(&self) -> i32 {
-        self.count
+        self.tally.count
     }
 
     /// Whether there is no record yet.
     pub const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.tally.count == 0
     }
 
     /// Bytes of the batch if it were finished now without compression.
@@ -105,62 +107,30 @@ impl Builder {
     /// Sets what the records' times are counted from, before the first of them is added; unless
     /// set, that is the first record's time.
     pub const fn set_base_timestamp(&mut self, timestamp: i64) {
-        self.base_timestamp = Some(timestamp);
+        self.tally.base_timestamp = Some(timestamp);
     }
 
     /// Adds a record at the next offset.
     pub fn add(&mut self, entry: &Entry<'_>) {
-        self.add_at(self.next_delta, entry);
+        self.add_at(self.tally.next_delta, entry);
     }
 
     /// Adds a record at `offset_delta`, which is above those before (a compacted log has gaps).
     pub fn add_at(&mut self, offset_delta: i32, entry: &Entry<'_>) {
-        self.max_timestamp = match self.count {
-            0 => entry.timestamp,
-            _ => self.max_timestamp.max(entry.timestamp),
-        };
-        let base_timestamp = *self.base_timestamp.get_or_insert(entry.timestamp);
-        let timestamp_delta = entry.timestamp.wrapping_sub(base_timestamp);
-        let headers = length(entry.headers.len());
-        let size = 1
-            + varint_size(timestamp_delta)
-            + varint_size(i64::from(offset_delta))
-            + nullable_size(entry.key)
-            + nullable_size(entry.value)
-            + varint_size(headers)
-            + entry
-                .headers
-                .iter()
-                .map(|(key, value)| nullable_size(Some(key.as_bytes())) + nullable_size(*value))
-                .sum::<usize>();
-        let out = &mut self.records;
-        put_varint(out, length(size));
-        out.push(0);
-        put_varint(out, timestamp_delta);
-        put_varint(out, i64::from(offset_delta));
-        put_nullable(out, entry.key);
-        put_nullable(out, entry.value);
-        put_varint(out, headers);
-        for (key, value) in entry.headers {
-            put_nullable(out, Some(key.as_bytes()));
-            put_nullable(out, *value);
-        }
-        self.count += 1;
-        self.next_delta = offset_delta.saturating_add(1);
+        let deltas = self.tally.record(offset_delta, entry.timestamp);
+        put_record(&mut self.records, deltas, entry);
     }
 
     /// Forgets all records.
     pub fn clear(&mut self) {
         self.records.clear();
-        self.count = 0;
-        self.next_delta = 0;
-        self.base_timestamp = None;
+        self.tally = Tally::default();
     }
 
-    /// Appends the batch to `out` and forgets its records. Errors: `TooLarge` past 2 GiB, or where
-    /// the codec refuses its level; `out` is then as it was.
+    /// Appends the batch to `out` and forgets its records. Errors: `TooLarge` past 2 GiB; `Invalid`
+    /// where the codec refuses its level; `out` is then as it was.
     pub fn finish(&mut self, fields: &Fields, out: &mut Vec<u8>) -> Result<(), RecordError> {
-        let last = self.next_delta.saturating_sub(1).max(0);
+        let last = self.tally.next_delta.saturating_sub(1).max(0);
         self.finish_at(fields, last, out)
     }
 
@@ -173,13 +143,16 @@ impl Builder {
         out: &mut Vec<u8>,
     ) -> Result<(), RecordError> {
         let start = out.len();
-        let written = self.write((fields, last_offset_delta), out);
+        out.resize(start + HEADER_SIZE, 0);
+        let header = Header { last_offset_delta, ..self.tally.header(fields) };
+        let written = deflate(fields.codec, fields.level, &self.records, out)
+            .map_err(|_| RecordError::batch("records cannot be compressed as asked"))
+            .and_then(|()| header.seal_into(out, start));
         self.clear();
-        written.map_err(|_| {
-            let size = out.len().saturating_sub(start);
+        if written.is_err() {
             out.truncate(start);
-            RecordError::TooLarge { size, limit: i32::MAX as usize }
-        })
+        }
+        written
     }
 
     /// A batch of its own: [`Builder::finish`] into a new buffer.
@@ -188,41 +161,39 @@ impl Builder {
         self.finish(fields, &mut out)?;
         Ok(out)
     }
+}
 
-    fn write(
-        &self,
-        (fields, last_offset_delta): (&Fields, i32),
-        out: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let start = out.len();
-        out.resize(start + HEADER_SIZE, 0);
-        deflate(fields.codec, fields.level, &self.records, out)?;
-        let header = Header {
+impl Tally {
+    /// Counts a record; gives its time and offset as deltas.
+    #[inline]
+    pub(crate) fn record(&mut self, offset_delta: i32, timestamp: i64) -> (i64, i64) {
+        self.max_timestamp = match self.count {
+            0 => timestamp,
+            _ => self.max_timestamp.max(timestamp),
+        };
+        let base_timestamp = *self.base_timestamp.get_or_insert(timestamp);
+        self.count += 1;
+        self.next_delta = offset_delta.saturating_add(1);
+        (timestamp.wrapping_sub(base_timestamp), i64::from(offset_delta))
+    }
+
+    /// The header for these records, its length and checksum still open.
+    pub(crate) fn header(&self, fields: &Fields) -> Header {
+        let max_timestamp = if self.count == 0 { -1 } else { self.max_timestamp };
+        Header {
             base_offset: fields.base_offset,
-            batch_length: i32::try_from(out.len() - start - PREFIX_SIZE)
-                .map_err(io::Error::other)?,
             leader_epoch: fields.leader_epoch,
             magic: MAGIC,
-            crc: 0,
             attributes: attributes(fields),
-            last_offset_delta,
+            last_offset_delta: self.next_delta.saturating_sub(1).max(0),
             base_timestamp: self.base_timestamp.unwrap_or(-1),
-            max_timestamp: fields.log_append_time.unwrap_or(if self.count == 0 {
-                -1
-            } else {
-                self.max_timestamp
-            }),
+            max_timestamp: fields.log_append_time.unwrap_or(max_timestamp),
             producer_id: fields.producer_id,
             producer_epoch: fields.producer_epoch,
             base_sequence: fields.base_sequence,
             record_count: self.count,
-        };
-        if let Some((head, records)) =
-            out.get_mut(start..).and_then(|batch| batch.split_first_chunk_mut::<HEADER_SIZE>())
-        {
-            *head = header.seal(records);
+            ..Header::default()
         }
-        Ok(())
     }
 }
 
@@ -233,4 +204,37 @@ fn attributes(fields: &Fields) -> i16 {
         | flag(fields.transactional, TRANSACTIONAL)
         | flag(fields.control, CONTROL)
         | flag(fields.delete_horizon, DELETE_HORIZON)
+}
+
+/// Appends one record.
+#[inline]
+pub(crate) fn put_record(
+    out: &mut Vec<u8>,
+    (timestamp_delta, offset_delta): (i64, i64),
+    entry: &Entry<'_>,
+) {
+    let headers = length(entry.headers.len());
+    let size = 1
+        + varint_size(timestamp_delta)
+        + varint_size(offset_delta)
+        + nullable_size(entry.key)
+        + nullable_size(entry.value)
+        + varint_size(headers)
+        + entry
+            .headers
+            .iter()
+            .map(|(key, value)| nullable_size(Some(key.as_bytes())) + nullable_size(*value))
+            .sum::<usize>();
+    out.reserve(size + 5);
+    put_varint(out, length(size));
+    out.push(0);
+    put_varint(out, timestamp_delta);
+    put_varint(out, offset_delta);
+    put_nullable(out, entry.key);
+    put_nullable(out, entry.value);
+    put_varint(out, headers);
+    for (key, value) in entry.headers {
+        put_nullable(out, Some(key.as_bytes()));
+        put_nullable(out, *value);
+    }
 }

@@ -17,6 +17,8 @@ use super::{lz4, xerial};
 /// The largest window that inflating will hold, in bytes.
 pub const WINDOW: usize = 1 << WINDOW_LOG;
 const WINDOW_LOG: u32 = 23;
+/// The highest zstd level whose own window is not above [`WINDOW`].
+const WIDE_LEVEL: i32 = 19;
 const SMALL_INPUT: u64 = 64 * 1024;
 const FREE_OUTPUT: u64 = 1024 * 1024;
 
@@ -104,40 +106,70 @@ pub fn deflate(
     input: &[u8],
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    deflate_as(Framing::Standard, (codec, level), input, out)
+    let mut deflate = Deflate::new((codec, level), Framing::Standard, out)?;
+    deflate.write(input)?;
+    deflate.finish()
 }
 
-/// [`deflate`] in the framing that the message format wants.
-pub(crate) fn deflate_as(
-    framing: Framing,
-    (codec, level): (Codec, Option<i32>),
-    input: &[u8],
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
-    match codec {
-        Codec::None => out.extend_from_slice(input),
-        Codec::Gzip => {
-            let level = level
-                .and_then(|level| u32::try_from(level).ok())
-                .map_or(flate2::Compression::default(), |level| {
-                    flate2::Compression::new(level.min(9))
-                });
-            let mut encoder = flate2::write::GzEncoder::new(out, level);
-            encoder.write_all(input)?;
-            encoder.finish()?;
+/// Compresses a stream to the end of a buffer; small writes are best gathered before.
+pub(crate) enum Deflate<'o> {
+    Plain(&'o mut Vec<u8>),
+    Gzip(flate2::write::GzEncoder<&'o mut Vec<u8>>),
+    Snappy(Box<xerial::Deflate<'o>>),
+    Lz4(lz4::Deflate<'o>),
+    Zstd(zstd::stream::write::Encoder<'static, &'o mut Vec<u8>>),
+}
+
+impl<'o> Deflate<'o> {
+    pub(crate) fn new(
+        (codec, level): (Codec, Option<i32>),
+        framing: Framing,
+        out: &'o mut Vec<u8>,
+    ) -> io::Result<Self> {
+        Ok(match codec {
+            Codec::None => Self::Plain(out),
+            Codec::Gzip => {
+                let level = level
+                    .and_then(|level| u32::try_from(level).ok())
+                    .map_or(flate2::Compression::default(), |level| {
+                        flate2::Compression::new(level.min(9))
+                    });
+                Self::Gzip(flate2::write::GzEncoder::new(out, level))
+            }
+            Codec::Snappy => Self::Snappy(Box::new(xerial::Deflate::new(out))),
+            Codec::Lz4 => Self::Lz4(lz4::Deflate::new(framing, out)),
+            Codec::Zstd => {
+                let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
+                let mut encoder = zstd::stream::write::Encoder::new(out, level)?;
+                if level > WIDE_LEVEL {
+                    encoder.window_log(WINDOW_LOG)?;
+                }
+                Self::Zstd(encoder)
+            }
+        })
+    }
+
+    pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(out) => out.extend_from_slice(input),
+            Self::Gzip(encoder) => encoder.write_all(input)?,
+            Self::Snappy(encoder) => encoder.write(input)?,
+            Self::Lz4(encoder) => encoder.write(input)?,
+            Self::Zstd(encoder) => encoder.write_all(input)?,
         }
-        Codec::Snappy => xerial::deflate(input, out)?,
-        Codec::Lz4 => lz4::deflate(framing, input, out)?,
-        Codec::Zstd => {
-            let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
-            let mut encoder = zstd::stream::write::Encoder::new(out, level)?;
-            encoder.set_pledged_src_size(u64::try_from(input.len()).ok())?;
-            encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(0))?;
-            encoder.write_all(input)?;
-            encoder.finish()?;
+        Ok(())
+    }
+
+    /// Writes what is held and the frame's end.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Gzip(encoder) => encoder.finish().map(drop),
+            Self::Snappy(encoder) => encoder.finish(),
+            Self::Lz4(encoder) => encoder.finish(),
+            Self::Zstd(encoder) => encoder.finish().map(drop),
         }
     }
-    Ok(())
 }
 
 /// Inflated bytes as a stream. Reading fails with `InvalidData` where the frame is bad, cut or

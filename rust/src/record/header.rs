@@ -9,6 +9,7 @@
 //! base timestamp is then the time from which tombstones may go).
 //! Invariant: the broker may set base_offset and leader_epoch without touching the checksum.
 
+use super::RecordError;
 use super::batch::Batch;
 use super::crc::Crc32c;
 use super::cursor::Cursor;
@@ -119,6 +120,21 @@ impl Header {
         crc.update(bytes.split_at(CRC_AT + 4).1);
         crc.update(records);
         Self { crc: crc.value(), ..*self }.to_bytes()
+    }
+
+    /// Writes the header in front of the records that `out` ends with: the batch begins at `start`,
+    /// where room was left. Its length and checksum are set here.
+    pub(crate) fn seal_into(mut self, out: &mut [u8], start: usize) -> Result<(), RecordError> {
+        let batch = out.get_mut(start..).unwrap_or_default();
+        let size = batch.len();
+        self.batch_length = size
+            .checked_sub(PREFIX_SIZE)
+            .and_then(|length| i32::try_from(length).ok())
+            .ok_or(RecordError::TooLarge { size, limit: i32::MAX as usize })?;
+        if let Some((head, records)) = batch.split_first_chunk_mut::<HEADER_SIZE>() {
+            *head = self.seal(records);
+        }
+        Ok(())
     }
 
     /// Whether `bit` of the attributes is set.

@@ -17,6 +17,7 @@ use lz4_flex::block::{
 };
 use twox_hash::XxHash32;
 
+use super::blocks::Blocks;
 use super::compression::{Framing, bad_frame, copy_out};
 use super::cursor::Cursor;
 
@@ -29,31 +30,56 @@ const FLAGS: u8 = 0x60;
 const BLOCK_64_KIB: u8 = 0x40;
 const BLOCK_SIZE: usize = 64 * 1024;
 
-/// Appends `input` to `out` as one frame of independent blocks of 64 KiB.
-pub(crate) fn deflate(framing: Framing, input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
-    let covered = [m0, m1, m2, m3, FLAGS, BLOCK_64_KIB];
-    out.extend_from_slice(&covered);
-    out.push(match framing {
-        Framing::Standard => checksum(covered.split_at(4).1),
-        Framing::Old => checksum(&covered),
-    });
-    let mut table = CompressTable::default();
-    let mut block = vec![0; get_maximum_output_size(BLOCK_SIZE.min(input.len()))];
-    for piece in input.chunks(BLOCK_SIZE) {
-        let size =
-            compress_into_with_table(piece, &mut block, &mut table).map_err(io::Error::other)?;
-        if size < piece.len() {
-            out.extend_from_slice(&u32::try_from(size).map_err(io::Error::other)?.to_le_bytes());
-            out.extend_from_slice(block.get(..size).unwrap_or_default());
-        } else {
-            let size = u32::try_from(piece.len()).map_err(io::Error::other)?;
-            out.extend_from_slice(&(size | STORED).to_le_bytes());
-            out.extend_from_slice(piece);
-        }
+/// Writes one frame of independent blocks of 64 KiB.
+pub(crate) struct Deflate<'o> {
+    blocks: Blocks,
+    sink: Sink<'o>,
+}
+
+struct Sink<'o> {
+    out: &'o mut Vec<u8>,
+    block: Vec<u8>,
+    table: CompressTable,
+}
+
+impl<'o> Deflate<'o> {
+    pub(crate) fn new(framing: Framing, out: &'o mut Vec<u8>) -> Self {
+        let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
+        let covered = [m0, m1, m2, m3, FLAGS, BLOCK_64_KIB];
+        out.extend_from_slice(&covered);
+        out.push(match framing {
+            Framing::Standard => checksum(&[FLAGS, BLOCK_64_KIB]),
+            Framing::Old => checksum(&covered),
+        });
+        let sink = Sink { out, block: Vec::new(), table: CompressTable::default() };
+        Self { blocks: Blocks::new(BLOCK_SIZE), sink }
     }
-    out.extend_from_slice(&0u32.to_le_bytes());
-    Ok(())
+
+    pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
+        self.blocks.write(input, |block| self.sink.block(block))
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.blocks.finish(|block| self.sink.block(block))?;
+        self.sink.out.extend_from_slice(&0u32.to_le_bytes());
+        Ok(())
+    }
+}
+
+impl Sink<'_> {
+    fn block(&mut self, block: &[u8]) -> io::Result<()> {
+        self.block.resize(get_maximum_output_size(block.len()), 0);
+        let size = compress_into_with_table(block, &mut self.block, &mut self.table)
+            .map_err(io::Error::other)?;
+        let (size, stored, bytes) = match self.block.get(..size) {
+            Some(smaller) if size < block.len() => (size, 0, smaller),
+            _ => (block.len(), STORED, block),
+        };
+        let size = u32::try_from(size).map_err(io::Error::other)?;
+        self.out.extend_from_slice(&(size | stored).to_le_bytes());
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 fn checksum(header: &[u8]) -> u8 {

@@ -9,12 +9,16 @@
 //!     above picks the error code.
 
 pub mod batch;
+mod blocks;
 mod build;
 mod check;
 pub mod compression;
+pub mod control;
+pub mod convert;
 pub mod crc;
 mod cursor;
 mod header;
+pub mod legacy;
 mod lz4;
 mod skim;
 mod xerial;

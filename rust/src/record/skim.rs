@@ -1,19 +1,23 @@
-//! Reading the records of a compressed batch without holding them: a small buffer over the
-//! inflated stream, varints out of it, and long values skipped through it.
-//! Invariant: 32 KiB of output is held, however large a record says it is.
+//! Reading compressed records without holding them all: a small buffer over the inflated stream,
+//! varints out of it, long values skipped through it, or one record at a time lent from it.
+//! Invariant: 32 KiB of output is held, however large a record says it is; more only for a record
+//!     that is lent, as its bytes arrive, and never above [`LARGEST_HELD`].
 
 use std::io::Read;
 
 use super::RecordError;
 use super::compression::{Codec, Inflate, failed};
-use super::cursor::{zigzag32, zigzag64};
+use super::cursor::{Cursor, zigzag32, zigzag64};
+use super::legacy;
 
 const BUFFER_SIZE: usize = 32 * 1024;
+/// The largest record that is held in one piece, in bytes.
+pub(crate) const LARGEST_HELD: usize = 32 * 1024 * 1024;
 
 /// A place in an inflated stream.
 pub(crate) struct Skim<'a> {
     source: Inflate<'a>,
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     at: usize,
     filled: usize,
     /// Bytes read or skipped so far.
@@ -23,7 +27,7 @@ pub(crate) struct Skim<'a> {
 impl<'a> Skim<'a> {
     pub(crate) fn new(codec: Codec, input: &'a [u8]) -> Result<Self, RecordError> {
         let source = Inflate::new(codec, input).map_err(failed)?;
-        let buffer = vec![0; BUFFER_SIZE].into_boxed_slice();
+        let buffer = vec![0; BUFFER_SIZE];
         Ok(Self { source, buffer, at: 0, filled: 0, consumed: 0 })
     }
 
@@ -44,6 +48,51 @@ impl<'a> Skim<'a> {
         self.at += 1;
         self.consumed += 1;
         Ok(byte)
+    }
+
+    /// Lends the next `count` bytes in one piece.
+    pub(crate) fn take(&mut self, count: usize) -> Result<&[u8], RecordError> {
+        self.peek(count)?;
+        let start = self.at;
+        self.at += count;
+        self.consumed = self.consumed.saturating_add(count as u64);
+        Ok(self.buffer.get(start..self.at).unwrap_or_default())
+    }
+
+    /// Shows the next `count` bytes in one piece.
+    fn peek(&mut self, count: usize) -> Result<&[u8], RecordError> {
+        if count > LARGEST_HELD {
+            return Err(RecordError::TooLarge { size: count, limit: LARGEST_HELD });
+        }
+        while self.filled - self.at < count {
+            self.buffer.copy_within(self.at..self.filled, 0);
+            self.filled -= self.at;
+            self.at = 0;
+            if self.filled == self.buffer.len() {
+                self.buffer.resize(self.filled * 2, 0);
+            }
+            let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
+            match self.source.read(room).map_err(failed)? {
+                0 => return Err(RecordError::batch("records end early")),
+                read => self.filled += read,
+            }
+        }
+        Ok(self.buffer.get(self.at..self.at + count).unwrap_or_default())
+    }
+
+    /// Lends the next message of magic 0 or 1, offset and size included.
+    pub(crate) fn take_message(&mut self) -> Result<&[u8], RecordError> {
+        let mut prefix = Cursor::new(self.peek(legacy::PREFIX_SIZE)?);
+        let size = prefix.int64().and_then(|_| prefix.int32()).unwrap_or(-1);
+        let size =
+            usize::try_from(size).map_err(|_| RecordError::batch("bad size inside a wrapper"))?;
+        self.take(legacy::PREFIX_SIZE + size)
+    }
+
+    /// Lends the next record's fields, its length being read first.
+    pub(crate) fn take_record(&mut self) -> Result<&[u8], RecordError> {
+        let length = self.varint()?;
+        self.take(usize::try_from(length).map_err(|_| RecordError::batch("bad record length"))?)
     }
 
     pub(crate) fn skip(&mut self, mut count: u64) -> Result<(), RecordError> {

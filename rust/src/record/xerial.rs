@@ -8,6 +8,7 @@
 
 use std::io::{self, Read};
 
+use super::blocks::Blocks;
 use super::compression::{WINDOW, bad_frame, copy_out};
 use super::cursor::Cursor;
 
@@ -18,19 +19,44 @@ const BLOCK_SIZE: usize = 32 * 1024;
 /// A copy of 64 bytes takes 3, so no block can grow more than this.
 const MAX_RATIO: usize = 32;
 
-/// Appends `input` to `out` in Xerial's framing.
-pub(crate) fn deflate(input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_be_bytes());
-    out.extend_from_slice(&VERSION.to_be_bytes());
-    let mut encoder = snap::raw::Encoder::new();
-    let mut block = vec![0; snap::raw::max_compress_len(BLOCK_SIZE.min(input.len()))];
-    for piece in input.chunks(BLOCK_SIZE) {
-        let size = encoder.compress(piece, &mut block).map_err(io::Error::other)?;
-        out.extend_from_slice(&i32::try_from(size).map_err(io::Error::other)?.to_be_bytes());
-        out.extend_from_slice(block.get(..size).unwrap_or_default());
+/// Writes Xerial's framing, a block for every 32 KiB.
+pub(crate) struct Deflate<'o> {
+    blocks: Blocks,
+    sink: Sink<'o>,
+}
+
+struct Sink<'o> {
+    out: &'o mut Vec<u8>,
+    block: Vec<u8>,
+    encoder: snap::raw::Encoder,
+}
+
+impl<'o> Deflate<'o> {
+    pub(crate) fn new(out: &'o mut Vec<u8>) -> Self {
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        let sink = Sink { out, block: Vec::new(), encoder: snap::raw::Encoder::new() };
+        Self { blocks: Blocks::new(BLOCK_SIZE), sink }
     }
-    Ok(())
+
+    pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
+        self.blocks.write(input, |block| self.sink.block(block))
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.blocks.finish(|block| self.sink.block(block))
+    }
+}
+
+impl Sink<'_> {
+    fn block(&mut self, block: &[u8]) -> io::Result<()> {
+        self.block.resize(snap::raw::max_compress_len(block.len()), 0);
+        let size = self.encoder.compress(block, &mut self.block).map_err(io::Error::other)?;
+        self.out.extend_from_slice(&i32::try_from(size).map_err(io::Error::other)?.to_be_bytes());
+        self.out.extend_from_slice(self.block.get(..size).unwrap_or_default());
+        Ok(())
+    }
 }
 
 /// The inflated stream of either framing.
