@@ -11,6 +11,7 @@
 //! ```
 
 pub mod broker;
+pub mod client;
 pub mod clock;
 pub mod ids;
 pub mod net;

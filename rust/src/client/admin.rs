@@ -1,0 +1,206 @@
+//! Questions and orders that are no stream of records: offsets by time, and any API by its name
+//! with a body of plain values.
+
+use std::collections::BTreeMap;
+
+use super::cluster::{Ask, Cluster, Target, api_by_name};
+use super::connection::Reply;
+use super::error::{Error, Result};
+use super::options::Wait;
+use crate::protocol::list_offsets::{
+    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
+};
+use crate::protocol::value::Value;
+use crate::protocol::{self, Direction};
+use crate::wire::Writer;
+
+const LIST_OFFSETS: i16 = 2;
+const NOT_CONTROLLER: i64 = 41;
+/// A request for the controller is answered by no other broker of a ZooKeeper cluster.
+const CONTROLLER_APIS: [i16; 8] = [19, 20, 37, 43, 45, 46, 57, 60];
+
+/// ListOffsets' name for the next offset to be written.
+pub const LATEST: i64 = -1;
+/// ListOffsets' name for the first offset there is.
+pub const EARLIEST: i64 = -2;
+
+/// A place in time, of one partition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// Milliseconds since 1970, or one of Kafka's negative names.
+    pub timestamp: i64,
+}
+
+/// The answer to a [`Moment`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What was asked.
+    pub moment: Moment,
+    /// The offset; -1: nothing that late.
+    pub offset: i64,
+    /// The record's own time; -1 where unknown.
+    pub timestamp: i64,
+    /// Why there is no offset.
+    pub error: Option<Error>,
+}
+
+impl Cluster {
+    /// Looks offsets up by time, each at its partition's leader; in the order asked by leader.
+    pub fn list_offsets(
+        &mut self,
+        moments: &[Moment],
+        read_committed: bool,
+        wait: &Wait,
+    ) -> Result<Vec<Found>> {
+        let mut left: Vec<Moment> = moments.to_vec();
+        let mut found = Vec::new();
+        while !left.is_empty() {
+            let mut by_node: BTreeMap<i32, Vec<Moment>> = BTreeMap::new();
+            for moment in std::mem::take(&mut left) {
+                let topic = self.topic(&moment.topic, false, wait)?;
+                match topic.partition(moment.partition) {
+                    Some(partition) => by_node.entry(partition.leader).or_default().push(moment),
+                    None => {
+                        let subject = format!("{}:{}", moment.topic, moment.partition);
+                        let error = Some(Error::refused(3, subject));
+                        found.push(Found { moment, offset: -1, timestamp: -1, error });
+                    }
+                }
+            }
+            for (node, moments) in by_node {
+                let answers = self.list_offsets_of(node, &moments, (read_committed, wait))?;
+                for answer in answers {
+                    let stale = answer.error.as_ref().is_some_and(Error::stale_metadata);
+                    if stale && !wait.left().is_zero() {
+                        self.forget(&answer.moment.topic);
+                        left.push(answer.moment);
+                    } else {
+                        found.push(answer);
+                    }
+                }
+            }
+            if !left.is_empty() {
+                wait.pause(self.options().retry_backoff, &"ListOffsets")?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn list_offsets_of(
+        &mut self,
+        node: i32,
+        moments: &[Moment],
+        (read_committed, wait): (bool, &Wait),
+    ) -> Result<Vec<Found>> {
+        let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
+        for moment in moments {
+            topics.entry(&moment.topic).or_default().push(ListOffsetsPartition {
+                partition_index: moment.partition,
+                timestamp: moment.timestamp,
+                max_num_offsets: 1,
+                ..Default::default()
+            });
+        }
+        let encode = |writer: &mut Writer, version: i16| {
+            let topics = topics.iter().map(|(name, partitions)| ListOffsetsTopic {
+                name,
+                partitions: partitions.clone(),
+            });
+            let request = ListOffsetsRequest {
+                replica_id: -1,
+                isolation_level: i8::from(read_committed),
+                topics: topics.collect(),
+                ..Default::default()
+            };
+            request.encode(writer, version);
+        };
+        let target = Target::Broker(node);
+        let reply = self.call(&Ask::new(target, LIST_OFFSETS, &encode), wait)?;
+        let response = ListOffsetsResponse::decode(&mut reply.body(), reply.version)
+            .map_err(|error| self.bad(target, error))?;
+        let mut answers = BTreeMap::new();
+        for topic in &response.topics {
+            for partition in &topic.partitions {
+                answers.insert((topic.name, partition.partition_index), partition);
+            }
+        }
+        let find = |moment: &Moment| {
+            let subject = || format!("{}:{}", moment.topic, moment.partition);
+            let answer = answers.get(&(moment.topic.as_str(), moment.partition));
+            let (code, offset, timestamp) = answer.map_or((-1, -1, -1), |p| {
+                let oldest = p.old_style_offsets.first().copied();
+                (
+                    p.error_code,
+                    oldest.filter(|_| reply.version == 0).unwrap_or(p.offset),
+                    p.timestamp,
+                )
+            });
+            let error = (code != 0).then(|| Error::refused(code, subject()));
+            Found { moment: moment.clone(), offset, timestamp, error }
+        };
+        Ok(moments.iter().map(find).collect())
+    }
+
+    /// Any API krust has a schema of, by name, at `version` or the newest common one. Bodies are
+    /// maps with Kafka's field names in snake_case. What only the controller answers is sent there,
+    /// unless `target` says otherwise.
+    pub fn request(
+        &mut self,
+        (name, version): (&str, Option<i16>),
+        body: &Value,
+        target: Option<Target>,
+        wait: &Wait,
+    ) -> Result<(Value, i16)> {
+        let unknown = || Error::Invalid(format!("there is no API {name:?}"));
+        let api = api_by_name(name).ok_or_else(unknown)?;
+        let broken = std::cell::RefCell::new(None);
+        let encode = |writer: &mut Writer, version: i16| match protocol::encode_any(
+            api.key,
+            version,
+            Direction::Request,
+            body,
+        ) {
+            Ok(encoded) => writer.buf.extend_from_slice(&encoded.buf),
+            Err(error) => *broken.borrow_mut() = Some(error.to_string()),
+        };
+        if let Err(error) =
+            protocol::encode_any(api.key, version.unwrap_or(api.last), Direction::Request, body)
+        {
+            return Err(Error::Invalid(format!("{name}: {error}")));
+        }
+        let last = version.unwrap_or(api.last);
+        let ask =
+            Ask { target: target.unwrap_or(Target::Any), key: api.key, last, encode: &encode };
+        let read = |reply: &Reply| {
+            let bytes = reply.body().rest();
+            protocol::decode_any(api.key, reply.version, Direction::Response, bytes)
+        };
+        let reply = if target.is_none() && CONTROLLER_APIS.contains(&api.key) {
+            let refused = |reply: &Reply| read(reply).is_ok_and(|value| mentions(&value));
+            self.call_controller(&ask, &refused, wait)?
+        } else {
+            self.call(&ask, wait)?
+        };
+        if let Some(error) = broken.borrow_mut().take() {
+            return Err(Error::Invalid(format!("{name}: {error}")));
+        }
+        let value = read(&reply).map_err(|error| self.bad(ask.target, error))?;
+        Ok((value, reply.version))
+    }
+}
+
+/// Whether NOT_CONTROLLER is among an answer's error codes.
+fn mentions(value: &Value) -> bool {
+    match value {
+        Value::List(items) => items.iter().any(mentions),
+        Value::Map(fields) => fields.iter().any(|(name, value)| {
+            (&**name == "error_code" && matches!(value, Value::Int(NOT_CONTROLLER)))
+                || mentions(value)
+        }),
+        _ => false,
+    }
+}

@@ -1,0 +1,302 @@
+//! The brokers of one cluster: a connection to each that is needed, and what Metadata said of them.
+//!
+//! A call names a [`Target`]; the cluster finds the broker, connects, and agrees on the version.
+//! Metadata is asked when it is missing or was found stale, from any broker that answers: one
+//! connected already, else the bootstrap list in order. A topic's metadata is kept until
+//! [`Cluster::forget`].
+//! Threads: one at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::connection::{Call, Connection, Reply, newest};
+use super::error::{Error, Result};
+use super::metadata::{Metadata, Topic};
+use super::options::{Address, Options, Wait};
+use crate::ids::TopicId;
+use crate::protocol;
+use crate::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use crate::wire::Writer;
+
+const METADATA: i16 = 3;
+
+/// Which broker a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Any that answers.
+    Any,
+    /// The controller, where the cluster wants that; any broker of a KRaft cluster passes it on.
+    Controller,
+    /// This node.
+    Broker(i32),
+}
+
+/// A request for [`Cluster::call`].
+pub struct Ask<'a> {
+    /// Who is asked.
+    pub target: Target,
+    /// The API's key.
+    pub key: i16,
+    /// The newest version wanted.
+    pub last: i16,
+    /// Appends the body at the version agreed.
+    pub encode: &'a dyn Fn(&mut Writer, i16),
+}
+
+impl<'a> Ask<'a> {
+    /// A request at the newest version that both sides know.
+    pub fn new(target: Target, key: i16, encode: &'a dyn Fn(&mut Writer, i16)) -> Self {
+        Self { target, key, last: newest(key), encode }
+    }
+}
+
+/// A client's view of one cluster.
+pub struct Cluster {
+    options: Options,
+    seed: Option<Connection>,
+    brokers: HashMap<i32, Address>,
+    connections: HashMap<i32, Connection>,
+    controller_id: i32,
+    topics: HashMap<Arc<str>, Arc<Topic>>,
+}
+
+impl Cluster {
+    /// A view that has not connected yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            seed: None,
+            brokers: HashMap::new(),
+            connections: HashMap::new(),
+            controller_id: -1,
+            topics: HashMap::new(),
+        }
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A wait of one request's length.
+    pub fn wait(&self) -> Wait {
+        self.options.wait(self.options.request_timeout)
+    }
+
+    /// The connection to a broker, opened when there is none.
+    pub fn connection(&mut self, target: Target, wait: &Wait) -> Result<&mut Connection> {
+        match target {
+            Target::Broker(node) => self.node(node, wait),
+            Target::Controller if self.controller_id >= 0 => self.node(self.controller_id, wait),
+            Target::Any | Target::Controller => self.any(wait),
+        }
+    }
+
+    /// The connection to a node if it is open.
+    pub fn open_connection(&mut self, node: i32) -> Option<&mut Connection> {
+        self.connections.get_mut(&node)
+    }
+
+    /// The same, only to look at.
+    pub(super) fn peek(&self, node: i32) -> Option<&Connection> {
+        self.connections.get(&node)
+    }
+
+    /// Drops a connection, whose answers are lost.
+    pub fn disconnect(&mut self, target: Target) {
+        match target {
+            Target::Broker(node) => drop(self.connections.remove(&node)),
+            Target::Controller => drop(self.connections.remove(&self.controller_id)),
+            Target::Any => self.seed = None,
+        }
+    }
+
+    /// Sends a request and waits for its answer. A connection that fails is dropped.
+    pub fn call(&mut self, ask: &Ask<'_>, wait: &Wait) -> Result<Reply> {
+        let connection = self.connection(ask.target, wait)?;
+        let version = connection.version(ask.key, ask.last)?;
+        let body = |writer: &mut Writer| (ask.encode)(writer, version);
+        let reply = connection.call(&Call { key: ask.key, version, encode: &body }, wait);
+        if reply.is_err() {
+            self.disconnect(ask.target);
+        }
+        reply
+    }
+
+    /// Asks for metadata: of `topics`, or of all when that is `None`. Keeps the brokers and those
+    /// topics that have no error.
+    pub fn metadata(
+        &mut self,
+        topics: Option<&[&str]>,
+        create: bool,
+        wait: &Wait,
+    ) -> Result<Metadata> {
+        let encode = |writer: &mut Writer, version: i16| {
+            let topic = |name| MetadataRequestTopic { name: Some(name), ..Default::default() };
+            let named = topics.map(|names| names.iter().copied().map(topic).collect());
+            let request = MetadataRequest {
+                topics: if version == 0 { named.or_else(|| Some(Vec::new())) } else { named },
+                allow_auto_topic_creation: create,
+                ..Default::default()
+            };
+            request.encode(writer, version);
+        };
+        let ask = Ask::new(Target::Any, METADATA, &encode);
+        let mut tried = self.call(&ask, wait);
+        if matches!(tried, Err(Error::Closed { .. })) {
+            tried = self.call(&ask, wait); // an idle connection may have ended long ago
+        }
+        let reply = tried?;
+        let response = MetadataResponse::decode(&mut reply.body(), reply.version)
+            .map_err(|error| self.bad(Target::Any, error))?;
+        if response.error_code != 0 {
+            return Err(Error::refused(response.error_code, "Metadata"));
+        }
+        let metadata = Metadata::of(&response);
+        self.learn(&metadata);
+        Ok(metadata)
+    }
+
+    /// A topic's metadata, with a leader for every partition: asked again while the cluster is
+    /// still making it, until the wait ends.
+    pub fn topic(&mut self, name: &str, create: bool, wait: &Wait) -> Result<Arc<Topic>> {
+        if let Some(topic) = self.topics.get(name) {
+            return Ok(Arc::clone(topic));
+        }
+        loop {
+            let metadata = self.metadata(Some(&[name]), create, wait)?;
+            let found = metadata.topics.into_iter().find(|topic| &*topic.name == name);
+            let code = found.as_ref().map_or(3, |topic| topic.error_code);
+            let settled = found.filter(|topic| {
+                topic.error_code == 0
+                    && !topic.partitions.is_empty()
+                    && topic.partitions.iter().all(|partition| partition.leader >= 0)
+            });
+            if let Some(topic) = settled {
+                return Ok(topic);
+            }
+            let unknown = code == 3 && !create;
+            if unknown || !(code == 0 || Error::refused(code, "").retriable()) {
+                return Err(Error::refused(code, format!("topic {name:?}")));
+            }
+            let last = Error::refused(if code == 0 { 5 } else { code }, format!("topic {name:?}"));
+            wait.pause(self.options.retry_backoff, &name).map_err(|error| match error {
+                Error::Timeout { .. } => last,
+                other => other,
+            })?;
+        }
+    }
+
+    /// The id of a topic whose metadata is kept; zero where none is known.
+    pub fn topic_id(&self, topic: &str) -> TopicId {
+        self.topics.get(topic).map_or(TopicId::ZERO, |topic| topic.topic_id)
+    }
+
+    /// Forgets a topic, so that its metadata is asked anew.
+    pub fn forget(&mut self, topic: &str) {
+        self.topics.remove(topic);
+    }
+
+    /// The error for an answer of `target` that cannot be read; the connection is dropped.
+    pub fn bad(&mut self, target: Target, reason: impl ToString) -> Error {
+        let address = match target {
+            Target::Broker(node) => self.connections.get(&node),
+            Target::Controller => self.connections.get(&self.controller_id),
+            Target::Any => self.seed.as_ref(),
+        };
+        let address =
+            address.map_or_else(String::new, |connection| connection.address().to_string());
+        self.disconnect(target);
+        Error::Protocol { address, reason: reason.to_string() }
+    }
+
+    /// A request for the controller: sent to any broker first, which in a KRaft cluster passes it
+    /// on. While `refused` finds NOT_CONTROLLER (41) in the answer, the controller is looked up and
+    /// asked itself.
+    pub fn call_controller(
+        &mut self,
+        ask: &Ask<'_>,
+        refused: &dyn Fn(&Reply) -> bool,
+        wait: &Wait,
+    ) -> Result<Reply> {
+        let mut reply = self.call(&Ask { target: Target::Any, ..*ask }, wait)?;
+        while refused(&reply) {
+            self.metadata(Some(&[]), false, wait)?;
+            if self.controller_id >= 0 {
+                reply = self.call(&Ask { target: Target::Controller, ..*ask }, wait)?;
+            }
+            if refused(&reply) {
+                wait.pause(self.options.retry_backoff, &"the controller")?;
+            }
+        }
+        Ok(reply)
+    }
+
+    fn learn(&mut self, metadata: &Metadata) {
+        self.controller_id = metadata.controller_id;
+        let known = metadata.brokers.iter().map(|b| (b.node_id, b.address.clone())).collect();
+        let before = std::mem::replace(&mut self.brokers, known);
+        for (node, address) in before {
+            if self.brokers.get(&node).is_some_and(|now| *now != address) {
+                self.connections.remove(&node);
+            }
+        }
+        for topic in &metadata.topics {
+            let settled = topic.error_code == 0
+                && !topic.partitions.is_empty()
+                && topic.partitions.iter().all(|partition| partition.leader >= 0);
+            if settled {
+                self.topics.insert(Arc::clone(&topic.name), Arc::clone(topic));
+            } else {
+                self.topics.remove(&topic.name);
+            }
+        }
+    }
+
+    fn any(&mut self, wait: &Wait) -> Result<&mut Connection> {
+        if self.seed.is_none() {
+            let mut last = Error::Invalid("no broker is named".to_owned());
+            let known = self.brokers.values().cloned();
+            let addresses: Vec<_> = self.options.bootstrap.iter().cloned().chain(known).collect();
+            for address in &addresses {
+                match Connection::open(address, &self.options, wait) {
+                    Ok(connection) => {
+                        self.seed = Some(connection);
+                        break;
+                    }
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(error) => last = error,
+                }
+            }
+            return self.seed.as_mut().ok_or(last);
+        }
+        self.seed.as_mut().ok_or_else(|| Error::Invalid("no broker is named".to_owned()))
+    }
+
+    fn node(&mut self, node: i32, wait: &Wait) -> Result<&mut Connection> {
+        if !self.brokers.contains_key(&node) {
+            self.metadata(Some(&[]), false, wait)?;
+        }
+        let address = self
+            .brokers
+            .get(&node)
+            .cloned()
+            .ok_or_else(|| Error::refused(8, format!("broker {node}")))?;
+        if !self.connections.contains_key(&node) {
+            let opened = Connection::open(&address, &self.options, wait).map_err(|e| match e {
+                Error::Connect { address, reason, .. } => {
+                    Error::Connect { address, reason, advertised: true }
+                }
+                other => other,
+            })?;
+            self.connections.insert(node, opened);
+        }
+        self.connections.get_mut(&node).ok_or_else(|| Error::refused(8, format!("broker {node}")))
+    }
+}
+
+/// The key and the newest version of the API with this name, in any case and with or without `_`.
+pub fn api_by_name(name: &str) -> Option<&'static protocol::ApiFacts> {
+    let bare: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    protocol::APIS.iter().copied().find(|api| api.name.eq_ignore_ascii_case(&bare))
+}

@@ -1,0 +1,256 @@
+//! One connection that speaks Kafka's protocol: versions agreed, answers matched to requests.
+//!
+//! Opening asks ApiVersions, newest first; a broker that answers UNSUPPORTED_VERSION (35) is asked
+//! again with what it names, and one that hangs up (0.8, 0.9) gets version 0 of what those had.
+//! Answers come in the order of the requests: the correlation id of each is checked against the
+//! oldest request in flight, and any other ends the connection.
+//! Threads: one at a time.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::error::{Error, Result};
+use super::options::{Address, Options, Wait};
+use super::socket::Socket;
+use crate::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use crate::protocol::header::{RequestHeader, ResponseHeader};
+use crate::protocol::{self, api};
+use crate::wire::{Reader, Writer};
+
+/// ApiVersions' own key.
+const API_VERSIONS: i16 = 18;
+/// The error of a version that the broker does not know.
+const UNSUPPORTED_VERSION: i16 = 35;
+/// The APIs of a broker without ApiVersions, each at version 0: Produce, Fetch, ListOffsets,
+/// Metadata, and the group's of 0.9.
+const BEFORE_API_VERSIONS: [i16; 12] = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// What a broker serves: for each API key the first and the last version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    ranges: Vec<(i16, i16, i16)>,
+}
+
+impl Versions {
+    /// The ranges as (key, first, last), in the broker's order.
+    pub fn ranges(&self) -> &[(i16, i16, i16)] {
+        &self.ranges
+    }
+
+    /// The newest version of an API that both sides know and that is not above `last`.
+    pub fn pick(&self, key: i16, last: i16) -> Option<i16> {
+        let ours = api(key)?;
+        let (_, first, theirs) = self.ranges.iter().find(|(k, _, _)| *k == key)?;
+        let version = last.min(*theirs).min(ours.last);
+        (version >= *first && version >= ours.first).then_some(version)
+    }
+}
+
+/// One request: which API at which version, and what writes its body.
+pub struct Call<'a> {
+    /// The API's key.
+    pub key: i16,
+    /// A version that the broker serves.
+    pub version: i16,
+    /// Appends the body.
+    pub encode: &'a dyn Fn(&mut Writer),
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct Reply {
+    frame: Vec<u8>,
+    body: usize,
+    /// The version it is written in.
+    pub version: i16,
+}
+
+impl Reply {
+    /// A reader of the body.
+    pub fn body(&self) -> Reader<'_> {
+        Reader::new(self.frame.get(self.body..).unwrap_or_default())
+    }
+}
+
+/// A request whose answer is still to come.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    correlation_id: i32,
+    key: i16,
+    version: i16,
+}
+
+/// An open connection whose versions are agreed.
+pub struct Connection {
+    socket: Socket,
+    client_id: String,
+    versions: Versions,
+    next_correlation_id: i32,
+    pending: VecDeque<Pending>,
+}
+
+impl Connection {
+    /// Connects and agrees on versions.
+    pub fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+        let mut connection = Self::plain(address, options, wait)?;
+        match connection.negotiate(wait) {
+            Err(Error::Closed { .. }) => {
+                connection = Self::plain(address, options, wait)?;
+                let ranges = BEFORE_API_VERSIONS.iter().map(|key| (*key, 0, 0)).collect();
+                connection.versions = Versions { ranges };
+            }
+            other => other?,
+        }
+        Ok(connection)
+    }
+
+    fn plain(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+        Ok(Self {
+            socket: Socket::connect(address, options, wait)?,
+            client_id: options.client_id.clone(),
+            versions: Versions::default(),
+            next_correlation_id: 1,
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// What the broker serves.
+    pub fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// The broker's address as it was asked for.
+    pub fn address(&self) -> &Address {
+        self.socket.address()
+    }
+
+    /// The address that was reached.
+    pub fn peer(&self) -> SocketAddr {
+        self.socket.peer()
+    }
+
+    /// How many answers are still to come.
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The newest common version of an API, not above `last`.
+    pub fn version(&self, key: i16, last: i16) -> Result<i16> {
+        self.versions.pick(key, last).ok_or_else(|| Error::Unsupported {
+            api: api(key).map_or("this API", |facts| facts.name),
+            address: self.address().to_string(),
+        })
+    }
+
+    /// Sends a request whose answer [`Self::receive`] will bring.
+    pub fn send(&mut self, call: &Call<'_>, wait: &Wait) -> Result<()> {
+        let correlation_id = self.send_only(call, wait)?;
+        let (key, version) = (call.key, call.version);
+        self.pending.push_back(Pending { correlation_id, key, version });
+        Ok(())
+    }
+
+    /// Sends a request that has no answer (Produce with acks=0); gives its correlation id.
+    pub fn send_only(&mut self, call: &Call<'_>, wait: &Wait) -> Result<i32> {
+        let correlation_id = self.next_correlation_id;
+        self.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
+        let header = RequestHeader {
+            api_key: call.key,
+            api_version: call.version,
+            correlation_id,
+            client_id: Some(&self.client_id),
+        };
+        let mut writer = Writer::new();
+        writer.buf.extend_from_slice(&[0; 4]);
+        header.encode(&mut writer);
+        (call.encode)(&mut writer);
+        let mut frame = writer.buf;
+        let too_large = |_| Error::Invalid("the request is larger than 2 GiB".to_owned());
+        let length = i32::try_from(frame.len() - 4).map_err(too_large)?;
+        if let Some(prefix) = frame.first_chunk_mut::<4>() {
+            *prefix = length.to_be_bytes();
+        }
+        self.socket.send(&frame, wait)?;
+        Ok(correlation_id)
+    }
+
+    /// Waits for the answer to the oldest request in flight.
+    pub fn receive(&mut self, wait: &Wait) -> Result<Reply> {
+        let Some(oldest) = self.pending.front().copied() else {
+            return Err(Error::Invalid("no request is in flight".to_owned()));
+        };
+        let frame = self.socket.receive(wait)?;
+        self.pending.pop_front();
+        let mut reader = Reader::new(&frame);
+        let header = ResponseHeader::decode(&mut reader, oldest.key, oldest.version)
+            .map_err(|error| self.bad(error.to_string()))?;
+        if header.correlation_id != oldest.correlation_id {
+            let got = header.correlation_id;
+            return Err(self.bad(format!("answer {got} to request {}", oldest.correlation_id)));
+        }
+        let body = frame.len() - reader.remaining();
+        Ok(Reply { body, frame, version: oldest.version })
+    }
+
+    /// Whether [`Self::receive`] would return without waiting.
+    pub fn ready(&mut self) -> Result<bool> {
+        self.socket.ready()
+    }
+
+    /// Sends a request and waits for its answer; nothing else may be in flight.
+    pub fn call(&mut self, call: &Call<'_>, wait: &Wait) -> Result<Reply> {
+        self.send(call, wait)?;
+        self.receive(wait)
+    }
+
+    /// The error for an answer that cannot be read.
+    pub fn bad(&self, reason: impl ToString) -> Error {
+        Error::Protocol { address: self.address().to_string(), reason: reason.to_string() }
+    }
+
+    pub(super) fn socket(&self) -> &std::net::TcpStream {
+        self.socket.stream()
+    }
+
+    fn negotiate(&mut self, wait: &Wait) -> Result<()> {
+        let newest = api(API_VERSIONS).map_or(0, |facts| facts.last);
+        let mut version = newest;
+        loop {
+            let request = ApiVersionsRequest {
+                client_software_name: "krust",
+                client_software_version: env!("CARGO_PKG_VERSION"),
+            };
+            let encode = |writer: &mut Writer| request.encode(writer, version);
+            let call = Call { key: API_VERSIONS, version, encode: &encode };
+            let reply = self.call(&call, wait)?;
+            // A broker that does not know the version answers in the form of version 0.
+            let refused = reply.body().i16().is_ok_and(|code| code == UNSUPPORTED_VERSION);
+            let form = if refused { 0 } else { version };
+            let response = ApiVersionsResponse::decode(&mut reply.body(), form)
+                .map_err(|error| self.bad(error))?;
+            let ranges: Vec<_> = response
+                .api_keys
+                .iter()
+                .map(|api| (api.api_key, api.min_version, api.max_version))
+                .collect();
+            if !refused {
+                if response.error_code != 0 {
+                    return Err(Error::refused(response.error_code, "ApiVersions"));
+                }
+                self.versions = Versions { ranges };
+                return Ok(());
+            }
+            let named = Versions { ranges }.pick(API_VERSIONS, newest);
+            version = match named {
+                Some(named) if named < version => named,
+                _ if version > 0 => 0,
+                _ => return Err(self.bad("ApiVersions is refused at every version")),
+            };
+        }
+    }
+}
+
+/// The newest version of an API that this client writes.
+pub(super) fn newest(key: i16) -> i16 {
+    protocol::api(key).map_or(0, |facts| facts.last)
+}

@@ -1,0 +1,486 @@
+//! Reads assigned partitions from given offsets, from all their leaders at once.
+//!
+//! Each leader has at most one Fetch on its way; [`Consumer::poll`] sends where none is, and takes
+//! what has come. A [`Chunk`] is one partition's answer: whole batches, decoded when they are
+//! walked. A partition ends at its `end` offset where it has one, and is then asked no more.
+//! Control batches are never shown; with `read_committed`, nor are records of aborted transactions.
+//! Memory: one answer a leader, `max_bytes` each (a larger single batch comes whole).
+//! Threads: one at a time. Not promised: groups, commits.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::cluster::{Cluster, Target};
+use super::connection::{Call, Connection, Reply, newest};
+use super::error::{Error, Result};
+use super::options::Wait;
+use super::socket;
+use crate::ids::TopicId;
+use crate::protocol::fetch::{
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
+};
+use crate::record::batch::{self, Batch, Record};
+use crate::record::compression::{Codec, Inflate};
+use crate::wire::Writer;
+
+const FETCH: i16 = 1;
+/// The last version with topics by name.
+const BY_NAME: i16 = 12;
+/// What one batch may inflate to.
+const INFLATED: usize = 256 << 20;
+
+/// How a consumer reads.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The broker answers when it has this much (`fetch.min.bytes`).
+    pub min_bytes: i32,
+    /// The broker answers after this time at the latest (`fetch.max.wait.ms`).
+    pub max_wait: Duration,
+    /// One answer's limit (`fetch.max.bytes`).
+    pub max_bytes: i32,
+    /// One partition's share of it (`max.partition.fetch.bytes`).
+    pub partition_max_bytes: i32,
+    /// Hide what is not committed (`isolation.level`).
+    pub read_committed: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            min_bytes: 1,
+            max_wait: Duration::from_millis(500),
+            max_bytes: 50 << 20,
+            partition_max_bytes: 1 << 20,
+            read_committed: false,
+        }
+    }
+}
+
+/// A partition to read.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The first offset wanted.
+    pub offset: i64,
+    /// The first offset not wanted any more.
+    pub end: Option<i64>,
+}
+
+/// Records of one partition, as one answer brought them.
+#[derive(Debug)]
+pub struct Chunk {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// The partition's high watermark at that time; -1 where unknown.
+    pub high_watermark: i64,
+    first: i64,
+    end: Option<i64>,
+    bytes: Vec<u8>,
+    hidden: HashSet<i64>,
+}
+
+/// What [`Chunk::each`] shows of a record's batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The codec it came in.
+    pub codec: Codec,
+    /// 0: the producer's time; 1: the broker's.
+    pub timestamp_type: i8,
+    /// -1: no idempotent producer.
+    pub producer_id: i64,
+}
+
+impl Chunk {
+    /// Shows each record in the order of offsets. `show` returns whether it wants more.
+    pub fn each(&self, show: &mut dyn FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
+        let mut inflated = Vec::new();
+        for batch in batch::iter(&self.bytes) {
+            let batch = batch.map_err(|error| self.corrupt(&error))?;
+            if batch.is_control() || self.hidden.contains(&batch.base_offset()) {
+                continue;
+            }
+            let header = batch.header();
+            let origin = Origin {
+                codec: batch.codec(),
+                timestamp_type: i8::from(header.attributes & 8 != 0),
+                producer_id: header.producer_id,
+            };
+            let records = if origin.codec == Codec::None {
+                batch.records()
+            } else {
+                inflated.clear();
+                Inflate::new(origin.codec, batch.payload())
+                    .map_err(|error| self.corrupt(&error))?
+                    .read_all(INFLATED, &mut inflated)
+                    .map_err(|error| self.corrupt(&error))?;
+                batch.records_in(&inflated)
+            };
+            for record in records {
+                let record = record.map_err(|error| self.corrupt(&error))?;
+                if record.offset < self.first {
+                    continue;
+                }
+                if self.end.is_some_and(|end| record.offset >= end) || !show(&record, &origin) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes as they came, headers of batches included.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn corrupt(&self, error: &dyn std::fmt::Display) -> Error {
+        Error::Refused {
+            code: 2,
+            subject: format!("{}:{}", self.topic, self.partition),
+            message: Some(error.to_string()),
+        }
+    }
+}
+
+/// Where the reading of one partition stands.
+#[derive(Debug)]
+struct Place {
+    offset: i64,
+    end: Option<i64>,
+    leader: i32,
+    in_flight: bool,
+    max_bytes: i32,
+    high_watermark: i64,
+}
+
+type Key = (Arc<str>, i32);
+
+/// See the module.
+pub struct Consumer {
+    cluster: Cluster,
+    config: Config,
+    places: BTreeMap<Key, Place>,
+    /// By node: what was asked.
+    asked: HashMap<i32, Vec<Key>>,
+    ids: HashMap<TopicId, Arc<str>>,
+}
+
+impl Consumer {
+    /// A reader of nothing yet.
+    pub fn new(cluster: Cluster, config: Config) -> Self {
+        let (places, asked, ids) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        Self { cluster, config, places, asked, ids }
+    }
+
+    /// The cluster it reads from, for other questions.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// Replaces what is read.
+    pub fn assign(&mut self, assignments: &[Assignment]) {
+        for node in std::mem::take(&mut self.asked).into_keys() {
+            self.cluster.disconnect(Target::Broker(node));
+        }
+        self.places = assignments
+            .iter()
+            .map(|a| {
+                let place = Place {
+                    offset: a.offset,
+                    end: a.end,
+                    leader: -1,
+                    in_flight: false,
+                    max_bytes: self.config.partition_max_bytes,
+                    high_watermark: -1,
+                };
+                ((Arc::from(a.topic.as_str()), a.partition), place)
+            })
+            .collect();
+    }
+
+    /// Whether every partition has reached its end.
+    pub fn done(&self) -> bool {
+        self.places.values().all(Place::done)
+    }
+
+    /// The next offset of each partition, and its high watermark when that is known.
+    pub fn positions(&self) -> impl Iterator<Item = (&str, i32, i64, i64)> {
+        let position =
+            |(key, place): (&'_ Key, &'_ Place)| (key.1, place.offset, place.high_watermark);
+        self.places.iter().map(move |(key, place)| {
+            let (partition, offset, high_watermark) = position((key, place));
+            (&*key.0, partition, offset, high_watermark)
+        })
+    }
+
+    /// What has come, waiting up to `time` for the first of it. Empty: nothing came.
+    pub fn poll(&mut self, time: Duration) -> Result<Vec<Chunk>> {
+        let wait = self.cluster.options().wait(time);
+        loop {
+            self.ask()?;
+            let ready = self.ready()?;
+            let mut chunks = Vec::new();
+            for node in ready {
+                chunks.extend(self.take(node)?);
+            }
+            if !chunks.is_empty() || self.done() {
+                return Ok(chunks);
+            }
+            match self.sleep(&wait) {
+                Err(Error::Timeout { .. }) => return Ok(Vec::new()),
+                other => other?,
+            }
+        }
+    }
+
+    /// Sends a Fetch to each leader that has none on its way.
+    fn ask(&mut self) -> Result<()> {
+        let wait = self.cluster.wait();
+        let mut by_node: BTreeMap<i32, Vec<Key>> = BTreeMap::new();
+        for (key, place) in &mut self.places {
+            if place.done() || place.in_flight {
+                continue;
+            }
+            let topic = self.cluster.topic(&key.0, false, &wait)?;
+            if topic.topic_id != TopicId::ZERO {
+                self.ids.insert(topic.topic_id, Arc::clone(&key.0));
+            }
+            let Some(partition) = topic.partition(key.1) else {
+                return Err(Error::refused(3, format!("{}:{}", key.0, key.1)));
+            };
+            place.leader = partition.leader;
+            if !self.asked.contains_key(&place.leader) {
+                by_node.entry(place.leader).or_default().push(key.clone());
+            }
+        }
+        for (node, keys) in by_node {
+            match self.send(node, &keys, &wait) {
+                Ok(()) => {
+                    for key in &keys {
+                        if let Some(place) = self.places.get_mut(key) {
+                            place.in_flight = true;
+                        }
+                    }
+                    self.asked.insert(node, keys);
+                }
+                Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
+                    self.lose(node, &keys, &error, &wait)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, node: i32, keys: &[Key], wait: &Wait) -> Result<()> {
+        let mut topics: BTreeMap<&Arc<str>, Vec<FetchPartition>> = BTreeMap::new();
+        for key in keys {
+            let Some(place) = self.places.get(key) else { continue };
+            topics.entry(&key.0).or_default().push(FetchPartition {
+                partition: key.1,
+                fetch_offset: place.offset,
+                partition_max_bytes: place.max_bytes,
+                ..Default::default()
+            });
+        }
+        let ids: Vec<_> = topics.keys().map(|name| self.cluster.topic_id(name)).collect();
+        let named = ids.contains(&TopicId::ZERO);
+        let topics = topics
+            .into_iter()
+            .zip(ids)
+            .map(|((topic, partitions), topic_id)| FetchTopic { topic, topic_id, partitions });
+        let request = FetchRequest {
+            max_wait_ms: i32::try_from(self.config.max_wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: self.config.min_bytes,
+            max_bytes: self.config.max_bytes,
+            isolation_level: i8::from(self.config.read_committed),
+            topics: topics.collect(),
+            ..Default::default()
+        };
+        let connection = self.cluster.connection(Target::Broker(node), wait)?;
+        let version = connection.version(FETCH, if named { BY_NAME } else { newest(FETCH) })?;
+        let encode = |writer: &mut Writer| request.encode(writer, version);
+        connection.send(&Call { key: FETCH, version, encode: &encode }, wait)
+    }
+
+    /// Nodes whose answer is here, or whose connection is gone.
+    fn ready(&mut self) -> Result<Vec<i32>> {
+        let mut ready = Vec::new();
+        for node in self.asked.keys() {
+            match self.cluster.open_connection(*node).map(Connection::ready) {
+                Some(Ok(false)) => {}
+                Some(Err(error @ Error::Protocol { .. })) => return Err(error),
+                _ => ready.push(*node),
+            }
+        }
+        Ok(ready)
+    }
+
+    fn sleep(&mut self, wait: &Wait) -> Result<()> {
+        let sockets: Vec<_> = self.asked.keys().copied().collect();
+        let streams: Vec<_> = sockets.iter().filter_map(|n| self.cluster.peek(*n)).collect();
+        if streams.is_empty() {
+            return wait.pause(Duration::from_millis(20), &"fetch");
+        }
+        let mut fds: Vec<_> =
+            streams.iter().map(|c| PollFd::new(c.socket(), PollFlags::IN)).collect();
+        socket::await_any(&mut fds, wait)
+    }
+
+    fn take(&mut self, node: i32) -> Result<Vec<Chunk>> {
+        let Some(keys) = self.asked.remove(&node) else { return Ok(Vec::new()) };
+        for key in &keys {
+            if let Some(place) = self.places.get_mut(key) {
+                place.in_flight = false;
+            }
+        }
+        let wait = self.cluster.wait();
+        let reply = match self.cluster.open_connection(node) {
+            Some(connection) => connection.receive(&wait),
+            None => Err(Error::Closed { address: format!("broker {node}") }),
+        };
+        match reply {
+            Ok(reply) => self.read(node, &reply),
+            Err(error @ Error::Closed { .. }) => {
+                self.lose(node, &keys, &error, &wait)?;
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The connection to a leader is gone: ask for its partitions' leaders anew.
+    fn lose(&mut self, node: i32, keys: &[Key], error: &Error, wait: &Wait) -> Result<()> {
+        self.cluster.disconnect(Target::Broker(node));
+        for (topic, _) in keys {
+            self.cluster.forget(topic);
+        }
+        wait.pause(self.cluster.options().retry_backoff, error)
+    }
+
+    fn read(&mut self, node: i32, reply: &Reply) -> Result<Vec<Chunk>> {
+        let response = FetchResponse::decode(&mut reply.body(), reply.version)
+            .map_err(|error| self.cluster.bad(Target::Broker(node), error))?;
+        if response.error_code != 0 {
+            return Err(Error::refused(response.error_code, "Fetch"));
+        }
+        let mut chunks = Vec::new();
+        let mut stale = false;
+        for topic in &response.responses {
+            let name = match self.ids.get(&topic.topic_id) {
+                Some(name) if reply.version > BY_NAME => Arc::clone(name),
+                _ => Arc::from(topic.topic),
+            };
+            for data in &topic.partitions {
+                let key = (Arc::clone(&name), data.partition_index);
+                match data.error_code {
+                    0 => chunks.extend(self.advance(&key, data)?),
+                    code => {
+                        let subject = format!("{}:{}", key.0, key.1);
+                        let refused = Error::refused(code, subject);
+                        if !refused.stale_metadata() {
+                            return Err(refused);
+                        }
+                        self.cluster.forget(&key.0);
+                        stale = true;
+                    }
+                }
+            }
+        }
+        if stale {
+            let wait = self.cluster.wait();
+            wait.pause(self.cluster.options().retry_backoff, &"metadata")?;
+        }
+        Ok(chunks)
+    }
+
+    /// Moves a partition past what came, and makes it a chunk.
+    fn advance(&mut self, key: &Key, data: &PartitionData<'_>) -> Result<Option<Chunk>> {
+        let Some(place) = self.places.get_mut(key) else { return Ok(None) };
+        place.high_watermark = data.high_watermark;
+        let bytes = data.records.bytes().unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let bytes = match bytes.get(16) {
+            Some(magic) if *magic < 2 => super::legacy::upgrade(bytes, key)?,
+            _ => bytes.to_vec(),
+        };
+        let (first, end, before) = (place.offset, place.end, place.offset);
+        let mut hidden = HashSet::new();
+        let mut aborted = Aborted::of(data);
+        let mut whole = 0;
+        for batch in batch::iter(&bytes) {
+            let Ok(batch) = batch else { break };
+            if self.config.read_committed && aborted.hides(&batch) {
+                hidden.insert(batch.base_offset());
+            }
+            place.offset = place.offset.max(batch.last_offset() + 1);
+            whole += batch.size();
+        }
+        if place.offset == before {
+            // Before version 3 a broker cuts a batch that does not fit.
+            place.max_bytes = place.max_bytes.saturating_mul(2).min(1 << 30);
+            if whole == bytes.len() || place.max_bytes == 1 << 30 {
+                let message = Some("a batch cannot be read".to_owned());
+                return Err(Error::Refused {
+                    code: 2,
+                    subject: format!("{}:{}", key.0, key.1),
+                    message,
+                });
+            }
+            return Ok(None);
+        }
+        let mut bytes = bytes;
+        bytes.truncate(whole);
+        let high_watermark = data.high_watermark;
+        let (topic, partition) = key.clone();
+        Ok(Some(Chunk { topic, partition, high_watermark, first, end, bytes, hidden }))
+    }
+}
+
+impl Place {
+    fn done(&self) -> bool {
+        self.end.is_some_and(|end| self.offset >= end)
+    }
+}
+
+/// Which transactions of an answer were aborted, followed along its batches.
+struct Aborted {
+    /// (first offset, producer), descending: the next one is last.
+    coming: Vec<(i64, i64)>,
+    open: HashSet<i64>,
+}
+
+impl Aborted {
+    fn of(data: &PartitionData<'_>) -> Self {
+        let list = data.aborted_transactions.as_deref().unwrap_or_default();
+        let mut coming: Vec<_> = list.iter().map(|a| (a.first_offset, a.producer_id)).collect();
+        coming.sort_unstable_by(|a, b| b.cmp(a));
+        Self { coming, open: HashSet::new() }
+    }
+
+    fn hides(&mut self, batch: &Batch<'_>) -> bool {
+        while let Some((first, producer)) = self.coming.last().copied() {
+            if first > batch.last_offset() {
+                break;
+            }
+            self.open.insert(producer);
+            self.coming.pop();
+        }
+        let producer = batch.header().producer_id;
+        if batch.is_control() {
+            self.open.remove(&producer); // the marker that ends it
+            return false;
+        }
+        batch.is_transactional() && self.open.contains(&producer)
+    }
+}

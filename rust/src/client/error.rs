@@ -1,0 +1,132 @@
+//! Why a call of the client did not do what it was asked, sorted by whose fault it is.
+//!
+//! Each variant tells the caller what happens next: a refusal carries Kafka's code, a lost
+//! connection may be opened again, bad bytes close the connection for good.
+
+use std::fmt;
+
+use crate::protocol::error::ErrorCode;
+
+/// The result of every call of the client.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The caller's arguments make no sense; nothing was sent.
+    Invalid(String),
+    /// The broker said no, with a code of Kafka's.
+    Refused {
+        /// Kafka's error code, as it came.
+        code: i16,
+        /// What was refused: an API, or a topic and partition.
+        subject: String,
+        /// The broker's own words, where the version carries any.
+        message: Option<String>,
+    },
+    /// No connection could be made to any of the addresses tried.
+    Connect {
+        /// The address, as the user or the cluster wrote it.
+        address: String,
+        /// The system's words.
+        reason: String,
+        /// The cluster named this address; the user did not.
+        advertised: bool,
+    },
+    /// The connection ended while an answer was awaited.
+    Closed {
+        /// The peer.
+        address: String,
+    },
+    /// No answer in time.
+    Timeout {
+        /// What was awaited.
+        subject: String,
+    },
+    /// The peer's bytes are no Kafka protocol; the connection is closed.
+    Protocol {
+        /// The peer.
+        address: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// Broker and client have no version of this API in common.
+    Unsupported {
+        /// The API's name.
+        api: &'static str,
+        /// The peer.
+        address: String,
+    },
+    /// The caller's [`Interrupt`](super::Interrupt) asked to stop.
+    Interrupted,
+}
+
+impl Error {
+    /// A refusal of `subject` with `code`.
+    pub fn refused(code: i16, subject: impl Into<String>) -> Self {
+        Self::Refused { code, subject: subject.into(), message: None }
+    }
+
+    /// Kafka's code of this error; where the fault is not the broker's, the code nearest to it.
+    pub fn code(&self) -> i16 {
+        match self {
+            Self::Refused { code, .. } => *code,
+            Self::Connect { .. } => 8,
+            Self::Closed { .. } => 13,
+            Self::Timeout { .. } => 7,
+            Self::Protocol { .. } => 2,
+            Self::Unsupported { .. } => 35,
+            Self::Invalid(_) => 42,
+            Self::Interrupted => -1,
+        }
+    }
+
+    /// Whether the same call may succeed when it is made again.
+    pub fn retriable(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => ErrorCode::from(*code).is_retriable(),
+            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the metadata that led here is out of date.
+    pub fn stale_metadata(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => {
+                matches!(code, 3 | 5 | 6 | 9 | 56 | 72 | 74 | 75 | 100 | 103)
+            }
+            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(reason) => f.write_str(reason),
+            Self::Refused { code, subject, message } => {
+                write!(f, "{subject}: ")?;
+                match message {
+                    Some(message) => f.write_str(message),
+                    None => f.write_str(ErrorCode::from(*code).name()),
+                }
+            }
+            Self::Connect { address, reason, .. } => {
+                write!(f, "cannot connect to {address}: {reason}")
+            }
+            Self::Closed { address } => write!(f, "{address} closed the connection"),
+            Self::Timeout { subject } => write!(f, "{subject}: no answer in time"),
+            Self::Protocol { address, reason } => {
+                write!(f, "{address} does not speak Kafka's protocol: {reason}")
+            }
+            Self::Unsupported { api, address } => {
+                write!(f, "{address} serves no version of {api} that this client knows")
+            }
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,121 @@
+//! What a Metadata answer says, owned: brokers, topics, partitions, leaders.
+//!
+//! Every field holds at every version; what an old version does not carry has Kafka's "unknown".
+
+use std::sync::Arc;
+
+use super::options::Address;
+use crate::ids::TopicId;
+use crate::protocol::metadata::{
+    MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
+};
+
+/// One answer.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    /// The cluster's id; `None` before version 2.
+    pub cluster_id: Option<String>,
+    /// The controller's node; -1 where unknown.
+    pub controller_id: i32,
+    /// The live brokers.
+    pub brokers: Vec<Broker>,
+    /// The topics asked for, or all.
+    pub topics: Vec<Arc<Topic>>,
+}
+
+/// A live broker.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    /// Its node id.
+    pub node_id: i32,
+    /// Where it tells clients to connect.
+    pub address: Address,
+    /// Its rack.
+    pub rack: Option<String>,
+}
+
+/// A topic, or why it has no partitions.
+#[derive(Clone, Debug)]
+pub struct Topic {
+    /// Kafka's code; 0: the rest holds.
+    pub error_code: i16,
+    /// The name.
+    pub name: Arc<str>,
+    /// The id; zero before version 10.
+    pub topic_id: TopicId,
+    /// Kafka's own topic (`__consumer_offsets`).
+    pub is_internal: bool,
+    /// The partitions, ascending.
+    pub partitions: Vec<Partition>,
+}
+
+/// One partition.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    /// Kafka's code; LEADER_NOT_AVAILABLE and REPLICA_NOT_AVAILABLE leave the rest true.
+    pub error_code: i16,
+    /// Its number.
+    pub partition: i32,
+    /// The leader's node; -1: none.
+    pub leader: i32,
+    /// The leader's term; -1: unknown.
+    pub leader_epoch: i32,
+    /// Nodes with a copy, the preferred leader first.
+    pub replicas: Vec<i32>,
+    /// Those in sync.
+    pub isr: Vec<i32>,
+    /// Those on a dead broker or disk.
+    pub offline: Vec<i32>,
+}
+
+impl Metadata {
+    /// Copies a response out of its frame. A broker with an impossible port is left out.
+    pub fn of(response: &MetadataResponse<'_>) -> Self {
+        let brokers = response.brokers.iter().filter_map(|broker| {
+            let address =
+                Address { host: broker.host.to_owned(), port: u16::try_from(broker.port).ok()? };
+            let rack = broker.rack.map(str::to_owned);
+            Some(Broker { node_id: broker.node_id, address, rack })
+        });
+        Self {
+            cluster_id: response.cluster_id.map(str::to_owned),
+            controller_id: response.controller_id,
+            brokers: brokers.collect(),
+            topics: response.topics.iter().map(|topic| Arc::new(Topic::of(topic))).collect(),
+        }
+    }
+}
+
+impl Topic {
+    fn of(topic: &MetadataResponseTopic<'_>) -> Self {
+        let mut partitions: Vec<_> = topic.partitions.iter().map(Partition::of).collect();
+        partitions.sort_by_key(|partition| partition.partition);
+        Self {
+            error_code: topic.error_code,
+            name: topic.name.unwrap_or_default().into(),
+            topic_id: topic.topic_id,
+            is_internal: topic.is_internal,
+            partitions,
+        }
+    }
+
+    /// The partition with this number.
+    pub fn partition(&self, number: i32) -> Option<&Partition> {
+        let found = self.partitions.binary_search_by_key(&number, |p| p.partition).ok()?;
+        self.partitions.get(found)
+    }
+}
+
+impl Partition {
+    fn of(partition: &MetadataResponsePartition) -> Self {
+        Self {
+            error_code: partition.error_code,
+            partition: partition.partition_index,
+            leader: partition.leader_id,
+            leader_epoch: partition.leader_epoch,
+            replicas: partition.replica_nodes.clone(),
+            isr: partition.isr_nodes.clone(),
+            offline: partition.offline_replicas.clone(),
+        }
+    }
+}

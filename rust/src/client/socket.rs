@@ -1,0 +1,247 @@
+//! One TCP connection with a deadline on every wait. Whole frames in, whole frames out.
+//!
+//! Frame: i32 length, then that many bytes. A length below 4 or above the limit ends the
+//! connection before a byte is reserved; the buffer grows with what has arrived, never ahead of it.
+//! Threads: one at a time; waits are cut into slices so that the caller can be interrupted.
+//! Not promised: encryption.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::error::{Error, Result};
+use super::options::{Address, Options, Wait};
+
+/// Bytes asked of the socket at once; also what a frame's buffer grows by.
+const CHUNK: usize = 256 << 10;
+
+/// An open connection.
+pub(super) struct Socket {
+    stream: TcpStream,
+    address: Address,
+    peer: SocketAddr,
+    max_frame_bytes: usize,
+    /// Read and not yet handed out: `inbox[start..]`.
+    inbox: Vec<u8>,
+    start: usize,
+}
+
+impl Socket {
+    /// Connects to the first address of `address` that answers.
+    pub(super) fn connect(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+        let failed = |reason: String| Error::Connect {
+            address: address.to_string(),
+            reason,
+            advertised: false,
+        };
+        let mut last = failed("the name has no address".to_owned());
+        for peer in resolve(address, wait)? {
+            let wait = wait.at_most(options.connect_timeout);
+            match connect_one(peer, address, &wait) {
+                Ok(stream) => {
+                    let max_frame_bytes = options.max_frame_bytes;
+                    let (address, inbox) = (address.clone(), Vec::new());
+                    return Ok(Self { stream, address, peer, max_frame_bytes, inbox, start: 0 });
+                }
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(Error::Timeout { .. }) => last = failed("no answer in time".to_owned()),
+                Err(Error::Connect { reason, .. }) => last = failed(reason),
+                Err(other) => last = other,
+            }
+        }
+        Err(last)
+    }
+
+    /// The address this connection was asked for.
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The address it reached.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Sends `bytes` whole.
+    pub(super) fn send(&mut self, mut bytes: &[u8], wait: &Wait) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(self.closed()),
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) => self.block(&error, PollFlags::OUT, wait)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for one whole frame and returns its bytes, without the length.
+    pub(super) fn receive(&mut self, wait: &Wait) -> Result<Vec<u8>> {
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(frame);
+            }
+            self.fill(wait)?;
+        }
+    }
+
+    /// Whether a whole frame is here, after reading what the socket holds without waiting.
+    pub(super) fn ready(&mut self) -> Result<bool> {
+        loop {
+            if self.frame_length()?.is_some_and(|len| self.held().len() >= 4 + len) {
+                return Ok(true);
+            }
+            if !self.read_some()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The stream, to wait on.
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn held(&self) -> &[u8] {
+        self.inbox.get(self.start..).unwrap_or_default()
+    }
+
+    fn frame_length(&self) -> Result<Option<usize>> {
+        let Some(prefix) = self.held().first_chunk::<4>() else { return Ok(None) };
+        let stated = i32::from_be_bytes(*prefix);
+        match usize::try_from(stated) {
+            Ok(len) if (4..=self.max_frame_bytes).contains(&len) => Ok(Some(len)),
+            _ => Err(Error::Protocol {
+                address: self.address.to_string(),
+                reason: format!("a frame of {stated} bytes"),
+            }),
+        }
+    }
+
+    fn take_frame(&mut self) -> Result<Option<Vec<u8>>> {
+        let Some(len) = self.frame_length()? else { return Ok(None) };
+        let Some(frame) = self.held().get(4..4 + len) else { return Ok(None) };
+        let frame = frame.to_vec();
+        self.start += 4 + len;
+        if self.start == self.inbox.len() {
+            self.start = 0;
+            self.inbox.clear();
+            self.inbox.shrink_to(CHUNK);
+        }
+        Ok(Some(frame))
+    }
+
+    fn fill(&mut self, wait: &Wait) -> Result<()> {
+        while !self.read_some()? {
+            self.block(&ErrorKind::WouldBlock.into(), PollFlags::IN, wait)?;
+        }
+        Ok(())
+    }
+
+    /// Reads once; `false`: nothing is there yet.
+    fn read_some(&mut self) -> Result<bool> {
+        if self.start > 0 {
+            self.inbox.drain(..self.start);
+            self.start = 0;
+        }
+        let held = self.inbox.len();
+        self.inbox.resize(held + CHUNK, 0);
+        let room = self.inbox.get_mut(held..).unwrap_or_default();
+        let got = self.stream.read(room);
+        self.inbox.truncate(held + got.as_ref().map_or(0, |count| *count));
+        match got {
+            Ok(0) => Err(self.closed()),
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(false)
+            }
+            Err(_) => Err(self.closed()),
+        }
+    }
+
+    /// Waits until the socket is ready again, if that is what `error` asks for.
+    fn block(&self, error: &std::io::Error, flags: PollFlags, wait: &Wait) -> Result<()> {
+        match error.kind() {
+            ErrorKind::WouldBlock => await_ready(&self.stream, flags, wait, &self.address),
+            ErrorKind::Interrupted => Ok(()),
+            _ => Err(self.closed()),
+        }
+    }
+
+    fn closed(&self) -> Error {
+        Error::Closed { address: self.address.to_string() }
+    }
+}
+
+/// Sleeps until the socket is ready for `flags`.
+fn await_ready(stream: &TcpStream, flags: PollFlags, wait: &Wait, subject: &Address) -> Result<()> {
+    await_fds(&mut [PollFd::new(stream, flags)], wait, subject)
+}
+
+/// Sleeps until one of several sockets is ready.
+pub(super) fn await_any(fds: &mut [PollFd<'_>], wait: &Wait) -> Result<()> {
+    await_fds(fds, wait, &"an answer")
+}
+
+fn await_fds(fds: &mut [PollFd<'_>], wait: &Wait, subject: &dyn Display) -> Result<()> {
+    loop {
+        let slice = wait.slice(subject)?;
+        let time = Timespec { tv_sec: 0, tv_nsec: slice.subsec_nanos().max(1_000_000).into() };
+        match poll(fds, Some(&time)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(_) => return Err(Error::Closed { address: subject.to_string() }),
+        }
+    }
+}
+
+fn connect_one(peer: SocketAddr, address: &Address, wait: &Wait) -> Result<TcpStream> {
+    let failed = |error: std::io::Error| Error::Connect {
+        address: address.to_string(),
+        reason: reason(&error),
+        advertised: false,
+    };
+    let stream = TcpStream::from(mio::net::TcpStream::connect(peer).map_err(failed)?);
+    await_ready(&stream, PollFlags::OUT, wait, address)?;
+    match stream.take_error() {
+        Ok(None) => {}
+        Ok(Some(error)) | Err(error) => return Err(failed(error)),
+    }
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
+}
+
+/// The system's words without its number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// Looks the name up. The system's resolver knows no deadline, so it works on a thread that is left
+/// behind when the wait ends first.
+fn resolve(address: &Address, wait: &Wait) -> Result<Vec<SocketAddr>> {
+    if let Ok(ip) = address.host.parse() {
+        return Ok(vec![SocketAddr::new(ip, address.port)]);
+    }
+    let (sender, receiver) = mpsc::channel();
+    let (host, port) = (address.host.clone(), address.port);
+    std::thread::spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        drop(sender.send(found)); // nobody may be waiting any more
+    });
+    loop {
+        let slice: Duration = wait.slice(address)?;
+        match receiver.recv_timeout(slice) {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let reason = "the name is not known".to_owned();
+                let address = address.to_string();
+                return Err(Error::Connect { address, reason, advertised: false });
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
