@@ -1,0 +1,389 @@
+//! A load for any Kafka, from prebuilt bytes, so that what is measured is the server.
+//!
+//!     driver MODE --bootstrap HOST:PORT [--pid PID[,PID]] [flags]
+//!
+//! Modes, each prints one line of JSON:
+//!     produce        --batch-bytes --record-bytes --codec none|lz4 --acks --in-flight --bytes
+//!     produce-small  one record a request: --record-bytes --in-flight --requests
+//!     fetch          cached data, --fetch-bytes a request, --bytes in all
+//!     fetch-many     one Fetch over --partitions partitions (default 1000), --requests times
+//!     produce-many   one Produce to --partitions partitions (default 500), --requests times
+//!     fetch-idle     polls of a fetch session over --partitions partitions that bring nothing
+//!     wait           Produce to a Fetch that waits for it: --requests times
+//!     fetch-v2       Fetch v2 of a topic with v2 batches: conversion, --requests times
+//! `--raw` sends the frames of produce, produce-small or fetch without asking for versions or
+//! topics: for the floor programs. `--topic NAME` is made for the run and deleted after it, unless
+//! `--keep` is given.
+//! CPU is the server's over the measured part alone; a first short part is not measured.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    reason = "a program that measures stops at the first surprise"
+)]
+
+mod link;
+mod requests;
+mod usage;
+
+use std::time::{Duration, Instant};
+
+use krust::record::compression::Codec;
+
+use crate::link::{Link, Load, Run};
+use crate::requests::{Ask, Dialect, FETCH, PRODUCE, Shape};
+use crate::usage::Usage;
+
+/// The versions of raw frames.
+const RAW_VERSION: i16 = 9;
+
+struct Arguments {
+    mode: String,
+    bootstrap: String,
+    pids: Vec<u32>,
+    topic: String,
+    raw: bool,
+    keep: bool,
+    shape: Shape,
+    acks: i16,
+    window: usize,
+    bytes: usize,
+    requests: usize,
+    partitions: Option<i32>,
+    fetch_bytes: usize,
+}
+
+fn main() {
+    let arguments = parse();
+    let usage = Usage::of(arguments.pids.clone());
+    let mut bench = Bench::new(&arguments, usage);
+    let run = match arguments.mode.as_str() {
+        "produce" => bench.produce(),
+        "produce-small" => bench.produce_small(),
+        "fetch" => bench.fetch(),
+        "fetch-many" => bench.fetch_many(),
+        "produce-many" => bench.produce_many(),
+        "fetch-idle" => bench.fetch_idle(),
+        "wait" => bench.wait(),
+        "fetch-v2" => bench.fetch_v2(),
+        other => panic!("unknown mode {other}"),
+    };
+    report(&arguments.mode, run, &bench.usage);
+    bench.finish();
+}
+
+fn parse() -> Arguments {
+    let mut given = std::env::args().skip(1);
+    let mut arguments = Arguments {
+        mode: given.next().expect("a mode; see the head of benches/driver/main.rs"),
+        bootstrap: String::from("127.0.0.1:9092"),
+        pids: Vec::new(),
+        topic: format!("bench-{}", std::process::id()),
+        raw: false,
+        keep: false,
+        shape: Shape { batch_bytes: 1 << 20, record_bytes: 100, codec: Codec::None },
+        acks: 1,
+        window: 5,
+        bytes: 256 << 20,
+        requests: 10_000,
+        partitions: None,
+        fetch_bytes: 8 << 20,
+    };
+    while let Some(flag) = given.next() {
+        match flag.as_str() {
+            "--raw" => arguments.raw = true,
+            "--keep" => arguments.keep = true,
+            _ => arguments.set(&flag, &given.next().expect("a value after the flag")),
+        }
+    }
+    arguments
+}
+
+impl Arguments {
+    fn set(&mut self, flag: &str, value: &str) {
+        let number = || value.parse::<usize>().expect("a number");
+        match flag {
+            "--bootstrap" => self.bootstrap = value.to_owned(),
+            "--topic" => self.topic = value.to_owned(),
+            "--pid" => {
+                self.pids = value.split(',').map(|pid| pid.parse().expect("a pid")).collect();
+            }
+            "--batch-bytes" => self.shape.batch_bytes = number(),
+            "--record-bytes" => self.shape.record_bytes = number(),
+            "--codec" => {
+                self.shape.codec = match value {
+                    "none" => Codec::None,
+                    "lz4" => Codec::Lz4,
+                    "zstd" => Codec::Zstd,
+                    other => panic!("unknown codec {other}"),
+                };
+            }
+            "--acks" => self.acks = value.parse().expect("-1, 0 or 1"),
+            "--in-flight" => self.window = number(),
+            "--bytes" => self.bytes = number(),
+            "--requests" => self.requests = number(),
+            "--partitions" => self.partitions = Some(number() as i32),
+            "--fetch-bytes" => self.fetch_bytes = number(),
+            other => panic!("unknown flag {other}"),
+        }
+    }
+}
+
+struct Bench<'a> {
+    arguments: &'a Arguments,
+    usage: Usage,
+    link: Link,
+    dialect: Option<Dialect>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(arguments: &'a Arguments, usage: Usage) -> Self {
+        let mut link = Link::connect(&arguments.bootstrap);
+        let dialect = (!arguments.raw).then(|| Dialect::ask(&mut link));
+        Self { arguments, usage, link, dialect }
+    }
+
+    fn version(&self, key: i16) -> i16 {
+        self.dialect.as_ref().map_or(RAW_VERSION, |dialect| dialect.version(key))
+    }
+
+    /// Makes the topic and lists its partitions.
+    fn topic(&mut self, default: i32) -> Vec<i32> {
+        let count = self.arguments.partitions.unwrap_or(default);
+        if let Some(dialect) = &self.dialect {
+            requests::create(&mut self.link, dialect, &self.arguments.topic, count);
+        }
+        (0..count).collect()
+    }
+
+    fn finish(&mut self) {
+        if let (Some(dialect), false) = (&self.dialect, self.arguments.keep) {
+            requests::delete(&mut self.link, dialect, &self.arguments.topic);
+        }
+    }
+
+    fn load(&mut self, frames: &[Vec<u8>], requests: usize, window: usize) -> Run {
+        self.link.run(&Load { frames, requests, window }, &self.usage)
+    }
+
+    /// Prebuilt Produce frames, one for each partition; records a frame.
+    fn produce_frames(&mut self, partitions: &[i32]) -> (Vec<Vec<u8>>, i64) {
+        let version = self.version(PRODUCE);
+        let (batch, count) = requests::batch(&self.arguments.shape);
+        let (topic, acks) = (self.arguments.topic.as_str(), self.arguments.acks);
+        let frames = partitions
+            .iter()
+            .map(|one| requests::produce(version, acks, (topic, &[*one]), &batch))
+            .collect();
+        (frames, count)
+    }
+
+    fn check_produced(&self, reply: &[u8]) {
+        if self.dialect.is_some() {
+            requests::produced(reply, self.version(PRODUCE));
+        }
+    }
+
+    /// Sends each frame once, and looks at the replies.
+    fn warm_up(&mut self, frames: &[Vec<u8>]) {
+        for frame in frames {
+            let reply = self.link.call(frame);
+            self.check_produced(&reply);
+        }
+    }
+
+    fn produce(&mut self) -> Run {
+        let partitions = self.topic(4);
+        let (frames, _) = self.produce_frames(&partitions);
+        self.warm_up(&frames);
+        let requests = (self.arguments.bytes / frames[0].len()).max(1);
+        let run = self.load(&frames, requests, self.arguments.window);
+        self.check_produced(&run.last);
+        run
+    }
+
+    fn produce_small(&mut self) -> Run {
+        let partitions = self.topic(1);
+        let version = self.version(PRODUCE);
+        let shape = Shape { batch_bytes: 0, ..self.arguments.shape.clone() };
+        let (batch, _) = requests::batch(&shape);
+        let (topic, acks) = (self.arguments.topic.as_str(), self.arguments.acks);
+        let frames: Vec<Vec<u8>> = partitions
+            .iter()
+            .map(|one| requests::produce(version, acks, (topic, &[*one]), &batch))
+            .collect();
+        self.warm_up(&frames);
+        self.load(&frames, self.arguments.requests / 10 + 1, self.arguments.window);
+        let run = self.load(&frames, self.arguments.requests, self.arguments.window);
+        self.check_produced(&run.last);
+        run
+    }
+
+    fn fetch(&mut self) -> Run {
+        let partitions = self.topic(1);
+        let version = self.version(FETCH);
+        let mut frames = Vec::new();
+        if self.dialect.is_some() {
+            let (produce, count) = self.produce_frames(&partitions);
+            let batches = (self.arguments.bytes / produce[0].len()).max(1);
+            let fill = self.load(&produce, batches, self.arguments.window);
+            self.check_produced(&fill.last);
+            let step = (self.arguments.fetch_bytes / produce[0].len()).max(1) as i64 * count;
+            let end = batches as i64 / partitions.len() as i64 * count;
+            let max_bytes = self.arguments.fetch_bytes as i32;
+            for offset in (0..(end - step + 1).max(1)).step_by(step as usize) {
+                for one in &partitions {
+                    let ask = Ask { offset, max_bytes, ..Ask::default() };
+                    frames.push(requests::fetch(version, ask, &self.arguments.topic, &[*one]));
+                }
+            }
+        } else {
+            let ask = Ask::default();
+            frames.push(requests::fetch(RAW_VERSION, ask, &self.arguments.topic, &[0]));
+        }
+        let requests = (self.arguments.bytes / self.arguments.fetch_bytes).max(1);
+        let warm = self.load(&frames[..1], 1, 1);
+        let run = self.load(&frames, requests, 1);
+        let full = warm.received * requests / 2;
+        assert!(run.received > full, "{} bytes came, {full} is half of it", run.received);
+        run
+    }
+
+    fn fetch_many(&mut self) -> Run {
+        let partitions = self.topic(1000);
+        self.produce_to_all(&partitions);
+        let version = self.version(FETCH);
+        let ask = Ask { max_bytes: 1 << 20, ..Ask::default() };
+        let frame = requests::fetch(version, ask, &self.arguments.topic, &partitions);
+        let (_, size) = requests::fetched(&self.link.call(&frame), version);
+        assert!(size >= partitions.len() * self.arguments.shape.record_bytes, "{size} bytes");
+        self.load(&[frame], self.arguments.requests, 1)
+    }
+
+    /// One record to each partition, by one request.
+    fn produce_to_all(&mut self, partitions: &[i32]) -> Vec<u8> {
+        let version = self.version(PRODUCE);
+        let shape = Shape { batch_bytes: 0, ..self.arguments.shape.clone() };
+        let (batch, _) = requests::batch(&shape);
+        let to = (self.arguments.topic.as_str(), partitions);
+        let frame = requests::produce(version, self.arguments.acks, to, &batch);
+        self.warm_up(std::slice::from_ref(&frame));
+        frame
+    }
+
+    fn produce_many(&mut self) -> Run {
+        let partitions = self.topic(500);
+        let frame = self.produce_to_all(&partitions);
+        let run = self.load(&[frame], self.arguments.requests, self.arguments.window);
+        self.check_produced(&run.last);
+        run
+    }
+
+    fn fetch_idle(&mut self) -> Run {
+        let partitions = self.topic(100);
+        let version = self.version(FETCH);
+        assert!(version >= 7, "the server has no fetch sessions");
+        let topic = self.arguments.topic.clone();
+        let open = Ask { max_wait_ms: 0, session_epoch: 0, ..Ask::default() };
+        let reply = self.link.call(&requests::fetch(version, open, &topic, &partitions));
+        let (session_id, _) = requests::fetched(&reply, version);
+        assert_ne!(session_id, 0, "no fetch session was given");
+        let frames: Vec<Vec<u8>> = (1..=self.arguments.requests as i32)
+            .map(|session_epoch| {
+                let ask = Ask { session_id, session_epoch, ..open };
+                requests::fetch(version, ask, &topic, &[])
+            })
+            .collect();
+        let run = self.load(&frames, frames.len(), 1);
+        requests::fetched(&run.last, version);
+        run
+    }
+
+    /// The time from the send of a Produce to the arrival of the Fetch reply on another connection.
+    fn wait(&mut self) -> Run {
+        let partitions = self.topic(1);
+        let (produce, fetch) = (self.version(PRODUCE), self.version(FETCH));
+        let topic = self.arguments.topic.clone();
+        let shape = Shape { batch_bytes: 0, ..self.arguments.shape.clone() };
+        let (batch, _) = requests::batch(&shape);
+        let to = (topic.as_str(), partitions.as_slice());
+        let record = requests::produce(produce, self.arguments.acks, to, &batch);
+        let mut waiting = Link::connect(&self.arguments.bootstrap);
+        let mut run = Run::default();
+        let mut offset = requests::produced(&self.link.call(&record), produce) + 1;
+        let before = self.usage.cpu_s();
+        let start = Instant::now();
+        for _ in 0..self.arguments.requests {
+            let ask = Ask { offset, max_wait_ms: 5_000, ..Ask::default() };
+            waiting.send(&requests::fetch(fetch, ask, &topic, &partitions));
+            spin(Duration::from_micros(400));
+            let sent = Instant::now();
+            self.link.send(&record);
+            let reply = waiting.reply();
+            run.latencies.push(sent.elapsed().as_nanos() as u64);
+            offset = requests::produced(&self.link.reply(), produce) + 1;
+            let (_, size) = requests::fetched(&reply, fetch);
+            assert!(size > 0, "the Fetch came back empty");
+            run.received += reply.len();
+            run.requests += 1;
+        }
+        run.seconds = start.elapsed().as_secs_f64();
+        run.cpu_s = before.and_then(|before| self.usage.cpu_s().map(|after| after - before));
+        run
+    }
+
+    fn fetch_v2(&mut self) -> Run {
+        let partitions = self.topic(1);
+        let (produce, _) = self.produce_frames(&partitions);
+        self.warm_up(&produce);
+        self.warm_up(&produce);
+        let ask = Ask { max_bytes: 1 << 20, ..Ask::default() };
+        let frame = requests::fetch(2, ask, &self.arguments.topic, &partitions);
+        let (_, size) = requests::fetched(&self.link.call(&frame), 2);
+        assert!(size > self.arguments.shape.batch_bytes / 2, "{size} bytes of converted records");
+        self.load(&[frame], self.arguments.requests, 1)
+    }
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn report(mode: &str, mut run: Run, usage: &Usage) {
+    run.latencies.sort_unstable();
+    let percentile = |share: f64| {
+        let index = (run.latencies.len() as f64 * share) as usize;
+        run.latencies
+            .get(index.min(run.latencies.len().saturating_sub(1)))
+            .map(|ns| *ns as f64 / 1e3)
+    };
+    let bytes = run.sent.max(run.received) as f64;
+    let mut fields = vec![
+        format!("\"mode\": \"{mode}\""),
+        format!("\"requests\": {}", run.requests),
+        format!("\"bytes\": {bytes}"),
+        format!("\"seconds\": {:.6}", run.seconds),
+        format!("\"requests_s\": {:.1}", run.requests as f64 / run.seconds),
+        format!("\"mb_s\": {:.1}", bytes / 1e6 / run.seconds),
+    ];
+    for (name, share) in [("p50_us", 0.5), ("p99_us", 0.99)] {
+        if let Some(value) = percentile(share) {
+            fields.push(format!("\"{name}\": {value:.1}"));
+        }
+    }
+    if let Some(cpu_s) = run.cpu_s {
+        fields.push(format!("\"cpu_s\": {cpu_s:.6}"));
+        fields.push(format!("\"cpu_s_gb\": {:.4}", cpu_s * 1e9 / bytes));
+        fields.push(format!("\"cpu_us_request\": {:.3}", cpu_s * 1e6 / run.requests as f64));
+    }
+    if let Some(resident) = usage.resident() {
+        fields.push(format!("\"resident_bytes\": {resident}"));
+    }
+    println!("{{{}}}", fields.join(", "));
+}

@@ -1,0 +1,84 @@
+//! Idle connections and frames that do not end are closed by the clock; a peer that leaves is
+//! noticed.
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+
+use crate::double::{Site, until};
+
+#[test]
+fn an_idle_connection_is_closed_after_its_time() {
+    let site = Site::with(1, |options| options.idle_ms = 1_000);
+    let (mut idle, mut busy) = (site.connect(), site.connect());
+    assert_eq!(idle.call(b"e"), b"e");
+    site.advance(900);
+    assert_eq!(busy.call(b"e"), b"e");
+    site.advance(200);
+    assert!(idle.is_closed());
+    assert_eq!(busy.call(b"e"), b"e");
+    assert_eq!(site.double.closed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_parked_request_keeps_its_connection() {
+    let site = Site::with(1, |options| options.idle_ms = 1_000);
+    let mut client = site.connect();
+    client.send(b"hA");
+    until(|| site.double.frames.load(Ordering::SeqCst) == 1);
+    site.advance(5_000);
+    site.fill(b'A');
+    assert_eq!(client.reply(), b"fA");
+}
+
+#[test]
+fn a_frame_that_does_not_end_is_closed() {
+    let site = Site::with(1, |options| options.frame_ms = 30_000);
+    let mut slow = site.connect();
+    slow.0.write_all(&[0, 0, 0, 100]).unwrap();
+    // One byte every second keeps a connection busy, and is still too slow.
+    for _ in 0..29 {
+        slow.0.write_all(b"e").unwrap();
+        site.advance(1_000);
+    }
+    assert_eq!(site.server.connections(), 1);
+    site.advance(3_000);
+    assert!(slow.is_closed());
+}
+
+#[test]
+fn a_large_frame_on_a_slow_line_is_given_time() {
+    let site = Site::with(1, |options| options.frame_ms = 1_000);
+    let mut slow = site.connect();
+    let size = 400_000_u32;
+    slow.0.write_all(&size.to_be_bytes()).unwrap();
+    for _ in 0..10 {
+        slow.0.write_all(&vec![b'e'; size as usize / 10]).unwrap();
+        site.turn();
+        site.advance(1_000);
+    }
+    assert_eq!(slow.reply().len(), size as usize);
+}
+
+#[test]
+fn a_peer_that_leaves_while_its_request_waits_is_noticed() {
+    let site = Site::start();
+    let mut client = site.connect();
+    client.send(b"hA");
+    until(|| site.double.frames.load(Ordering::SeqCst) == 1);
+    drop(client);
+    until(|| site.double.closed.load(Ordering::SeqCst) == 1);
+    site.fill(b'A');
+    assert_eq!(site.connect().call(b"e"), b"e");
+}
+
+#[test]
+fn requests_before_the_end_are_handled() {
+    let site = Site::start();
+    for round in 1..=50 {
+        let mut client = site.connect();
+        client.send(b"n-last words");
+        drop(client);
+        until(|| site.double.frames.load(Ordering::SeqCst) == round);
+    }
+    until(|| site.server.connections() == 0);
+}

@@ -1,0 +1,235 @@
+//! A service whose requests say what is to be done with them, and a client to send them.
+//!
+//! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
+//! many bytes as the next four say; `n` no reply; `c` echo and close; `x` panic; all else echo. The
+//! test fills parked slots by posting [`Word::Fill`] with the frame's second byte as its name.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use krust::broker::{
+    At, ConnId, Done, Flow, Mailbox, Output, Peer, Received, Replies, Service, Slot,
+};
+use krust::clock::{Clock, ManualClock};
+use krust::net::{Endpoint, Mailboxes, Options, Server};
+
+/// What a test tells the reactor.
+pub enum Word {
+    /// Answer the parked request of this name.
+    Fill(u8),
+    /// Nothing: the loop is to take a turn.
+    Turn,
+}
+
+#[derive(Default)]
+pub struct Double {
+    pub frames: AtomicUsize,
+    pub opened: AtomicUsize,
+    pub closed: AtomicUsize,
+    pub turns: AtomicUsize,
+}
+
+impl Service for Double {
+    type Thread = HashMap<u8, (ConnId, Slot)>;
+    type Session = ConnId;
+    type Wake = Word;
+
+    fn thread(&self, _index: usize) -> Self::Thread {
+        HashMap::new()
+    }
+
+    fn opened(&self, _thread: &mut Self::Thread, peer: Peer) -> ConnId {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        peer.conn
+    }
+
+    fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
+        let mut flow = Flow::Go;
+        for (done, frame) in received.iter().enumerate() {
+            if replies.is_full() {
+                replies.leave(received.frames.len() - done);
+                break;
+            }
+            self.frames.fetch_add(1, Ordering::SeqCst);
+            match frame {
+                [kind @ (b'p' | b'h'), name, ..] => {
+                    at.thread.insert(*name, (*at.session, replies.park()));
+                    if *kind == b'h' {
+                        flow = Flow::Hold;
+                    }
+                }
+                [b'b', size @ ..] => {
+                    let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;
+                    put(replies.ready(), &vec![b'b'; size]);
+                }
+                [b'n', ..] => {}
+                [b'x', ..] => panic!("the test asked for it"),
+                [b'c', ..] => {
+                    put(replies.ready(), frame);
+                    return Flow::Close;
+                }
+                _ => put(replies.ready(), frame),
+            }
+        }
+        flow
+    }
+
+    fn wake(&self, thread: &mut Self::Thread, wakes: &mut Vec<Word>, done: &mut Vec<Done>) {
+        for word in wakes.drain(..) {
+            match word {
+                Word::Turn => {}
+                Word::Fill(name) => {
+                    let (conn, slot) = thread.remove(&name).unwrap();
+                    let mut output = Output::default();
+                    put(&mut output, &[b'f', name]);
+                    done.push(Done { conn, slot, output, flow: Flow::Go });
+                }
+            }
+        }
+        self.turns.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn expire(&self, _thread: &mut Self::Thread, _now_ms: i64, _done: &mut Vec<Done>) {}
+
+    fn next_deadline(&self, _thread: &Self::Thread) -> Option<i64> {
+        None
+    }
+
+    fn closed(&self, _thread: &mut Self::Thread, _conn: ConnId, _session: ConnId) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn put(output: &mut Output, body: &[u8]) {
+    output.buf.extend_from_slice(&framed(body));
+}
+
+/// `body` with its length in front.
+pub fn framed(body: &[u8]) -> Vec<u8> {
+    let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A running server with the double behind it, and a clock that stands still.
+pub struct Site {
+    pub server: Server<Double>,
+    pub double: Arc<Double>,
+    pub mailboxes: Arc<Mailboxes<Word>>,
+    pub clock: ManualClock,
+}
+
+impl Site {
+    pub fn start() -> Self {
+        Self::with(1, |_| {})
+    }
+
+    pub fn with(threads: usize, change: impl FnOnce(&mut Options)) -> Self {
+        let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
+        let mut options = Options { endpoints: vec![endpoint], ..Options::default() };
+        change(&mut options);
+        let (double, mailboxes) = (Arc::new(Double::default()), Mailboxes::new(threads));
+        let clock = ManualClock::default();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let server =
+            Server::start(options, Arc::clone(&double), Arc::clone(&mailboxes), shared).unwrap();
+        Self { server, double, mailboxes, clock }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.bound()[0].address
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::new(self.address())
+    }
+
+    pub fn fill(&self, name: u8) {
+        self.mailboxes.post(0, Word::Fill(name));
+    }
+
+    /// Waits until the first thread has gone round once more.
+    pub fn turn(&self) {
+        let before = self.double.turns.load(Ordering::SeqCst);
+        self.mailboxes.post(0, Word::Turn);
+        until(|| self.double.turns.load(Ordering::SeqCst) > before);
+    }
+
+    /// Moves the clock and lets the loop see it.
+    pub fn advance(&self, ms: i64) {
+        self.clock.advance(ms);
+        self.turn();
+        self.turn();
+    }
+}
+
+/// A client that waits for at most ten seconds.
+pub struct Client(pub TcpStream);
+
+impl Client {
+    pub fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self(stream)
+    }
+
+    pub fn send(&mut self, body: &[u8]) {
+        self.0.write_all(&framed(body)).unwrap();
+    }
+
+    pub fn reply(&mut self) -> Vec<u8> {
+        self.try_reply().unwrap()
+    }
+
+    pub fn try_reply(&mut self) -> io::Result<Vec<u8>> {
+        let mut prefix = [0; 4];
+        self.0.read_exact(&mut prefix)?;
+        let mut body = vec![0; u32::from_be_bytes(prefix) as usize];
+        self.0.read_exact(&mut body)?;
+        Ok(body)
+    }
+
+    pub fn call(&mut self, body: &[u8]) -> Vec<u8> {
+        self.send(body);
+        self.reply()
+    }
+
+    /// True once the server has closed this connection, whatever it sent before.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = [0; 4096];
+        loop {
+            match self.0.read(&mut rest) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+            }
+        }
+    }
+}
+
+/// Yields until `fact` holds; fails after ten seconds.
+pub fn until(fact: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !fact() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it did not come about");
+        std::thread::yield_now();
+    }
+}
+
+/// Runs the body of test `name` in a process of its own, where it counts what belongs to the whole
+/// process: memory, descriptors.
+pub fn alone(name: &str, body: impl FnOnce()) {
+    const CHILD: &str = "KRUST_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name]).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -1,0 +1,29 @@
+//! `max.connections` lets connections wait; `max.connections.per.ip` turns them away.
+
+use crate::double::{Site, until};
+
+#[test]
+fn beyond_max_connections_they_wait_for_their_turn() {
+    let site = Site::with(2, |options| options.max_connections = 2);
+    let mut first = site.connect();
+    let mut second = site.connect();
+    assert_eq!((first.call(b"e"), second.call(b"e")), (b"e".to_vec(), b"e".to_vec()));
+    let mut third = site.connect();
+    third.send(b"e3");
+    site.turn();
+    assert_eq!(site.server.connections(), 2);
+    drop(first);
+    assert_eq!(third.reply(), b"e3");
+    assert_eq!(site.server.connections(), 2);
+}
+
+#[test]
+fn beyond_the_limit_of_one_address_they_are_closed() {
+    let site = Site::with(1, |options| options.max_connections_per_ip = 1);
+    let mut first = site.connect();
+    assert_eq!(first.call(b"e"), b"e");
+    assert!(site.connect().is_closed());
+    drop(first);
+    until(|| site.server.connections() == 0);
+    assert_eq!(site.connect().call(b"e"), b"e");
+}

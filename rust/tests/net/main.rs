@@ -1,0 +1,16 @@
+//! The net room against real sockets, with a double in the broker's place.
+
+#![cfg(test)]
+
+mod double;
+
+mod accept_pauses_without_descriptors;
+mod any_bytes_do_not_stop_the_reactor;
+mod connections_end_when_they_should;
+mod frames_may_be_split_anywhere;
+mod idle_connections_hold_little;
+mod limits_on_connections_hold;
+mod oversized_frame_is_refused_before_memory;
+mod replies_keep_request_order;
+mod slow_reader_is_paused_and_closed;
+mod starts_and_stops_leave_nothing;

@@ -1,0 +1,48 @@
+//! A length beyond the limit costs its four bytes; one within the limit costs what really came.
+
+use std::io::Write;
+
+use crate::double::{Site, alone, until};
+
+#[test]
+fn oversized_frame_is_refused_before_memory() {
+    let site = Site::with(1, |options| options.request_max_bytes = 1000);
+    for length in [-1, i32::MIN, 1001, i32::MAX] {
+        let mut client = site.connect();
+        client.0.write_all(&length.to_be_bytes()).unwrap();
+        assert!(client.is_closed(), "length {length}");
+    }
+    let mut client = site.connect();
+    assert_eq!(client.call(&[b'e'; 1000]), [b'e'; 1000]);
+}
+
+#[test]
+fn a_promised_length_reserves_nothing() {
+    let name = "oversized_frame_is_refused_before_memory::a_promised_length_reserves_nothing";
+    alone(name, promise);
+}
+
+fn promise() {
+    let site = Site::start();
+    let before = resident();
+    let clients: Vec<_> = (0..200)
+        .map(|_| {
+            let mut client = site.connect();
+            client.0.write_all(&(100_i32 << 20).to_be_bytes()).unwrap();
+            client.0.write_all(&[b'e'; 100]).unwrap();
+            client
+        })
+        .collect();
+    until(|| site.server.connections() == 200);
+    site.turn();
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes for 200 promises of 100 MiB");
+    drop(clients);
+}
+
+/// Resident memory of this process in bytes; 0 where the system does not say.
+pub fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1).and_then(|field| field.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}

@@ -1,0 +1,57 @@
+//! Replies leave in the order of their requests, however late some of them become ready.
+
+use crate::double::Site;
+
+#[test]
+fn replies_keep_request_order() {
+    let site = Site::start();
+    let mut client = site.connect();
+    for body in [b"e1", b"pA", b"e2", b"pB", b"pC", b"e3"] {
+        client.send(body);
+    }
+    assert_eq!(client.reply(), b"e1");
+    crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 6);
+    for name in *b"CAB" {
+        site.fill(name);
+    }
+    let rest: Vec<Vec<u8>> = (0..5).map(|_| client.reply()).collect();
+    assert_eq!(rest, [b"fA", b"e2", b"fB", b"fC", b"e3"]);
+}
+
+#[test]
+fn a_long_poll_stops_reading_until_it_is_answered() {
+    let site = Site::start();
+    let mut client = site.connect();
+    client.send(b"hA");
+    crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 1);
+    client.send(b"e1");
+    assert_eq!(site.connect().call(b"other"), b"other");
+    assert_eq!(site.double.frames.load(std::sync::atomic::Ordering::SeqCst), 2);
+    site.fill(b'A');
+    assert_eq!(client.reply(), b"fA");
+    assert_eq!(client.reply(), b"e1");
+}
+
+#[test]
+fn a_request_without_a_reply_leaves_no_gap() {
+    let site = Site::start();
+    let mut client = site.connect();
+    for body in [b"n1", b"e1", b"n2", b"e2"] {
+        client.send(body);
+    }
+    assert_eq!((client.reply(), client.reply()), (b"e1".to_vec(), b"e2".to_vec()));
+}
+
+#[test]
+fn threads_share_the_connections() {
+    let site = Site::with(3, |_| {});
+    let mut clients: Vec<_> = (0..9).map(|_| site.connect()).collect();
+    for round in 0..20_u8 {
+        for client in &mut clients {
+            client.send(&[b'e', round]);
+        }
+        for client in &mut clients {
+            assert_eq!(client.reply(), [b'e', round]);
+        }
+    }
+}

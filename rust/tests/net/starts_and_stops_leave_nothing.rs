@@ -1,0 +1,51 @@
+//! A server can be started and stopped for ever in one process, and stops at once.
+
+use std::time::Instant;
+
+use crate::double::{Site, alone};
+
+const ROUNDS: usize = 1000;
+
+#[test]
+fn a_thousand_starts_and_stops_leave_no_descriptor_and_no_thread() {
+    let name = "starts_and_stops_leave_nothing::\
+                a_thousand_starts_and_stops_leave_no_descriptor_and_no_thread";
+    alone(name, start_and_stop);
+}
+
+fn start_and_stop() {
+    let mut times = Vec::new();
+    let (descriptors, threads) = (count("fd"), count("task"));
+    for round in 0..ROUNDS {
+        let site = Site::with(2, |_| {});
+        let mut client = site.connect();
+        if round % 10 == 0 {
+            assert_eq!(client.call(b"e"), b"e");
+        }
+        let start = Instant::now();
+        site.server.stop();
+        times.push(start.elapsed());
+        assert!(client.is_closed());
+    }
+    assert_eq!((count("fd"), count("task")), (descriptors, threads));
+    times.sort_unstable();
+    assert!(times[ROUNDS / 2].as_millis() <= 10, "median of a stop: {:?}", times[ROUNDS / 2]);
+}
+
+/// How many descriptors (`fd`) or threads (`task`) this process has.
+fn count(what: &str) -> usize {
+    std::fs::read_dir(format!("/proc/self/{what}")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn stopping_sends_what_is_ready() {
+    let site = Site::start();
+    let mut client = site.connect();
+    client.send(b"pA");
+    crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 1);
+    site.fill(b'A');
+    site.server.stop();
+    assert_eq!(client.reply(), b"fA");
+    assert!(client.is_closed());
+    site.server.stop();
+}
