@@ -1,0 +1,35 @@
+"""One broker for all foreign clients; KRUST_TEST_BOOTSTRAP=host:port puts another in its place."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.serving import Served
+
+_NUMBER = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a broker that auto-creates topics."""
+    other = os.environ.get("KRUST_TEST_BOOTSTRAP")
+    if other:
+        yield other
+        return
+    with Served(tmp_path_factory.mktemp("foreign") / "data", "--prod") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic with one partition."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"foreign-{os.getpid()}-{next(_NUMBER)}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    return name

@@ -1,0 +1,63 @@
+"""Each client writes with each of its codecs; clients of every age read it back, byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.foreign.clients import CLIENTS, AioKafka, Child, Client, Confluent, KafkaPython, Record
+
+TEXT = [(f"k{n}".encode(), f"value {n}".encode() * (n % 7 + 1)) for n in range(18)]
+AWKWARD: list[Record] = [(b"\x00\xff\n", b"x" * 50_000), (b"", b"\x00" * 3)]
+RECORDS: list[Record] = [*TEXT, *AWKWARD]
+READERS: list[Client] = [
+    Confluent(),
+    AioKafka(),
+    KafkaPython(),
+    KafkaPython((0, 8, 2)),
+    KafkaPython((0, 10, 1)),
+    Child("kafka-python-1.4.7", "0.11", codecs=("none", "gzip", "snappy", "lz4")),
+]
+
+
+def here(client: Client) -> Client:
+    reason = client.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("writer", "codec"),
+    [(writer, codec) for writer in CLIENTS for codec in writer.codecs],
+    ids=lambda value: str(value),
+)
+def test_what_one_client_writes_every_client_reads(
+    bootstrap: str, topic: str, writer: Client, codec: str
+) -> None:
+    here(writer).write(bootstrap, topic, codec, RECORDS)
+    for reader in READERS:
+        if reader.reads(codec) and reader.missing() is None:
+            assert reader.read(bootstrap, topic, len(RECORDS)) == RECORDS, reader
+
+
+@pytest.mark.parametrize("reader", CLIENTS, ids=lambda client: str(client))
+def test_every_client_reads_old_and_new_batches_of_one_topic(
+    bootstrap: str, topic: str, reader: Client
+) -> None:
+    expected: list[Record] = []
+    old = KafkaPython((0, 8, 2)), KafkaPython((0, 10, 0))
+    for writer in (*old, KafkaPython(), Confluent(), Confluent(**{"enable.idempotence": True})):
+        for codec in ("none", "gzip", "snappy", "lz4"):
+            if codec in here(reader).codecs:
+                records = [(f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT]
+                writer.write(bootstrap, topic, codec, records)
+                expected += records
+    assert reader.read(bootstrap, topic, len(expected)) == expected
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: str(client))
+def test_null_keys_and_values_stay_null(bootstrap: str, topic: str, client: Client) -> None:
+    records: list[Record] = [(None, b"no key"), (b"tombstone", None), (b"k", b"last")]
+    here(client).write(bootstrap, topic, "none", records)
+    assert client.read(bootstrap, topic, 3) == records
+    assert Confluent().read(bootstrap, topic, 3) == records

@@ -1,0 +1,132 @@
+"""`krust serve` as a process of its own, for tests that kill it, starve it or share it.
+
+Readiness is a line on a pipe (`--ready-fd`), never a sleep. The child ends with its parent: its
+standard input is a pipe, and `--exit-on-stdin-close` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY_S = 30
+STOP_S = 20
+
+
+class NotReady(AssertionError):
+    """The process ended or stayed silent; `.code` is its exit code, `.stderr` what it said."""
+
+    def __init__(self, code: int | None, stderr: str) -> None:
+        super().__init__(f"krust serve: exit {code}\n{stderr}")
+        self.code, self.stderr = code, stderr
+
+
+class Served:
+    """A broker process: `with Served(directory) as broker: broker.bootstrap`.
+
+    settings  Kafka's keys, with `_` for `.` or as they are (in `options`)
+    limit     called in the child before it becomes krust, to set resource limits
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *flags: str,
+        options: dict[str, object] | None = None,
+        port: int = 0,
+        limit: Callable[[], None] | None = None,
+    ) -> None:
+        ready, child = os.pipe()
+        command = [sys.executable, "-m", "krust", "serve", "--port", str(port)]
+        command += ["--data-dir", str(data_dir), "--ready-fd", str(child), "--exit-on-stdin-close"]
+        for key, value in (options or {}).items():
+            command += ["-o", f"{key}={value}"]
+        self.log = data_dir.parent / f"{data_dir.name}.stderr"
+        with self.log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *flags],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[child],
+                preexec_fn=limit,
+            )
+        os.close(child)
+        with os.fdopen(ready, "rb") as pipe:
+            spoke, _, _ = select.select([pipe], [], [], READY_S)
+            line = pipe.readline() if spoke else b""
+        if not line:
+            self.process.kill()
+            code = self.process.wait()
+            self._close()
+            raise NotReady(code, self.stderr())
+        self.ready: dict[str, object] = json.loads(line)
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.ready["bootstrap"])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def stderr(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End it without warning, as a crash of the process does."""
+        self.process.kill()
+        self.process.wait(STOP_S)
+        self._close()
+
+    def stop(self) -> int:
+        """Ask it to end, as a service manager does; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(STOP_S)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self) -> int:
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is not None:
+            self._close()
+            return
+        try:
+            code = self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        if kind is None:
+            assert code == 0, self.stderr()

@@ -1,0 +1,205 @@
+"""Think hard before changing this table: it is the house. A file imports only from lower floors,
+on its own floor only inside its own room; the limits keep every file readable in one sitting."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
+
+RUST_FLOORS = {
+    **dict.fromkeys(("wire", "clock", "ids", "sys"), 0),
+    **dict.fromkeys(("record",), 1),
+    **dict.fromkeys(("storage", "protocol", "transport"), 2),
+    **dict.fromkeys(("client",), 3),
+    **dict.fromkeys(("broker",), 4),
+    **dict.fromkeys(("net", "fetcher"), 5),
+    **dict.fromkeys(("py",), 6),
+}
+PYTHON_FLOORS = {
+    **dict.fromkeys(("__version__", "_krust", "errors", "settings"), 0),
+    **dict.fromkeys(("config",), 1),
+    **dict.fromkeys(("metadata",), 2),
+    **dict.fromkeys(("clients", "controller", "coordinator"), 3),
+    **dict.fromkeys(("server", "spark", "testing"), 4),
+    **dict.fromkeys(("cli",), 5),
+    **dict.fromkeys(("__main__",), 6),
+}
+# Rooms of one floor that never meet, and who alone may name a foreign package.
+ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper.py"}
+ONLY |= {"pyspark": "python/krust/spark/", "sqlite3": "python/krust/metadata/"}
+TABLES = {"python/krust/settings.py", "rust/src/protocol/error.rs"}  # may be longer than a file
+LINE, FUNCTION, FILE = 100, 70, 600
+
+
+def sources(*folders: str, suffix: str) -> list[Path]:
+    found = (path for folder in folders for path in sorted((ROOT / folder).rglob(f"*{suffix}")))
+    return [path for path in found if path.parts[len(ROOT.parts)] != "target"]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+RUST_FILES = sources("rust/src", suffix=".rs")
+PYTHON_FILES = sources("python/krust", suffix=".py")
+OTHERS = sources("tests", "examples", "benches", suffix=".py") + sources(
+    "rust/build", "rust/tests", "rust/benches", "rust/fuzz", suffix=".rs"
+)
+
+
+def room(path: Path, top: Path) -> str:
+    return path.relative_to(top).parts[0].removesuffix(path.suffix)
+
+
+def product_code(path: Path) -> str:
+    """A Rust file without its unit tests, which may reach anywhere."""
+    return path.read_text().partition("#[cfg(test)]")[0]
+
+
+def rust_uses(path: Path) -> Iterator[str]:
+    text = re.sub(r"//.*", "", product_code(path))
+    yield from re.findall(r"\bcrate::(\w+)", text)
+    for group in re.findall(r"\bcrate::\{([^;]*)\};", text):
+        yield from (part.split("::")[0].strip() for part in re.split(r",(?![^{]*\})", group))
+
+
+def python_uses(path: Path, *, whole: bool = True) -> Iterator[str]:
+    tree = ast.parse(path.read_text())
+    nodes = ast.walk(tree) if whole else iter(tree.body)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_rust_rooms_use_only_lower_floors() -> None:
+    wrong = []
+    for path in RUST_FILES:
+        here = room(path, RUST)
+        if here == "lib":
+            continue
+        floor = RUST_FLOORS[here]
+        for used in filter(None, rust_uses(path)):
+            other = RUST_FLOORS.get(used, -1)
+            if used != here and (other > floor or other == floor > 0):
+                wrong += [f"{name(path)} (floor {floor}) uses crate::{used}"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_python_rooms_use_only_lower_floors() -> None:
+    wrong = []
+    for path in PYTHON_FILES:
+        here = room(path, PYTHON)
+        if here == "__init__":
+            continue
+        for used in python_uses(path):
+            parts = used.split(".")
+            ours = parts[0] == "krust" and len(parts) > 1 and parts[1] != here
+            if ours and PYTHON_FLOORS.get(parts[1], 99) >= PYTHON_FLOORS[here]:
+                wrong += [f"{name(path)} imports {used}"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_foreign_packages_stay_in_their_room() -> None:
+    wrong = []
+    for path in RUST_FILES:
+        if re.search(r"\bpyo3\b", re.sub(r"//.*", "", path.read_text())):
+            wrong += [f"{name(path)}: pyo3"] * (not name(path).startswith(ONLY["pyo3"]))
+    for path in PYTHON_FILES:
+        for package in {used.split(".")[0] for used in python_uses(path)} & ONLY.keys():
+            wrong += [f"{name(path)}: {package}"] * (not name(path).startswith(ONLY[package]))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_lines_functions_and_files_are_short() -> None:
+    wrong = []
+    for path in RUST_FILES + PYTHON_FILES + OTHERS:
+        lines = path.read_text().splitlines()
+        wrong += [f"{name(path)}:{n}: long line" for n, x in enumerate(lines, 1) if len(x) > LINE]
+        code = len(product_code(path).splitlines()) if path.suffix == ".rs" else len(lines)
+        if code > FILE and name(path) not in TABLES:
+            wrong.append(f"{name(path)}: {code} lines")
+        for line, size in functions(path, lines):
+            if size > FUNCTION:
+                wrong.append(f"{name(path)}:{line}: a function of {size} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def functions(path: Path, lines: list[str]) -> Iterator[tuple[int, int]]:
+    """First line and length of each function. Rust: by rustfmt's indentation."""
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
+        return
+    head = re.compile(r"^( *)(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |extern \S+ )*fn \w")
+    for first, line in enumerate(lines):
+        found = head.match(line)
+        if found and not line.rstrip().endswith((";", "}")):
+            end = f"{found[1]}}}"
+            last = next(n for n in range(first, len(lines)) if lines[n] in (end, f"{found[1]});"))
+            yield first + 1, last - first + 1
+
+
+def test_every_file_is_used_by_another() -> None:
+    used = {"krust.testing.plugin", "krust.__main__", "krust"}  # entry points
+    for path in PYTHON_FILES:
+        used |= {part for use in python_uses(path) for part in (use, use.rpartition(".")[0])}
+        used |= set(re.findall(r'"(krust(?:\.\w+)+)"', path.read_text()))  # lazily imported
+    modules = {
+        ".".join(path.relative_to(ROOT / "python").with_suffix("").parts).removesuffix(".__init__")
+        for path in PYTHON_FILES
+    }
+    packages = {module.rpartition(".")[0] for module in used}
+    assert not sorted(modules - used - packages)
+    declared = " ".join(re.findall(r"\bmod (\w+)", "\n".join(map(Path.read_text, RUST_FILES))))
+    orphans = {path.stem if path.stem != "mod" else path.parent.name for path in RUST_FILES}
+    assert not orphans - set(declared.split()) - {"lib"}
+
+
+@pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])
+def test_open_ends_have_a_number(word: str) -> None:
+    loose = re.compile(rf"\b{word}\b(?!\(#\d+\))")
+    files = [path for path in RUST_FILES + PYTHON_FILES + OTHERS if path != Path(__file__)]
+    assert not [name(path) for path in files if loose.search(path.read_text())]
+
+
+def test_every_file_opens_with_its_contract() -> None:
+    openings = ("//!", '"""', "#!", "//")
+    files = [path for path in RUST_FILES + PYTHON_FILES if path.stat().st_size]
+    assert not [name(path) for path in files if not path.read_text().startswith(openings)]
+
+
+@pytest.mark.parametrize("command", ["--help", "serve --help", "--version"])
+def test_only_click_and_the_standard_library_lie_on_the_way_to_a_command(command: str) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import krust.cli\n"
+        f"try: krust.cli.main({command.split()!r})\n"
+        "except SystemExit: pass\n"
+        "print(*{m.split('.')[0] for m in sys.modules.keys() - before}, file=sys.stderr)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    foreign = set(run.stderr.split()) - sys.stdlib_module_names - {"krust", "click"}
+    assert not foreign
+
+
+def test_one_version_everywhere() -> None:
+    import krust
+
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    assert cargo["package"]["version"] == krust.__version__

@@ -1,0 +1,66 @@
+"""The pytest plugin, run inside a pytest of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def test_fixtures_serve_a_broker_a_topic_and_a_factory(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import socket
+        seen = set()
+
+        def reach(broker):
+            host, _, port = broker.bootstrap.rpartition(":")
+            socket.create_connection((host, int(port)), 5).close()
+
+        def test_one(krust_broker, krust_topic):
+            reach(krust_broker)
+            assert krust_topic in krust_broker.topics()
+            seen.add((krust_broker.bootstrap, krust_topic))
+
+        def test_two(krust_broker, krust_topic):
+            assert krust_topic in krust_broker.topics()
+            seen.add((krust_broker.bootstrap, krust_topic))
+            assert len({b for b, _ in seen}) == 1, "one broker a run"
+            assert len({t for _, t in seen}) == 2, "a topic a test"
+
+        def test_own(krust_broker, krust_factory):
+            own = krust_factory(config={"num.partitions": 3})
+            assert own.bootstrap != krust_broker.bootstrap
+            reach(own)
+        """
+    )
+    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=3)
+
+
+def test_the_topic_of_a_parametrised_test_has_a_legal_name(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import re, pytest
+
+        @pytest.mark.parametrize("word", ["a/b c", "é" * 300])
+        def test_name(krust_topic, word):
+            assert re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", krust_topic)
+        """
+    )
+    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_loads_in_three_milliseconds_and_brings_no_module() -> None:
+    code = (
+        "import sys, time, pytest; before = set(sys.modules); start = time.perf_counter()\n"
+        "import krust.testing.plugin\n"
+        "print(time.perf_counter() - start, *sorted(sys.modules.keys() - before))"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    took, *modules = min(run.stdout for run in runs).split()
+    assert set(modules) == {"krust", "krust.testing", "krust.testing.plugin"}
+    assert float(took) < 0.003
