@@ -21,7 +21,7 @@ READY_S = 30
 STOP_S = 20
 
 
-class NotReady(AssertionError):
+class NotReadyError(AssertionError):
     """The process ended or stayed silent; `.code` is its exit code, `.stderr` what it said."""
 
     def __init__(self, code: int | None, stderr: str) -> None:
@@ -67,7 +67,7 @@ class Served:
             self.process.kill()
             code = self.process.wait()
             self._close()
-            raise NotReady(code, self.stderr())
+            raise NotReadyError(code, self.stderr())
         self.ready: dict[str, object] = json.loads(line)
 
     @property

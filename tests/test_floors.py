@@ -25,6 +25,7 @@ RUST_FLOORS = {
 }
 PYTHON_FLOORS = {
     **dict.fromkeys(("__version__", "_krust", "errors", "settings"), 0),
+    **dict.fromkeys(("Broker",), 3),
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("clients", "controller", "coordinator"), 3),
@@ -146,7 +147,7 @@ def functions(path: Path, lines: list[str]) -> Iterator[tuple[int, int]]:
         found = head.match(line)
         if found and not line.rstrip().endswith((";", "}")):
             end = f"{found[1]}}}"
-            last = next(n for n in range(first, len(lines)) if lines[n] in (end, f"{found[1]});"))
+            last = next((n for n in range(first, len(lines)) if lines[n].startswith(end)), first)
             yield first + 1, last - first + 1
 
 

@@ -216,7 +216,7 @@ class AioKafka(Client):
             partition = TopicPartition(topic, 0)
             consumer.assign([partition])
             consumer.seek(partition, 0)
-            found = []
+            found: list[Record] = []
             while len(found) < count:
                 message = await asyncio.wait_for(consumer.getone(), WAIT_S)
                 found.append((message.key, message.value))
@@ -279,7 +279,11 @@ def to_json(records: list[Record]) -> str:
 def from_json(text: str) -> list[Record]:
     """The reverse of `to_json`."""
     rows = [json.loads(line) for line in text.splitlines()]
-    return [tuple(part if part is None else base64.b64decode(part) for part in row) for row in rows]
+    return [(_bytes(key), _bytes(value)) for key, value in rows]
+
+
+def _bytes(coded: str | None) -> bytes | None:
+    return None if coded is None else base64.b64decode(coded)
 
 
 OLDEST = ("none", "gzip", "snappy")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.foreign.clients import CLIENTS, AioKafka, Child, Client, Confluent, KafkaPython, Record
 
-TEXT = [(f"k{n}".encode(), f"value {n}".encode() * (n % 7 + 1)) for n in range(18)]
+TEXT: list[Record] = [(f"k{n}".encode(), f"value {n}".encode() * (n % 7 + 1)) for n in range(18)]
 AWKWARD: list[Record] = [(b"\x00\xff\n", b"x" * 50_000), (b"", b"\x00" * 3)]
 RECORDS: list[Record] = [*TEXT, *AWKWARD]
 READERS: list[Client] = [
@@ -49,7 +49,9 @@ def test_every_client_reads_old_and_new_batches_of_one_topic(
     for writer in (*old, KafkaPython(), Confluent(), Confluent(**{"enable.idempotence": True})):
         for codec in ("none", "gzip", "snappy", "lz4"):
             if codec in here(reader).codecs:
-                records = [(f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT]
+                records: list[Record] = [
+                    (f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT
+                ]
                 writer.write(bootstrap, topic, codec, records)
                 expected += records
     assert reader.read(bootstrap, topic, len(expected)) == expected

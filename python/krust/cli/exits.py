@@ -59,7 +59,7 @@ BY_ERROR_CLASS = {
     "FileNotFoundError": Exit.NOT_FOUND,
     "FileExistsError": Exit.EXISTS,
 }
-"""Name of the class, or of one above it -> exit code; asked when the error has no Kafka name."""
+"""Python's own errors by the name of the class, or of one above it -> exit code."""
 
 
 def exit_of(error: BaseException) -> Exit:

@@ -1,0 +1,363 @@
+"""`krust serve`: run a broker until a signal, or the end of its parent, asks it to stop.
+
+Promised: one line and exit 3 where it cannot start; the ready file appears in one piece, when
+clients can connect; the first SIGINT, SIGTERM or SIGHUP stops cleanly (exit 0), a second one ends
+the process at once. Thread rule: everything here runs on the main thread, which owns the signals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from krust import config as settings
+from krust.cli import options
+from krust.errors import ConfigError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.cli.options import Options
+    from krust.config import Config
+    from krust.server import Broker
+
+FILES = (Path("/etc/krust/krust.toml"), Path("krust.toml"))
+"""Read where they exist; `--config` replaces the second."""
+
+DIRECT = {
+    "data_dir": "log.dirs",
+    "node_id": "broker.id",
+    "threads": "krust.threads",
+    "flush": "krust.flush.mode",
+    "mode": "krust.mode",
+    "advertise": "advertised.listeners",
+}
+"""Flags that are settings under a shorter name."""
+
+VARIABLES = {
+    "KRUST_HOST",
+    "KRUST_PORT",
+    "KRUST_CONFIG",
+    "KRUST_DATA_DIR",
+    "KRUST_LOG_LEVEL",
+    "KRUST_READY_FILE",
+    "KRUST_BOOTSTRAP",
+}
+"""Variables that are flags, and therefore no settings."""
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(short_help="Run a broker.")
+@click.option("--host", envvar="KRUST_HOST", show_envvar=True, help="Address to listen on.")
+@click.option(
+    *("--port", "port"),
+    type=click.IntRange(0, 65535),
+    envvar="KRUST_PORT",
+    show_envvar=True,
+    help="Port to listen on; 0 takes a free one. [9092]",
+)
+@click.option(
+    *("--data-dir", "data_dir"),
+    envvar="KRUST_DATA_DIR",
+    show_envvar=True,
+    help="Where the log lies. [krust-data]",
+)
+@click.option("--node-id", type=int, help="Number of this broker (KRUST_NODE_ID).")
+@click.option(
+    *("--config", "file"),
+    type=click.Path(path_type=Path),
+    envvar="KRUST_CONFIG",
+    show_envvar=True,
+    help="server.properties, or TOML with Kafka's names as quoted keys.",
+)
+@click.option(
+    *("-o", "--set", "pairs"),
+    multiple=True,
+    type=options.KeyValue(),
+    help="A setting by Kafka's name; repeatable (KRUST_NUM_PARTITIONS=3 in the environment).",
+)
+@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
+@click.option("--threads", type=click.IntRange(0), help="Network threads (KRUST_THREADS).")
+@click.option("--flush", type=click.Choice(["async", "ack"]), help="When records reach the disk.")
+@click.option("--dev", "mode", flag_value="dev", help="For one machine. [while loopback only]")
+@click.option("--prod", "mode", flag_value="prod", help="Kafka's defaults, untouched.")
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS),
+    default="info",
+    envvar="KRUST_LOG_LEVEL",
+    show_envvar=True,
+    help="Least important log line to write.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    envvar="KRUST_READY_FILE",
+    show_envvar=True,
+    help="Write one JSON object here when clients can connect.",
+)
+@click.option("--ready-fd", type=int, help="The same, to an open descriptor.")
+@click.option("--exit-on-stdin-close", is_flag=True, help="Stop when standard input ends.")
+@click.option("--check", is_flag=True, help="Look whether it could start, and leave.")
+@click.option("--print-config", is_flag=True, help="Print the settings that hold, and leave.")
+@options.general
+@click.pass_obj
+def command(
+    talk: Options,
+    /,
+    *,
+    ready_file: Path | None,
+    ready_fd: int | None,
+    exit_on_stdin_close: bool,
+    check: bool,
+    print_config: bool,
+    log_level: str,
+    **flags: Any,
+) -> None:
+    """Run a Kafka broker in the foreground. Ctrl-C stops it cleanly; twice: at once."""
+    config = configure(**flags)
+    if print_config:
+        _print(config)
+    elif check:
+        _check(config)
+    else:
+        _log_to_stderr(log_level, config)
+        ready = Ready(ready_file, ready_fd)
+        _run(config, ready, stdin_too=exit_on_stdin_close, quiet=talk.quiet)
+
+
+class Ready(NamedTuple):
+    """Where to say that clients can connect."""
+
+    file: Path | None
+    descriptor: int | None
+
+    def tell(self, facts: dict[str, object]) -> None:
+        """Write one JSON object, in one piece."""
+        line = json.dumps(facts) + "\n"
+        if self.file is not None:
+            draft = self.file.with_name(f"{self.file.name}.{os.getpid()}")
+            try:
+                draft.write_text(line)
+                draft.replace(self.file)
+            except OSError as error:
+                text = f"cannot write --ready-file {self.file}: {error.strerror}"
+                raise ServerError(text) from None
+        if self.descriptor is not None:
+            try:
+                with os.fdopen(self.descriptor, "w") as pipe:
+                    pipe.write(line)
+            except OSError as error:
+                text = f"cannot write --ready-fd {self.descriptor}: {error.strerror}"
+                raise ServerError(text) from None
+
+    def untell(self) -> None:
+        """Take the file away: clients cannot connect any more."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+
+def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
+    """Serve until asked to stop."""
+    began = time.monotonic()
+    with _stops(stdin_too) as asked, _started(config) as broker:
+        facts = {
+            "bootstrap": broker.bootstrap,
+            "pid": os.getpid(),
+            "cluster_id": broker.cluster_id,
+            "data_dir": str(broker.data_dir),
+        }
+        ready.tell(facts)
+        if not quiet:
+            _banner(broker, config, (time.monotonic() - began) * 1000)
+        reason = asked()
+        stopping = time.monotonic()
+        broker.stop()
+    ready.untell()
+    if not quiet:
+        took_ms = (time.monotonic() - stopping) * 1000
+        click.echo(f"{reason}: clean shutdown in {took_ms:.0f} ms", err=True)
+
+
+def configure(
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    file: Path | None = None,
+    pairs: tuple[tuple[str, str], ...] = (),
+    **direct: object,
+) -> Config:
+    """The settings from files, environment, flags and `-o`; the last is the strongest."""
+    places = [FILES[0], file or FILES[1]]
+    files = [place for place in places if place == file or place.exists()]
+    given: dict[str, object] = {
+        DIRECT[name]: value for name, value in direct.items() if value is not None
+    }
+    if "advertised.listeners" in given:
+        given["advertised.listeners"] = f"PLAINTEXT://{given['advertised.listeners']}"
+    given |= dict(pairs)
+
+    def load() -> Config:
+        return settings.load(
+            files=files, environ=os.environ, options=given, reserved=frozenset(VARIABLES)
+        )
+
+    if host is None and port is None:
+        return load()
+    if "listeners" in dict(pairs):
+        raise ConfigError(
+            "--host or --port beside -o listeners=..", hint="say it in one of the two ways"
+        )
+    listeners = settings.listeners(str(load().text("listeners")))
+    if len(listeners) != 1:
+        raise ConfigError(
+            f"--host and --port cannot stand for {len(listeners)} listeners",
+            hint="use -o listeners=..",
+        )
+    name, old_host, old_port = listeners[0]
+    where = old_host if host is None else host
+    where = f"[{where}]" if ":" in where else where
+    given["listeners"] = f"{name}://{where}:{old_port if port is None else port}"
+    return load()
+
+
+@contextmanager
+def _started(config: Config) -> Iterator[Broker]:
+    """A running broker; whatever keeps it from running is one ServerError."""
+    from krust.server import Broker
+
+    try:
+        broker = Broker(config=config).start()
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        raise ServerError(f"cannot start: {error.strerror or error}{place}") from error
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@contextmanager
+def _stops(stdin_too: bool) -> Iterator[Any]:
+    """Give a function that waits for a reason to stop, and returns it in a word.
+
+    After the first signal the system's own reaction is back in force, so that a second one ends
+    the process even where Python does not get to run.
+    """
+    reader, writer = socket.socketpair()
+    for end in (reader, writer):
+        end.setblocking(False)
+    ours = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ours.append(signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in ours}
+
+    def first(number: int, frame: object) -> None:
+        for each in ours:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in ours:
+        signal.signal(number, first)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def wait() -> str:
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        if stdin_too:
+            poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        while True:
+            ready = {handle for handle, _ in poll.poll()}
+            if reader.fileno() in ready:
+                return signal.Signals(reader.recv(1)[0]).name
+            if not os.read(sys.stdin.fileno(), 65536):
+                return "end of standard input"
+
+    try:
+        yield wait
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        reader.close()
+        writer.close()
+
+
+def _banner(broker: Broker, config: Config, took_ms: float) -> None:
+    from krust import __version__
+
+    given = config.given().items()
+    chosen = [f"{name}={text}" for name, (text, source) in given if source.kind == "mode"]
+    mode = ", ".join([config.mode, *(item for item in chosen if not item.startswith("krust.mode"))])
+    space = os.statvfs(broker.data_dir)
+    free_gb = space.f_bavail * space.f_frsize / 1e9
+    flush = config.text("krust.flush.mode")
+    click.echo(
+        f"krust {__version__}  standalone · node {broker.node_id} · cluster {broker.cluster_id}"
+        f"   ready in {took_ms:.0f} ms\n"
+        f"  kafka    {broker.bootstrap}   PLAINTEXT\n"
+        f"  data     {broker.data_dir} ({free_gb:.1f} GB free)   flush {flush}   mode {mode}\n"
+        f'  python   Producer({{"bootstrap.servers": "{broker.bootstrap}"}})'
+        f"     cli   krust produce -b {broker.bootstrap} hello",
+        err=True,
+    )
+
+
+def _print(config: Config) -> None:
+    """Every setting that acts, as a properties file; where one is no default, a line says why."""
+    from krust.settings import BROKER
+
+    given = config.given()
+    for name, setting in sorted(BROKER.items()):
+        if setting.support != "yes":
+            continue
+        if name in given:
+            kind, place = given[name].source
+            click.echo(f"# {kind}: {place}")
+        text = "(hidden)" if setting.sensitive else config.text(name)
+        click.echo(f"{name}={'' if text is None else text}")
+
+
+def _check(config: Config) -> None:
+    """Whether the directories can be written and the ports be had, without touching either."""
+    for notice in config.notices:
+        click.echo(f"note: {notice}", err=True)
+    text = str(config.text("log.dirs") or config.text("log.dir"))
+    for folder in (Path(item.strip()) for item in text.split(",")):
+        parent = next(
+            place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
+        )
+        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+            raise ServerError(f"cannot write {folder}", hint="choose another with --data-dir")
+    for _, host, port in settings.listeners(str(config.text("listeners"))):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                raise ServerError(
+                    f"cannot listen on {host}:{port}: {error.strerror}",
+                    hint="choose another with --port, 0 for any free one",
+                ) from None
+    click.echo("ok")
+
+
+def _log_to_stderr(level: str, config: Config) -> None:
+    import logging
+
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for notice in config.notices:
+        logging.getLogger("krust.config").warning(notice)
