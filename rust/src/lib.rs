@@ -16,6 +16,8 @@ pub mod clock;
 pub mod ids;
 pub mod net;
 pub mod protocol;
+#[cfg(feature = "python")]
+mod py;
 pub mod record;
 pub mod storage;
 pub mod sys;

@@ -104,7 +104,8 @@ impl Chunk {
         let mut inflated = Vec::new();
         for batch in batch::iter(&self.bytes) {
             let batch = batch.map_err(|error| self.corrupt(&error))?;
-            if batch.is_control() || self.hidden.contains(&batch.base_offset()) {
+            let unwanted = batch.is_control() || self.hidden.contains(&batch.base_offset());
+            if unwanted || batch.last_offset() < self.first {
                 continue;
             }
             let header = batch.header();
@@ -134,6 +135,11 @@ impl Chunk {
             }
         }
         Ok(())
+    }
+
+    /// Leaves out what is before `offset`, when it is walked again.
+    pub fn skip_to(&mut self, offset: i64) {
+        self.first = self.first.max(offset);
     }
 
     /// Bytes as they came, headers of batches included.

@@ -202,9 +202,25 @@ macro_rules! leaves {
 leaves! {
     bool, Value::Bool, Value::Bool(is) => *is, "a boolean";
     f64, Value::Float, Value::Float(number) => *number, "a float";
-    TopicId, Value::Uuid, Value::Uuid(id) => *id, "a UUID";
     &'a str, |text: &str| Value::Str(text.to_owned()), Value::Str(text) => text, "a string";
     &'a [u8], |bytes: &[u8]| Value::Bytes(bytes.to_owned()), Value::Bytes(bytes) => bytes, "bytes";
+}
+
+impl ToValue for TopicId {
+    fn to_value(&self, _: i16) -> Value {
+        Value::Uuid(*self)
+    }
+}
+
+/// Also from text, since Python has no other form of it.
+impl<'a> FromValue<'a> for TopicId {
+    fn from_value(value: &'a Value) -> Result<Self, ValueError> {
+        match value {
+            Value::Uuid(id) => Ok(*id),
+            Value::Str(text) => text.parse().map_err(|_| value.mismatch("a UUID")),
+            other => Err(other.mismatch("a UUID")),
+        }
+    }
 }
 
 impl<T: ToValue> ToValue for Option<T> {

@@ -1,0 +1,209 @@
+//! `_krust.Client`: any API of Kafka's by name, and offsets by time, over one connection a broker.
+//!
+//! [`Shell`] is what the three client classes share: the lock around the core's object, the guard
+//! against use in a forked child, and the way of errors and signals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::convert::{from_python, to_python};
+use super::errors::{Signals, of_client};
+use crate::client::admin::Moment;
+use crate::client::{self, Address, Cluster, Error, Options, Target};
+use crate::protocol;
+
+/// A core object behind the door.
+pub(super) struct Shell<T> {
+    core: Mutex<T>,
+    signals: Arc<Signals>,
+    pid: u32,
+}
+
+impl<T: Send> Shell<T> {
+    /// Makes the core object from a cluster of `bootstrap`; `make` may take its own options, and
+    /// what is left over is an error.
+    pub(super) fn new(
+        py: Python<'_>,
+        (bootstrap, options): (&str, Option<&Bound<'_, PyDict>>),
+        make: impl FnOnce(Cluster, &mut Given<'_>) -> client::Result<T>,
+    ) -> PyResult<Self> {
+        let signals = Arc::new(Signals::default());
+        let mut given = Given::new(options)?;
+        let core = cluster(bootstrap, &mut given, &signals)
+            .and_then(|cluster| make(cluster, &mut given))
+            .and_then(|core| given.finish().map(|()| core))
+            .map_err(|error| of_client(py, &error))?;
+        Ok(Self { core: Mutex::new(core), signals, pid: std::process::id() })
+    }
+
+    /// Runs `work` on the core object, detached.
+    pub(super) fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut T) -> client::Result<R> + Send,
+    ) -> PyResult<R> {
+        if std::process::id() != self.pid {
+            let class = py.import("krust.errors")?.getattr("ForkedError")?;
+            let text = "this client was made in the parent process; make one in this process";
+            return Err(PyErr::from_value(class.call1((text,))?));
+        }
+        py.detach(|| work(&mut self.core.lock()))
+            .map_err(|error| self.signals.exception(py, &error))
+    }
+}
+
+/// Options by Kafka's names, taken one by one.
+pub(super) struct Given<'py> {
+    left: Option<Bound<'py, PyDict>>,
+}
+
+impl<'py> Given<'py> {
+    fn new(options: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        Ok(Self { left: options.map(Bound::copy).transpose()? })
+    }
+
+    /// Takes an option's text.
+    pub(super) fn take(&mut self, name: &str) -> client::Result<Option<String>> {
+        let Some(left) = &self.left else { return Ok(None) };
+        let bad = |error: PyErr| Error::Invalid(format!("{name}: {error}"));
+        let Some(value) = left.get_item(name).map_err(bad)? else { return Ok(None) };
+        left.del_item(name).map_err(bad)?;
+        value.str().and_then(|text| text.extract()).map(Some).map_err(bad)
+    }
+
+    /// Takes an option that is parsed.
+    pub(super) fn parse<V: std::str::FromStr>(&mut self, name: &str) -> client::Result<Option<V>> {
+        let bad = |text: &String| Error::Invalid(format!("{name}: {text:?} is no valid value"));
+        self.take(name)?.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
+    }
+
+    /// Takes an option in milliseconds.
+    pub(super) fn time(&mut self, name: &str) -> client::Result<Option<Duration>> {
+        Ok(self.parse(name)?.map(Duration::from_millis))
+    }
+
+    /// Takes a switch: `true` or `false`.
+    pub(super) fn switch(&mut self, name: &str) -> client::Result<Option<bool>> {
+        let text = self.take(name)?.map(|text| text.to_ascii_lowercase());
+        let bad =
+            |text: &str| Error::Invalid(format!("{name}: {text:?} is neither true nor false"));
+        text.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
+    }
+
+    fn finish(&self) -> client::Result<()> {
+        let Some(left) = &self.left else { return Ok(()) };
+        match left.keys().iter().next() {
+            None => Ok(()),
+            Some(name) => Err(Error::Invalid(format!("this client has no property {name}"))),
+        }
+    }
+}
+
+fn cluster(
+    bootstrap: &str,
+    given: &mut Given<'_>,
+    signals: &Arc<Signals>,
+) -> client::Result<Cluster> {
+    let mut options = Options::new(Address::parse_list(bootstrap)?);
+    let signals: Arc<Signals> = Arc::clone(signals);
+    options.interrupt = signals;
+    if let Some(client_id) = given.take("client.id")? {
+        options.client_id = client_id;
+    }
+    if let Some(time) = given.time("request.timeout.ms")? {
+        options.request_timeout = time;
+    }
+    if let Some(time) = given.time("socket.connection.setup.timeout.ms")? {
+        options.connect_timeout = time;
+    }
+    if let Some(time) = given.time("retry.backoff.ms")? {
+        options.retry_backoff = time;
+    }
+    if let Some(protocol) = given.take("security.protocol")?
+        && !protocol.eq_ignore_ascii_case("PLAINTEXT")
+    {
+        return Err(Error::Invalid(format!("security.protocol={protocol} is not supported yet")));
+    }
+    Ok(Cluster::new(options))
+}
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct Client {
+    shell: Shell<Cluster>,
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (bootstrap, options=None))]
+    fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let shell = Shell::new(py, (bootstrap, options), |cluster, _| Ok(cluster))?;
+        Ok(Self { shell })
+    }
+
+    #[pyo3(signature = (api, body, version=None, *, broker=None))]
+    fn request<'py>(
+        &self,
+        py: Python<'py>,
+        api: &str,
+        body: &Bound<'py, PyDict>,
+        version: Option<i16>,
+        broker: Option<i32>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let body = from_python(body)?;
+        let (answer, _) = self.shell.run(py, |cluster| {
+            let wait = cluster.wait();
+            cluster.request((api, version), &body, broker.map(Target::Broker), &wait)
+        })?;
+        to_python(py, &answer)
+    }
+
+    #[pyo3(signature = (broker=None))]
+    fn versions(
+        &self,
+        py: Python<'_>,
+        broker: Option<i32>,
+    ) -> PyResult<Vec<(i16, Option<&'static str>, i16, i16)>> {
+        self.shell.run(py, |cluster| {
+            let wait = cluster.wait();
+            let target = broker.map_or(Target::Any, Target::Broker);
+            let connection = cluster.connection(target, &wait)?;
+            let ranges = connection.versions().ranges().iter();
+            let named = |(key, first, last): &(i16, i16, i16)| {
+                (*key, protocol::api(*key).map(|facts| facts.name), *first, *last)
+            };
+            Ok(ranges.map(named).collect())
+        })
+    }
+
+    #[pyo3(signature = (moments, *, read_committed=false))]
+    fn list_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        moments: Vec<(String, i32, i64)>,
+        read_committed: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let moments: Vec<_> = moments
+            .into_iter()
+            .map(|(topic, partition, timestamp)| Moment { topic, partition, timestamp })
+            .collect();
+        let found = self.shell.run(py, |cluster| {
+            let wait = cluster.wait();
+            cluster.list_offsets(&moments, read_committed, &wait)
+        })?;
+        let list = PyList::empty(py);
+        for found in found {
+            if let Some(error) = &found.error {
+                return Err(of_client(py, error));
+            }
+            let Moment { topic, partition, timestamp: asked } = found.moment;
+            list.append((topic, partition, asked, found.offset, found.timestamp))?;
+        }
+        Ok(list)
+    }
+}

@@ -1,0 +1,71 @@
+//! Errors of the core as exceptions of `krust.errors`, and Ctrl-C while the core waits.
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::{Error, Interrupt};
+use crate::protocol::ErrorCode;
+
+/// What the client's error becomes in Python.
+pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
+        Error::Invalid(_) => "ConfigError",
+        Error::Connect { .. } | Error::Closed { .. } | Error::Timeout { .. } => "UnreachableError",
+        _ => "KafkaError",
+    };
+    let hint = match error {
+        Error::Connect { advertised: true, .. } => {
+            Some("the cluster tells clients to use this address: set advertised.listeners there")
+        }
+        Error::Connect { .. } => Some("is a broker running there? start one: krust serve"),
+        Error::Protocol { .. } | Error::Closed { .. } => {
+            Some("is this the port of a Kafka broker's PLAINTEXT listener?")
+        }
+        _ => None,
+    };
+    let raise = || -> PyResult<PyErr> {
+        let details = PyDict::new(py);
+        details.set_item("hint", hint)?;
+        if class == "KafkaError" {
+            details.set_item("code", error.code())?;
+            details.set_item("name", ErrorCode::from(error.code()).name())?;
+            details.set_item("retriable", error.retriable())?;
+        }
+        let class = py.import("krust.errors")?.getattr(class)?;
+        let exception = class.call((error.to_string(),), Some(&details))?;
+        Ok(PyErr::from_value(exception))
+    };
+    raise().unwrap_or_else(|failed| failed)
+}
+
+/// Lets Python's signal handlers run while the core waits, and keeps what they raise.
+#[derive(Default)]
+pub(super) struct Signals {
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Signals {
+    /// What a signal handler raised, or else the exception of `error`.
+    pub(super) fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
+        let raised = self.raised.lock().take();
+        match error {
+            Error::Interrupted => raised.unwrap_or_else(|| of_client(py, error)),
+            _ => of_client(py, error),
+        }
+    }
+}
+
+impl Interrupt for Signals {
+    fn interrupted(&self) -> bool {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(raised) => {
+                *self.raised.lock() = Some(raised);
+                true
+            }
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The door to Python: the module `krust._krust`, and the only room that says pyo3.
+//!
+//! Classes are frozen. A call that may wait detaches from the interpreter first, and takes its lock
+//! only then, so that no lock is held across a crossing; while it waits, it attaches for a moment
+//! every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi` describes
+//! each item, and stubtest holds the two together.
+
+mod client;
+mod consumer;
+mod convert;
+mod errors;
+mod producer;
+
+use pyo3::prelude::*;
+
+/// krust's native core.
+#[pymodule]
+mod _krust {
+    #[pymodule_export]
+    use super::client::Client;
+    #[pymodule_export]
+    use super::consumer::Consumer;
+    #[pymodule_export]
+    use super::producer::Producer;
+}

@@ -1,0 +1,146 @@
+//! `_krust.Producer`: records from Python into batches.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use super::client::{Given, Shell};
+use super::errors::of_client;
+use crate::client::producer::{Config, Delivered, Producer as Core};
+use crate::client::{self, Error};
+use crate::clock::{Clock, SystemClock};
+use crate::record::batch::Entry;
+use crate::record::compression::Codec;
+
+/// Key, value, headers, partition, timestamp.
+type Given5<'py> = (
+    Option<Bound<'py, PyBytes>>,
+    Option<Bound<'py, PyBytes>>,
+    Vec<(String, Option<Bound<'py, PyBytes>>)>,
+    Option<i32>,
+    Option<i64>,
+);
+
+/// The same, copied out of Python.
+struct Outgoing {
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(String, Option<Vec<u8>>)>,
+    partition: Option<i32>,
+    timestamp: i64,
+}
+
+impl Outgoing {
+    fn of((key, value, headers, partition, timestamp): Given5<'_>, now: i64) -> Self {
+        let copy = |bytes: Bound<'_, PyBytes>| bytes.as_bytes().to_vec();
+        Self {
+            key: key.map(copy),
+            value: value.map(copy),
+            headers: headers.into_iter().map(|(name, value)| (name, value.map(copy))).collect(),
+            partition,
+            timestamp: timestamp.unwrap_or(now),
+        }
+    }
+
+    fn send(&self, core: &mut Core, topic: &str) -> client::Result<()> {
+        let headers: Vec<_> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+        let (key, value) = (self.key.as_deref(), self.value.as_deref());
+        let entry = Entry { timestamp: self.timestamp, key, value, headers: &headers };
+        core.send(topic, self.partition, &entry)
+    }
+}
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct Producer {
+    shell: Shell<Core>,
+}
+
+#[pymethods]
+impl Producer {
+    #[new]
+    #[pyo3(signature = (bootstrap, options=None))]
+    fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let make = |cluster, given: &mut Given<'_>| Core::new(cluster, config(given)?);
+        Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
+    }
+
+    fn send<'py>(&self, py: Python<'py>, topic: &str, records: Vec<Given5<'py>>) -> PyResult<()> {
+        let now = SystemClock.wall_ms();
+        let records: Vec<_> = records.into_iter().map(|given| Outgoing::of(given, now)).collect();
+        self.shell.run(py, |core| {
+            records.iter().try_for_each(|record| record.send(core, topic))?;
+            core.poll()
+        })
+    }
+
+    #[pyo3(signature = (topic, value, count, *, partition=None))]
+    fn repeat(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        value: Vec<u8>,
+        count: u64,
+        partition: Option<i32>,
+    ) -> PyResult<()> {
+        self.shell.run(py, |core| {
+            let timestamp = SystemClock.wall_ms();
+            let entry = Entry { timestamp, value: Some(&value), ..Entry::default() };
+            for _ in 0..count {
+                core.send(topic, partition, &entry)?;
+            }
+            core.poll()
+        })
+    }
+
+    fn poll(&self, py: Python<'_>) -> PyResult<()> {
+        self.shell.run(py, Core::poll)
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.shell.run(py, Core::flush)
+    }
+
+    fn delivered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let delivered = self.shell.run(py, |core| Ok(core.take_delivered()))?;
+        let list = PyList::empty(py);
+        for Delivered { topic, partition, base_offset, count, error } in delivered {
+            let error = error.map(|error| of_client(py, &error));
+            list.append((&*topic, partition, base_offset, count, error))?;
+        }
+        Ok(list)
+    }
+}
+
+fn config(given: &mut Given<'_>) -> client::Result<Config> {
+    let default = Config::default();
+    let size = |text: Option<usize>, default| text.unwrap_or(default);
+    let acks = match given.take("acks")?.as_deref() {
+        None | Some("all" | "-1") => -1,
+        Some("0") => 0,
+        Some("1") => 1,
+        Some(other) => return Err(Error::Invalid(format!("acks: {other:?} is not 0, 1 or all"))),
+    };
+    let codec = match given.take("compression.type")? {
+        None => default.codec,
+        Some(name) => Codec::from_name(&name)
+            .ok_or_else(|| Error::Invalid(format!("compression.type: there is no {name:?}")))?,
+    };
+    Ok(Config {
+        acks,
+        codec,
+        level: given.parse("compression.level")?,
+        batch_bytes: size(given.parse("batch.size")?, default.batch_bytes),
+        linger: given.time("linger.ms")?.unwrap_or(default.linger),
+        request_bytes: size(given.parse("max.request.size")?, default.request_bytes),
+        buffer_bytes: size(given.parse("buffer.memory")?, default.buffer_bytes),
+        delivery_timeout: given
+            .time("delivery.timeout.ms")?
+            .unwrap_or(default.delivery_timeout)
+            .max(Duration::from_millis(1)),
+        idempotent: given.switch("enable.idempotence")?.unwrap_or(default.idempotent),
+        create_topics: given.switch("allow.auto.create.topics")?.unwrap_or(true),
+    })
+}
