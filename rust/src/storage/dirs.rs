@@ -214,17 +214,8 @@ impl LogDir {
             logs.retain(|log| log.strong_count() > 0);
             logs.iter().filter_map(Weak::upgrade).collect()
         };
-        let mut offsets = self.offsets.lock();
-        let [recovery, starts, highs] = &mut *offsets;
-        for log in logs.iter().filter(|log| log.is_on_disk()) {
-            recovery.insert(log.name().clone(), log.recovery_point());
-            highs.insert(log.name().clone(), log.high_watermark());
-            match log.checkpointed_start() {
-                Some(start) => starts.insert(log.name().clone(), start),
-                None => starts.remove(log.name()),
-            };
-        }
-        self.write_offsets(&offsets)
+        logs.iter().filter(|log| log.is_on_disk()).for_each(|log| self.note(log));
+        self.write_offsets(&self.offsets.lock())
     }
 
     /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in
@@ -242,7 +233,19 @@ impl LogDir {
     pub fn begin(&self) -> Result<(), StorageError> {
         let fail = |e| self.failed("remove the clean-shutdown marker", e);
         files::remove_if_there(&*self.disk, &self.path.join(CLEAN)).map_err(fail)?;
-        self.disk.sync_dir(&self.path).map_err(fail)
+        self.sync_dir(&self.path)
+    }
+
+    /// Takes note of a log's offsets, for the next checkpoint.
+    pub(crate) fn note(&self, log: &Log) {
+        let mut offsets = self.offsets.lock();
+        let [recovery, starts, highs] = &mut *offsets;
+        recovery.insert(log.name().clone(), log.recovery_point());
+        highs.insert(log.name().clone(), log.high_watermark());
+        match log.checkpointed_start() {
+            Some(start) => starts.insert(log.name().clone(), start),
+            None => starts.remove(log.name()),
+        };
     }
 
     /// Takes note of a log that was opened in it.
@@ -304,6 +307,36 @@ impl LogDir {
         error
     }
 
+    /// A failed sync, whatever the reason: takes the directory offline.
+    pub(crate) fn sync_failed(&self, path: &Path, error: std::io::Error) -> StorageError {
+        let error = StorageError::io("sync", path, error);
+        self.take_offline(&error);
+        error
+    }
+
+    /// Makes a file's data durable.
+    pub(crate) fn sync_data(&self, path: &Path, file: &File) -> Result<(), StorageError> {
+        self.disk.sync_data(file).map_err(|error| self.sync_failed(path, error))
+    }
+
+    /// Makes a directory's entries durable.
+    pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
+        self.disk.sync_dir(path).map_err(|error| self.sync_failed(path, error))
+    }
+
+    /// Writes a small file so that a crash leaves the old or the new one: temporary, fsync,
+    /// rename, fsync of the directory.
+    pub(crate) fn replace_file(&self, path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
+        let temporary = files::with_suffix(path, ".tmp");
+        let fail = |error| self.failed(&format!("write {}", temporary.display()), error);
+        let file = self.disk.create(&temporary).map_err(fail)?;
+        self.disk.set_len(&file, 0).map_err(fail)?;
+        self.disk.write_at(&file, &[bytes], 0).map_err(fail)?;
+        self.sync_data(&temporary, &file)?;
+        self.disk.rename(&temporary, path).map_err(fail)?;
+        self.sync_dir(path.parent().unwrap_or(&self.path))
+    }
+
     fn write_offsets(&self, offsets: &[Offsets; 3]) -> Result<(), StorageError> {
         for (name, map) in [RECOVERY_POINT, LOG_START, HIGH_WATERMARK].iter().zip(offsets) {
             self.replace(name, checkpoints::to_text(map).as_bytes())?;
@@ -312,9 +345,7 @@ impl LogDir {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let path = self.path.join(name);
-        files::replace(&*self.disk, &path, bytes)
-            .map_err(|e| self.failed(&format!("write {name}"), e))
+        self.replace_file(&self.path.join(name), bytes)
     }
 
     fn meta_error(&self, what: &str) -> StorageError {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Everything that changes a disk, and opening, which needs descriptors.
 pub trait Disk: Send + Sync + Debug {
-    /// Opens an existing file to read.
+    /// Opens an existing file to read and write.
     fn open(&self, path: &Path) -> io::Result<File>;
     /// Opens a file to read and write; makes an empty one where there is none.
     fn create(&self, path: &Path) -> io::Result<File>;
@@ -64,7 +64,7 @@ impl FileRange {
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<File> {
-        File::open(path)
+        OpenOptions::new().read(true).write(true).open(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<File> {
@@ -112,18 +112,6 @@ impl Disk for RealDisk {
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_dir(path)
     }
-}
-
-/// Writes a small file so that a crash leaves the old or the new one: temporary, fsync, rename,
-/// fsync of the directory.
-pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = with_suffix(path, ".tmp");
-    let file = disk.create(&temporary)?;
-    disk.set_len(&file, 0)?;
-    disk.write_at(&file, &[bytes], 0)?;
-    disk.sync_data(&file)?;
-    disk.rename(&temporary, path)?;
-    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
 }
 
 /// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, so that

@@ -28,6 +28,8 @@ pub trait Entry: Copy + PartialEq + std::fmt::Debug {
     fn write(&self, out: &mut Vec<u8>);
     /// What entries are sorted by.
     fn key(&self) -> Self::Key;
+    /// Whether an index could hold it, after `before`.
+    fn may_follow(&self, before: Option<&Self>) -> bool;
 }
 
 /// An entry of `.index`.
@@ -66,6 +68,11 @@ impl Entry for OffsetEntry {
     fn key(&self) -> i32 {
         self.delta
     }
+
+    fn may_follow(&self, before: Option<&Self>) -> bool {
+        let (delta, position) = before.map_or((-1, -1), |entry| (entry.delta, entry.position));
+        self.delta > delta && self.position > position
+    }
 }
 
 impl Entry for TimeEntry {
@@ -85,6 +92,11 @@ impl Entry for TimeEntry {
 
     fn key(&self) -> i64 {
         self.timestamp
+    }
+
+    fn may_follow(&self, before: Option<&Self>) -> bool {
+        let (timestamp, delta) = before.map_or((-1, 0), |entry| (entry.timestamp, entry.delta));
+        self.timestamp > timestamp && self.delta >= delta
     }
 }
 
@@ -254,7 +266,12 @@ pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
 }
 
 fn plausible<E: Entry>(bytes: &[u8]) -> bool {
-    entries::<E>(bytes).zip(entries::<E>(bytes).skip(1)).all(|(a, b)| a.key() < b.key())
+    let mut before = None;
+    entries::<E>(bytes).all(|entry| {
+        let fits = entry.may_follow(before.as_ref());
+        before = Some(entry);
+        fits
+    })
 }
 
 /// All entries of an index's bytes.

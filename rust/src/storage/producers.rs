@@ -236,15 +236,15 @@ impl Producers {
 
     /// Takes note of whatever batch stands in the log: recovery and followers come here.
     pub(crate) fn replay(&mut self, batch: &Batch<'_>) -> Option<Aborted> {
-        let aborted = if batch.header().producer_id < 0 {
-            None
-        } else if batch.is_control() {
-            marker_of(batch).and_then(|marker| self.note_marker(batch.header(), marker))
-        } else {
-            self.note(batch.header(), batch.is_transactional());
-            None
-        };
-        aborted
+        if batch.header().producer_id < 0 {
+            return None;
+        }
+        if batch.is_control() {
+            let marker = marker_of(batch)?;
+            return self.note_marker(batch.header(), marker);
+        }
+        self.note(batch.header(), batch.is_transactional());
+        None
     }
 
     /// The appends noted so far are written.

@@ -356,6 +356,7 @@ fn put(content: &mut Vec<u8>, position: usize, bytes: &[u8]) {
 fn apply(tree: &mut Tree, op: &Op) {
     match op {
         Op::Name { dir, changes } => {
+            grow(tree, Some(Node::Dir(*dir)));
             for (name, node) in changes {
                 grow(tree, *node);
                 let Some(names) = tree.dirs.get_mut(*dir) else { continue };

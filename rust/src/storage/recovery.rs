@@ -139,7 +139,7 @@ fn clean_end(found: &mut Recovered) -> Result<Option<i64>, StorageError> {
     if size == 0 {
         return Ok(Some(last.base_offset));
     }
-    let entry = last.with_offsets(|bytes| index::last::<index::OffsetEntry>(bytes))?;
+    let entry = last.with_offsets(index::last::<index::OffsetEntry>)?;
     let from = entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0);
     let file = last.file()?;
     let mut walker = Walker::new(&file, from.min(size), size);

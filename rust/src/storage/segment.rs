@@ -301,16 +301,26 @@ impl Segment {
     /// The largest timestamp and the last offset of its batch; (-1, -1) without any.
     pub(crate) fn max_timestamp(self: &Arc<Self>) -> Result<(i64, i64), StorageError> {
         if self.max_timestamp.load(Ordering::Acquire) == UNKNOWN {
-            let last = self.with_times(|bytes| index::last::<TimeEntry>(bytes))?;
+            let last = self.with_times(index::last::<TimeEntry>)?;
             match last {
-                Some(last) => {
-                    self.set_max(last.timestamp, self.base_offset + i64::from(last.delta))
-                }
+                Some(last) => self.check_max(last)?,
                 None if self.size() == 0 => self.set_max(-1, -1),
                 None => self.rebuild()?,
             }
         }
         Ok((self.max_timestamp.load(Ordering::Acquire), self.offset_of_max.load(Ordering::Acquire)))
+    }
+
+    /// Takes the time index's last word if the batch it names says the same.
+    fn check_max(self: &Arc<Self>, last: TimeEntry) -> Result<(), StorageError> {
+        let offset = self.base_offset + i64::from(last.delta);
+        match self.find(offset, self.size())? {
+            Some(batch) if batch.max_timestamp == last.timestamp => {
+                self.set_max(last.timestamp, offset);
+                Ok(())
+            }
+            _ => self.rebuild(),
+        }
     }
 
     pub(crate) fn set_max(&self, timestamp: i64, offset: i64) {
@@ -414,17 +424,18 @@ impl Segment {
 
     /// Makes the data, and for a sealed segment its indexes, durable.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<(), StorageError> {
-        let disk = self.home.dir.disk();
+        let dir = &self.home.dir;
         let file = self.file()?;
-        disk.sync_data(&file).map_err(|e| self.failed("sync", e))?;
+        dir.sync_data(&self.path(LOG), &file)?;
         if !self.is_sealed() {
             return Ok(());
         }
         for kind in [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            match disk.open(&self.path(kind)) {
-                Ok(file) => disk.sync_data(&file).map_err(|e| self.failed("sync", e))?,
+            let path = self.path(kind);
+            match dir.disk().open(&path) {
+                Ok(file) => dir.sync_data(&path, &file)?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(self.failed("sync an index of", error)),
+                Err(error) => return Err(self.failed("open an index of", error)),
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! New segments, durability, and the end of a log's use: roll, flush, close, delete.
 //!
 //! Order in a flush: data and indexes of each segment since the last flush, epochs, directory
-//! entries, then the flushed offset rises. Any error on the way takes the log directory offline.
+//! entries, then the flushed offset rises. A sync that fails takes the log directory offline.
 //! Threads: rolls under the writer's mutex and without a sync; flushes on the sync thread or the
 //! caller's, the mutex held only to learn what to do.
 
@@ -24,7 +24,7 @@ const PARTITION: &str = "partition.metadata";
 
 impl Log {
     /// Makes all that is committed durable and moves the flushed offset. Blocks; never on a
-    /// reactor thread. An error takes the log directory offline.
+    /// reactor thread. A sync that fails takes the log directory offline.
     pub fn flush(&self) -> Result<Offset, StorageError> {
         self.usable()?;
         let (segments, end, names, truncations) = {
@@ -41,13 +41,7 @@ impl Log {
         };
         if end > self.flushed.load(Ordering::Acquire) || names {
             let outcome = segments.iter().try_for_each(Segment::sync);
-            if let Err(error) = outcome.and_then(|()| self.sync_names(names)) {
-                let gone = error.is_not_found() && self.closed.load(Ordering::Acquire);
-                if !gone {
-                    self.home.dir.take_offline(&error);
-                }
-                return Err(error);
-            }
+            outcome.and_then(|()| self.sync_names(names))?;
         }
         let _writer = self.writer.lock();
         if truncations == self.truncations.load(Ordering::Acquire) {
@@ -89,8 +83,11 @@ impl Log {
             }
         }
         self.flush()?;
+        if self.is_on_disk() {
+            self.home.dir.note(self);
+        }
         self.closed.store(true, Ordering::Release);
-        self.home.dir.lower(&self.name, Offset(self.tail.load().end))
+        Ok(())
     }
 
     /// Renames the directory to `…-delete` and forgets the partition, then removes the files.
@@ -106,7 +103,7 @@ impl Log {
         let mut path = self.home.path.write();
         let fail = |error| dir.failed(&format!("delete {}", self.name), error);
         if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
-            dir.disk().sync_dir(dir.path()).map_err(fail)?;
+            dir.sync_dir(dir.path())?;
             path.clone_from(&target);
             dir.forget(&self.name)?;
             files::remove_tree(dir.disk(), &target).map_err(fail)?;
@@ -195,9 +192,7 @@ impl Log {
             return Ok(());
         }
         let path = self.home.path.read().join(EPOCHS);
-        let text = writer.epochs.to_text();
-        files::replace(self.home.dir.disk(), &path, text.as_bytes())
-            .map_err(|error| self.home.dir.failed("write the leader epochs", error))?;
+        self.home.dir.replace_file(&path, writer.epochs.to_text().as_bytes())?;
         writer.epochs_saved = true;
         Ok(())
     }
@@ -207,23 +202,21 @@ impl Log {
             return Ok(());
         }
         let path = self.home.path.read().clone();
-        let disk = self.home.dir.disk();
         self.sync_small_files(&path)?;
-        let outcome = disk.sync_dir(&path).and_then(|()| disk.sync_dir(self.home.dir.path()));
-        outcome.map_err(|error| StorageError::io("sync directory", &path, error))
+        self.home.dir.sync_dir(&path)?;
+        self.home.dir.sync_dir(self.home.dir.path())
     }
 
     /// The newest snapshot and the topic's id, which are written without a sync.
     fn sync_small_files(&self, path: &Path) -> Result<(), StorageError> {
         let snapshot = self.writer.lock().snapshot;
         let paths = snapshot.map(|offset| self.home.file(offset, SNAPSHOT));
+        let dir = &self.home.dir;
         for path in paths.into_iter().chain([path.join(PARTITION)]) {
-            let disk = self.home.dir.disk();
-            match disk.open(&path).and_then(|file| disk.sync_data(&file)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(StorageError::io("sync", &path, error));
-                }
-                _ => {}
+            match dir.disk().open(&path) {
+                Ok(file) => dir.sync_data(&path, &file)?,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(dir.failed("open a small file", error)),
             }
         }
         Ok(())

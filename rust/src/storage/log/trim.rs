@@ -31,14 +31,19 @@ impl Log {
         if offset < self.log_start_offset() {
             return self.restart_at(&mut writer, offset);
         }
-        self.begin_cut(offset)?;
         let segments = self.segments.load_full();
         let above = segments.partition_point(|segment| segment.base_offset < offset.0).max(1);
         let (kept, gone) = segments.split_at(above.min(segments.len()));
+        let Some(active) = kept.last() else { return Ok(offset) };
+        let size = active.size();
+        let (position, end) = match active.find(offset.0, size)? {
+            Some(batch) => (batch.position, offset.0.min(batch.base_offset)),
+            None => (size, offset.0),
+        };
+        self.begin_cut(Offset(end))?;
         self.publish_segments(kept.to_vec());
         gone.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
-        let Some(active) = kept.last() else { return Ok(offset) };
-        self.cut_segment(&mut writer, active, offset)
+        self.cut_segment(&mut writer, active, (position, end))
     }
 
     /// Throws everything away and begins anew at `offset`: a follower whose leader's log starts
@@ -106,13 +111,8 @@ impl Log {
         &self,
         writer: &mut Writer,
         active: &Arc<Segment>,
-        offset: Offset,
+        (position, end): (u64, i64),
     ) -> Result<Offset, StorageError> {
-        let size = active.size();
-        let (position, end) = match active.find(offset.0, size)? {
-            Some(batch) => (batch.position, offset.0.min(batch.base_offset)),
-            None => (size, offset.0),
-        };
         active.unseal()?;
         active.publish_size(position);
         self.tail.store(End { end, base: active.base_offset, position });
@@ -120,10 +120,7 @@ impl Log {
         let fail = |error| dir.failed("cut a segment", error);
         let file = active.file()?;
         dir.disk().set_len(&file, position).map_err(fail)?;
-        dir.disk().sync_data(&file).map_err(|error| {
-            dir.take_offline(&error);
-            fail(error)
-        })?;
+        dir.sync_data(&active.path(LOG), &file)?;
         active.with_aborted(|list| list.retain(|entry| entry.last_offset < end));
         active.rebuild()?;
         let (max, since_entry) = (active.max_timestamp()?, 0);

@@ -1,0 +1,132 @@
+//! Whatever a kill or a power cut leaves, recovery ends with all that was synced, in whole batches,
+//! and a second one changes nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use krust::ids::{Epoch, Offset};
+use krust::storage::recording::{Crash, RecordingDisk};
+
+use crate::support::{Home, append, batch, batch_of, expected, fill, read_all, snapshot, value};
+
+/// After so many changes of the disk, offsets below this were known to be durable.
+type Synced = Vec<(usize, i64)>;
+
+fn write(path: &Path) -> (Arc<RecordingDisk>, Synced) {
+    let disk = Arc::new(RecordingDisk::new(path).unwrap());
+    let mut home = Home::on(path, Arc::clone(&disk) as _);
+    home.config.segment_bytes = 1500;
+    let log = home.open();
+    let mut synced = vec![(0, 0)];
+    for round in 0..6 {
+        fill(&log, 3);
+        append(&log, &batch_of(9, round, &[&value(log.log_end_offset().0)])).unwrap();
+        log.set_leader_epoch(Epoch(round / 2));
+        if round % 2 == 1 {
+            log.flush().unwrap();
+            synced.push((disk.ops(), log.log_end_offset().0));
+            home.dir.checkpoint().unwrap();
+        }
+    }
+    (disk, synced)
+}
+
+fn check(image: &Path, at_least: i64, what: &str) {
+    let end = {
+        let mut home = Home::new(image);
+        home.config.segment_bytes = 1500;
+        let log = home.open_with(false);
+        assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
+        let end = log.log_end_offset().0;
+        assert!(end >= at_least, "{what}: {end} < {at_least}");
+        assert_eq!(read_all(&log), expected(0..end), "{what}");
+        end
+    };
+    let once = snapshot(image);
+    let mut home = Home::new(image);
+    home.config.segment_bytes = 1500;
+    let log = home.open_with(false);
+    assert_eq!(log.log_end_offset().0, end, "{what}");
+    assert_eq!(snapshot(image), once, "{what}: the second recovery changed something");
+    fill(&log, 2);
+    assert_eq!(read_all(&log), expected(0..end + 2), "{what}");
+}
+
+fn synced_at(synced: &Synced, ops: usize) -> i64 {
+    synced.iter().rev().find(|(at, _)| *at <= ops).map_or(0, |(_, end)| *end)
+}
+
+#[test]
+fn after_a_kill_at_any_change() {
+    let source = tempfile::tempdir().unwrap();
+    let (disk, synced) = write(source.path());
+    for ops in 0..=disk.ops() {
+        for torn in [0, 7, 61, usize::MAX] {
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(ops, Crash::Kill { torn }, image.path()).unwrap();
+            check(
+                image.path(),
+                synced_at(&synced, ops.saturating_sub(1)),
+                &format!("{ops} {torn}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_at_any_change() {
+    let source = tempfile::tempdir().unwrap();
+    let (disk, synced) = write(source.path());
+    let rounds: u64 =
+        std::env::var("KRUST_CRASH_IMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    for ops in 0..=disk.ops() {
+        for seed in 0..rounds {
+            let seed = (ops as u64 * 1000 + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(ops, Crash::PowerCut { seed }, image.path()).unwrap();
+            check(image.path(), synced_at(&synced, ops), &format!("{ops} changes, seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn a_recovery_that_is_killed_is_repeated() {
+    let source = tempfile::tempdir().unwrap();
+    let (disk, synced) = write(source.path());
+    let ops = disk.ops() - 3;
+    for seed in 0..6 {
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(ops, Crash::PowerCut { seed: seed * 7919 + 3 }, image.path()).unwrap();
+        let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
+        drop(Home::on(image.path(), Arc::clone(&again) as _).open_with(false));
+        for ops in 0..=again.ops() {
+            let second = tempfile::tempdir().unwrap();
+            again.crash(ops, Crash::Kill { torn: 5 }, second.path()).unwrap();
+            check(second.path(), synced_at(&synced, ops), &format!("killed in recovery {ops}"));
+        }
+    }
+}
+
+#[test]
+fn a_truncation_that_is_killed_leaves_no_hole() {
+    let source = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+    let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
+    home.config.segment_bytes = 700;
+    let log = home.open();
+    fill(&log, 30);
+    log.flush().unwrap();
+    home.dir.checkpoint().unwrap();
+    let before = disk.ops();
+    log.truncate_to(Offset(11)).unwrap();
+    let cut = disk.ops();
+    append(&log, &batch(&[&value(11)])).unwrap();
+    for ops in before..=disk.ops() {
+        for crash in [Crash::Kill { torn: 9 }, Crash::PowerCut { seed: ops as u64 + 77 }] {
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(ops, crash, image.path()).unwrap();
+            let at_least = if ops > before { 11 } else { 30 };
+            check(image.path(), at_least, &format!("{ops} of {cut} {crash:?}"));
+        }
+    }
+}

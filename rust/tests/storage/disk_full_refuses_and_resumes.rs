@@ -1,0 +1,74 @@
+//! On a full disk appends are refused, nothing torn becomes visible, reads go on; once there is
+//! room appends go on by themselves.
+
+use std::sync::Arc;
+
+use krust::storage::recording::{Call, Fault, RecordingDisk};
+use krust::storage::{AppendError, StorageError};
+
+use crate::support::{Home, append, batch, batch_of, expected, fill, read_all, stage, value};
+
+const ENOSPC: i32 = 28;
+
+fn full(skip: usize, times: usize) -> Fault {
+    Fault { call: Call::Write, code: ENOSPC, skip, times }
+}
+
+#[test]
+fn a_refused_append_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    let log = home.open();
+    fill(&log, 5);
+    disk.inject(full(0, usize::MAX));
+    for _ in 0..3 {
+        let refused = append(&log, &batch(&[b"no room"]));
+        assert!(matches!(refused, Err(AppendError::Storage(StorageError::NoSpace(_)))));
+        assert_eq!(read_all(&log), expected(0..5));
+    }
+    assert!(!home.dir.is_offline());
+    disk.heal();
+    fill(&log, 3);
+    assert_eq!(read_all(&log), expected(0..8));
+    drop(log);
+    assert_eq!(read_all(&home.open()), expected(0..8));
+}
+
+#[test]
+fn every_stage_of_a_failed_write_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    let log = home.open();
+    let done = stage(&log, &batch_of(1, 0, &[&value(0)])).unwrap();
+    log.commit(done.staged).unwrap();
+    let first = stage(&log, &batch_of(1, 1, &[&value(1)])).unwrap();
+    let second = stage(&log, &batch_of(2, 0, &[&value(2)])).unwrap();
+    disk.inject(full(0, 1));
+    assert!(matches!(log.commit(second.staged), Err(StorageError::NoSpace(_))));
+    assert!(matches!(log.commit(first.staged), Err(StorageError::Cut(_))));
+    log.commit(done.staged).unwrap();
+    let again = append(&log, &batch_of(1, 1, &[&value(1)])).unwrap();
+    assert_eq!((again.base_offset.0, again.duplicate), (1, false));
+    append(&log, &batch_of(2, 0, &[&value(2)])).unwrap();
+    assert_eq!(read_all(&log), expected(0..3));
+}
+
+#[test]
+fn a_large_batch_that_does_not_fit_takes_small_ones_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    let log = home.open();
+    fill(&log, 2);
+    let small = stage(&log, &batch(&[b"small"])).unwrap();
+    disk.inject(full(0, 1));
+    let large = vec![7; 200_000];
+    assert!(stage(&log, &batch(&[&large])).is_err());
+    assert!(log.commit(small.staged).is_err());
+    assert_eq!(read_all(&log), expected(0..2));
+    append(&log, &batch(&[&large])).unwrap();
+    assert_eq!(log.log_end_offset().0, 3);
+    assert_eq!(home.open().log_end_offset().0, 3);
+}

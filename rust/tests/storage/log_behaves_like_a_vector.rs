@@ -1,0 +1,171 @@
+//! Any sequence of operations on a log shows the same records as the same on a vector; after a
+//! crash at any byte the log is a prefix of the vector that has all that was synced.
+
+use std::sync::Arc;
+
+use krust::ids::Offset;
+use krust::storage::recording::{Crash, RecordingDisk};
+use proptest::prelude::*;
+
+use crate::support::{Home, NOW_MS, batch, read_all, read_from, stage};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { records: usize, size: usize, commit: bool },
+    Flush,
+    Checkpoint,
+    Truncate(u8),
+    DeleteRecords(u8),
+    Retain,
+    Reopen { clean: bool },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (1..4usize, 0..400usize, any::<bool>())
+            .prop_map(|(records, size, commit)| Step::Append { records, size, commit }),
+        1 => (1..2usize, 70_000..90_000usize, Just(true))
+            .prop_map(|(records, size, commit)| Step::Append { records, size, commit }),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Checkpoint),
+        1 => any::<u8>().prop_map(Step::Truncate),
+        1 => any::<u8>().prop_map(Step::DeleteRecords),
+        1 => Just(Step::Retain),
+        2 => any::<bool>().prop_map(|clean| Step::Reopen { clean }),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// The vector: records from `start` on.
+#[derive(Default)]
+struct Model {
+    start: i64,
+    records: Vec<(i64, Vec<u8>)>,
+    staged: Vec<(i64, Vec<u8>)>,
+    next: i64,
+    synced: i64,
+    cut: bool,
+}
+
+impl Model {
+    fn commit(&mut self) {
+        self.records.append(&mut self.staged);
+    }
+
+    fn end(&self) -> i64 {
+        self.next
+    }
+
+    fn visible(&self) -> Vec<(i64, Vec<u8>)> {
+        self.records.iter().filter(|record| record.0 >= self.start).cloned().collect()
+    }
+}
+
+fn run(home: &Home, steps: &[Step]) -> Model {
+    let mut log = home.open_with(false);
+    let mut model = Model::default();
+    for (number, step) in steps.iter().enumerate() {
+        match step {
+            Step::Append { records, size, commit } => {
+                let values: Vec<Vec<u8>> =
+                    (0..*records).map(|n| vec![(number + n) as u8; *size]).collect();
+                let bytes = batch(&values.iter().map(Vec::as_slice).collect::<Vec<_>>());
+                let appended = stage(&log, &bytes).unwrap();
+                assert_eq!(appended.base_offset, Offset(model.next));
+                for value in values {
+                    model.staged.push((model.next, value));
+                    model.next += 1;
+                }
+                if *commit {
+                    log.commit(appended.staged).unwrap();
+                    log.set_high_watermark(log.log_end_offset());
+                    model.commit();
+                }
+            }
+            Step::Flush => {
+                log.flush().unwrap();
+                model.synced = model.synced.max(log.log_end_offset().0);
+            }
+            Step::Checkpoint => home.dir.checkpoint().unwrap(),
+            Step::Truncate(at) => {
+                model.commit();
+                let span = model.end() - model.start;
+                let to = model.start + if span > 0 { i64::from(*at) % (span + 1) } else { 0 };
+                let end = log.truncate_to(Offset(to)).unwrap().0;
+                assert!(end <= to);
+                model.cut |= end < model.next;
+                model.records.retain(|record| record.0 < end);
+                model.next = end;
+                model.synced = model.synced.min(end);
+            }
+            Step::DeleteRecords(at) => {
+                let high = log.high_watermark().0;
+                let before = i64::from(*at).min(high);
+                model.start = log.delete_records(Offset(before)).unwrap().0;
+            }
+            Step::Retain => {
+                log.retain(NOW_MS).unwrap();
+                model.commit();
+            }
+            Step::Reopen { clean } => {
+                if *clean {
+                    log.close().unwrap();
+                    model.commit();
+                }
+                home.dir.checkpoint().unwrap();
+                model.next -= i64::try_from(std::mem::take(&mut model.staged).len()).unwrap();
+                drop(log);
+                // The directory stays open: what its checkpoints said is what a start reads.
+                log = home.open_with(*clean);
+                log.set_high_watermark(log.log_end_offset());
+                assert_eq!(log.log_end_offset().0.max(model.start), model.end());
+            }
+        }
+        let end = log.log_end_offset().0;
+        let visible: Vec<_> = model.visible().into_iter().filter(|r| r.0 < end).collect();
+        let mut all = visible.clone();
+        all.extend(model.staged.iter().filter(|r| r.0 < end && r.0 >= model.start).cloned());
+        assert_eq!(read_all(&log), all, "after step {number} {step:?}");
+        let middle = i64::midpoint(log.log_start_offset().0, end);
+        let tail: Vec<_> = all.into_iter().filter(|record| record.0 >= middle).collect();
+        assert_eq!(read_from(&log, middle, 300), tail);
+    }
+    model.commit();
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn through_any_steps(steps in steps(), segment_bytes in 500..5000u64, cut in any::<u32>()) {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+        let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
+        home.config.segment_bytes = segment_bytes.max(100_000 * u64::from(segment_bytes % 2 == 0));
+        if home.config.segment_bytes < 100_000 {
+            home.config.segment_bytes = 95_000;
+        }
+        let model = run(&home, &steps);
+        let ops = cut as usize % (disk.ops() + 1);
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(ops, Crash::Kill { torn: cut as usize % 300 }, image.path()).unwrap();
+        let again = Home::new(image.path());
+        let log = again.open_with(false);
+        prop_assert!(log.damage().is_none(), "{:?}", log.damage());
+        if !model.cut && log.log_start_offset().0 <= log.log_end_offset().0 {
+            let found = read_all(&log);
+            let (start, end) = (log.log_start_offset().0, log.log_end_offset().0);
+            let whole: Vec<_> = model
+                .records
+                .iter()
+                .filter(|record| record.0 >= start && record.0 < end)
+                .cloned()
+                .collect();
+            prop_assert_eq!(found, whole);
+        }
+        if ops == disk.ops() && cut as usize % 300 > 200 {
+            prop_assert!(log.log_end_offset().0 >= model.synced);
+        }
+    }
+}

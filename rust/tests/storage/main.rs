@@ -1,0 +1,24 @@
+//! The log on disk, one fact a file.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod adopts_kafka_directories;
+mod crash_images_recover_to_a_whole_log;
+mod cuts_wrong_offset_with_right_crc;
+mod cuts_zero_tail;
+mod damage_below_the_recovery_point_is_reported;
+mod disk_full_refuses_and_resumes;
+mod failed_fsync_takes_directory_offline;
+mod log_behaves_like_a_vector;
+mod producers_are_idempotent;
+mod reads_find_every_offset;
+mod rebuilds_deleted_indexes;
+mod recovers_after_torn_tail;
+mod retention_deletes_whole_segments;
+mod support;
+mod sync_moves_the_flushed_offset;

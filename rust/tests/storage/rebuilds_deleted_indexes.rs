@@ -1,0 +1,126 @@
+//! Indexes, snapshots and epochs are derived: without them, or with nonsense in them, reads equal a
+//! full scan.
+
+use krust::ids::{Epoch, Offset};
+use krust::storage::inspect;
+
+use crate::support::{Home, NOW_MS, append, batch_at, batch_of, expected, fill, read_from, value};
+
+fn filled(path: &std::path::Path) -> Home {
+    let mut home = Home::new(path);
+    home.config.segment_bytes = 3000;
+    let log = home.open();
+    fill(&log, 100);
+    append(&log, &batch_of(9, 4, &[&value(100)])).unwrap();
+    log.close().unwrap();
+    home.dir.close().unwrap();
+    drop((log, home));
+    let mut home = Home::new(path);
+    home.config.segment_bytes = 3000;
+    assert!(home.dir.was_clean());
+    home
+}
+
+fn check(home: &Home, clean: bool) {
+    let log = home.open_with(clean);
+    for offset in 0..=101 {
+        assert_eq!(read_from(&log, offset, 300), expected(offset..101), "from {offset}");
+    }
+    assert_eq!(log.producers().len(), 1);
+    assert_eq!(log.epochs(), [(Epoch(0), Offset(0))]);
+    let found = log.offset_for_timestamp(NOW_MS).unwrap().unwrap();
+    assert_eq!(found.offset, Offset(0));
+    assert!(log.max_timestamp().unwrap().is_some(), "looks at the time index of each segment");
+    log.flush().unwrap();
+    assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+}
+
+fn each_file(home: &Home, kinds: &[&str], change: impl Fn(&std::path::Path)) -> usize {
+    let mut count = 0;
+    for entry in std::fs::read_dir(home.partition()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if kinds.iter().any(|kind| name.ends_with(kind)) {
+            change(&path);
+            count += 1;
+        }
+    }
+    count
+}
+
+const DERIVED: [&str; 4] = [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"];
+
+#[test]
+fn deleted_files_are_made_anew() {
+    for clean in [true, false] {
+        for kind in DERIVED {
+            let dir = tempfile::tempdir().unwrap();
+            let home = filled(dir.path());
+            assert!(each_file(&home, &[kind], |path| std::fs::remove_file(path).unwrap()) > 0);
+            check(&home, clean);
+        }
+    }
+}
+
+#[test]
+fn files_of_noise_are_made_anew() {
+    for clean in [true, false] {
+        for kind in DERIVED {
+            let dir = tempfile::tempdir().unwrap();
+            let home = filled(dir.path());
+            let noise: Vec<u8> = (0..97u32).map(|n| (n * 151 % 251) as u8).collect();
+            each_file(&home, &[kind], |path| std::fs::write(path, &noise).unwrap());
+            check(&home, clean);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_points_nowhere_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = filled(dir.path());
+    each_file(&home, &[".index"], |path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes.chunks_exact_mut(8).for_each(|entry| entry[7] = entry[7].wrapping_add(13));
+        std::fs::write(path, bytes).unwrap();
+    });
+    let log = home.open_with(true);
+    for offset in 0..101 {
+        assert_eq!(read_from(&log, offset, 300), expected(offset..101));
+    }
+    assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+}
+
+#[test]
+fn a_preallocated_tail_of_zeros_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = filled(dir.path());
+    each_file(&home, &[".index", ".timeindex"], |path| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(10 << 20).unwrap();
+    });
+    check(&home, true);
+}
+
+#[test]
+fn times_are_found_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_bytes = 2000;
+    let log = home.open();
+    for n in 0..60 {
+        append(&log, &batch_at(NOW_MS + n * 10, &[&value(n * 2), &value(n * 2 + 1)])).unwrap();
+    }
+    for clean in [true, false] {
+        log.flush().unwrap();
+        let log = home.open_with(clean);
+        for n in 0..60 {
+            let at = |time| log.offset_for_timestamp(time).unwrap().map(|found| found.offset.0);
+            assert_eq!(at(NOW_MS + n * 10), Some(n * 2));
+            assert_eq!(at(NOW_MS + n * 10 + 1), Some(n * 2 + 1));
+            assert_eq!(at(NOW_MS + n * 10 - 5), Some(n * 2));
+        }
+        assert_eq!(log.offset_for_timestamp(NOW_MS + 592).unwrap(), None);
+        assert_eq!(log.max_timestamp().unwrap().unwrap().offset, Offset(119));
+    }
+}

@@ -1,0 +1,43 @@
+//! A log whose last file is cut at any byte ends in the last whole batch before the cut, and a
+//! second recovery changes nothing.
+
+use crate::support::{Home, append, batch, expected, fill, read_all, snapshot};
+
+#[test]
+fn any_prefix_of_the_last_segment_recovers() {
+    let source = tempfile::tempdir().unwrap();
+    let home = Home::new(source.path());
+    let log = home.open();
+    fill(&log, 4);
+    let bytes = std::fs::read(home.file(0, "log")).unwrap();
+    let size = bytes.len() / 4;
+    for cut in 0..=bytes.len() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("t-0")).unwrap();
+        let home = Home::new(dir.path());
+        std::fs::write(home.file(0, "log"), &bytes[..cut]).unwrap();
+        let log = home.open();
+        let whole = i64::try_from(cut / size).unwrap();
+        assert_eq!(read_all(&log), expected(0..whole), "cut at {cut}");
+        drop(log);
+        let once = snapshot(dir.path());
+        assert_eq!(home.open().log_end_offset().0, whole);
+        assert_eq!(snapshot(dir.path()), once, "a second recovery changed something");
+    }
+}
+
+#[test]
+fn appends_go_on_where_the_log_was_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new(dir.path());
+    fill(&home.open(), 10);
+    let path = home.file(0, "log");
+    let len = std::fs::metadata(&path).unwrap().len();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
+    let log = home.open();
+    assert_eq!(log.log_end_offset().0, 9);
+    fill(&log, 3);
+    assert_eq!(read_all(&log), expected(0..12));
+    append(&log, &batch(&[b"a", b"b"])).unwrap();
+    assert_eq!(home.open().log_end_offset().0, 14);
+}

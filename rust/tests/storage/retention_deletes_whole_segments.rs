@@ -1,0 +1,117 @@
+//! Segments go by time, size and log start; the active one and what is above the high watermark
+//! stay; files go after a delay.
+
+use std::sync::Arc;
+
+use krust::ids::Offset;
+use krust::storage::LogConfig;
+
+use crate::support::{Home, NOW_MS, append, batch_at, expected, fill, read_all, stage, value};
+
+fn files(home: &Home, suffix: &str) -> usize {
+    let all = std::fs::read_dir(home.partition()).unwrap();
+    all.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(suffix))
+        .count()
+}
+
+#[test]
+fn by_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_bytes = 500;
+    home.config.retention_bytes = 1000;
+    let log = home.open();
+    fill(&log, 40);
+    assert!(log.retain(NOW_MS).unwrap() > 0);
+    assert!(log.size() >= 1000 && log.size() < 1500);
+    let start = log.log_start_offset().0;
+    assert_eq!(read_all(&log), expected(start..40));
+    assert!(files(&home, ".log.deleted") > 0);
+    home.clock.advance(60_000);
+    log.retain(NOW_MS).unwrap();
+    assert_eq!(files(&home, ".deleted"), 0);
+    drop(log);
+    assert_eq!(home.open().log_start_offset().0, start);
+}
+
+#[test]
+fn by_time_even_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_bytes = 500;
+    home.config.retention_ms = 1000;
+    let log = home.open();
+    for n in 0..20 {
+        append(&log, &batch_at(NOW_MS + n * 100, &[&value(n)])).unwrap();
+    }
+    assert_eq!(log.retain(NOW_MS + 1000).unwrap(), 0);
+    assert!(log.retain(NOW_MS + 2000).unwrap() > 0);
+    let start = log.log_start_offset().0;
+    assert!(start > 0 && start <= 10);
+    log.retain(NOW_MS + 10_000).unwrap();
+    assert_eq!(log.log_start_offset(), Offset(20));
+    assert_eq!(log.size(), 0);
+    fill(&log, 2);
+    drop(log);
+    assert_eq!(read_all(&home.open()), expected(20..22));
+}
+
+#[test]
+fn never_above_the_high_watermark_nor_without_the_delete_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_bytes = 500;
+    home.config.retention_ms = 0;
+    home.config.delete = false;
+    let log = home.open();
+    for n in 0..20 {
+        let appended = stage(&log, &batch_at(NOW_MS, &[&value(n)])).unwrap();
+        log.commit(appended.staged).unwrap();
+    }
+    log.set_high_watermark(Offset(7));
+    assert_eq!(log.retain(NOW_MS + 10_000).unwrap(), 0);
+    log.reconfigure(Arc::new(LogConfig { delete: true, ..home.config.clone() }));
+    log.retain(NOW_MS + 10_000).unwrap();
+    assert!(log.log_start_offset() <= Offset(7));
+    assert_eq!(read_all(&log), expected(log.log_start_offset().0..20));
+}
+
+#[test]
+fn deleted_records_are_gone_for_readers_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_bytes = 500;
+    let log = home.open();
+    fill(&log, 20);
+    assert!(log.delete_records(Offset(21)).is_err());
+    assert_eq!(log.delete_records(Offset(13)).unwrap(), Offset(13));
+    assert_eq!(read_all(&log), expected(13..20));
+    assert!(log.retain(NOW_MS).unwrap() > 0);
+    assert_eq!(log.log_start_offset(), Offset(13));
+    home.dir.checkpoint().unwrap();
+    drop((log, home));
+    let home = Home::new(dir.path());
+    let log = home.open();
+    assert_eq!(log.log_start_offset(), Offset(13));
+    assert_eq!(log.delete_records(Offset(-1)).unwrap(), log.high_watermark());
+}
+
+#[test]
+fn segments_roll_by_time_and_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.segment_ms = 1000;
+    let log = home.open();
+    for n in 0..4 {
+        append(&log, &batch_at(NOW_MS + n * 600, &[&value(n)])).unwrap();
+    }
+    assert_eq!(log.segment_facts().unwrap().len(), 2);
+    log.reconfigure(Arc::new(LogConfig {
+        index_interval_bytes: 0,
+        segment_index_bytes: 24,
+        ..LogConfig::default()
+    }));
+    fill(&log, 20);
+    assert!(log.segment_facts().unwrap().len() > 5);
+    assert_eq!(krust::storage::inspect::verify(&home.partition()).unwrap(), []);
+}

@@ -1,0 +1,203 @@
+//! A log in a temporary directory, and batches to put into it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use krust::clock::ManualClock;
+use krust::ids::{Epoch, Offset, TopicPartition};
+use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
+use krust::storage::files::{Disk, RealDisk};
+use krust::storage::{
+    AppendError, Appended, Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read,
+};
+
+/// What time it is at the start of each test.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
+/// A log directory and how logs in it are opened.
+pub struct Home {
+    pub path: PathBuf,
+    pub dir: Arc<LogDir>,
+    pub clock: ManualClock,
+    pub config: LogConfig,
+    pub dense: bool,
+    pub name: TopicPartition,
+}
+
+impl Home {
+    pub fn new(path: &Path) -> Self {
+        Self::on(path, Arc::new(RealDisk))
+    }
+
+    pub fn on(path: &Path, disk: Arc<dyn Disk>) -> Self {
+        let options =
+            DirOptions { disk, descriptors: Descriptors::new(16), ..DirOptions::default() };
+        Self {
+            path: path.to_owned(),
+            dir: LogDir::open(path, &options).unwrap(),
+            clock: ManualClock::at(NOW_MS),
+            config: LogConfig { index_interval_bytes: 200, ..LogConfig::default() },
+            dense: true,
+            name: TopicPartition::new("t", 0),
+        }
+    }
+
+    /// Opens the log; unclean unless the directory was shut down in order.
+    pub fn open(&self) -> Arc<Log> {
+        self.open_with(self.dir.was_clean())
+    }
+
+    pub fn open_with(&self, clean: bool) -> Arc<Log> {
+        let options = Open {
+            config: Arc::new(self.config.clone()),
+            topic_id: None,
+            leader_epoch: Some(Epoch(0)),
+            clean,
+            dense: self.dense,
+            clock: Arc::new(self.clock.clone()),
+            syncer: None,
+        };
+        Log::open(&self.dir, &self.name, options).unwrap()
+    }
+
+    pub fn partition(&self) -> PathBuf {
+        self.path.join(self.name.to_string())
+    }
+
+    pub fn file(&self, base_offset: i64, kind: &str) -> PathBuf {
+        self.partition().join(format!("{base_offset:020}.{kind}"))
+    }
+}
+
+/// A batch of records with these values, timestamps rising from `timestamp`.
+pub fn batch_at(timestamp: i64, values: &[&[u8]]) -> Vec<u8> {
+    build(timestamp, values, &Fields::default())
+}
+
+pub fn batch(values: &[&[u8]]) -> Vec<u8> {
+    batch_at(NOW_MS, values)
+}
+
+/// A batch of an idempotent producer.
+pub fn batch_of(producer_id: i64, base_sequence: i32, values: &[&[u8]]) -> Vec<u8> {
+    let fields = Fields { producer_id, producer_epoch: 0, base_sequence, ..Fields::default() };
+    build(NOW_MS, values, &fields)
+}
+
+pub fn build(timestamp: i64, values: &[&[u8]], fields: &Fields) -> Vec<u8> {
+    let mut builder = Builder::new();
+    for (index, value) in values.iter().enumerate() {
+        let timestamp = timestamp + i64::try_from(index).unwrap();
+        builder.add(&Entry { timestamp, key: None, value: Some(value), headers: &[] });
+    }
+    builder.to_bytes(fields).unwrap()
+}
+
+/// A control batch that ends a transaction.
+pub fn marker(producer_id: i64, commit: bool) -> Vec<u8> {
+    let key = [0, 0, 0, u8::from(commit)];
+    let mut builder = Builder::new();
+    let value = [0u8; 6];
+    builder.add(&Entry { timestamp: NOW_MS, key: Some(&key), value: Some(&value), headers: &[] });
+    let fields = Fields {
+        producer_id,
+        producer_epoch: 0,
+        transactional: true,
+        control: true,
+        ..Fields::default()
+    };
+    builder.to_bytes(&fields).unwrap()
+}
+
+pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
+    let batch = Batch::parse(bytes).unwrap();
+    let facts: Facts = if batch.is_control() {
+        let timestamp = batch.header().max_timestamp;
+        Facts {
+            max_timestamp: timestamp,
+            offset_of_max_timestamp: 0,
+            record_count: 1,
+            last_offset_delta: 0,
+        }
+    } else {
+        batch::check(&batch, &Rules::default()).unwrap()
+    };
+    log.stage(&batch, &facts, NOW_MS)
+}
+
+/// Stages, commits, and lets the high watermark follow.
+pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
+    let appended = stage(log, bytes)?;
+    log.commit(appended.staged)?;
+    log.set_high_watermark(log.log_end_offset());
+    Ok(appended)
+}
+
+/// Every record that a reader gets from `offset` on, a fetch of `max_bytes` at a time.
+pub fn read_from(log: &Log, offset: i64, max_bytes: usize) -> Vec<(i64, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut next = offset;
+    while next < log.log_end_offset().0 {
+        let read =
+            Read { offset: Offset(next), max_bytes, upper: log.log_end_offset(), min_one: true };
+        let bytes = log.read(read).unwrap().to_vec().unwrap();
+        let before = next;
+        for batch in batch::iter(&bytes) {
+            let Ok(batch) = batch else { break };
+            assert!(batch.crc_ok());
+            for record in batch.records() {
+                let record = record.unwrap();
+                if record.offset >= next {
+                    found.push((record.offset, record.value.unwrap_or_default().to_vec()));
+                }
+            }
+            next = batch.last_offset() + 1;
+        }
+        assert!(next > before, "no progress at {before}");
+    }
+    found
+}
+
+pub fn read_all(log: &Log) -> Vec<(i64, Vec<u8>)> {
+    read_from(log, log.log_start_offset().0, 1 << 20)
+}
+
+/// Appends `count` batches of one record each, whose value tells the offset.
+pub fn fill(log: &Log, count: usize) {
+    for _ in 0..count {
+        append(log, &batch(&[value(log.log_end_offset().0).as_slice()])).unwrap();
+    }
+}
+
+pub fn value(offset: i64) -> Vec<u8> {
+    let mut value = offset.to_string().into_bytes();
+    value.resize(40, b'.');
+    value
+}
+
+/// The records that `fill` wrote.
+pub fn expected(offsets: std::ops::Range<i64>) -> Vec<(i64, Vec<u8>)> {
+    offsets.map(|offset| (offset, value(offset))).collect()
+}
+
+/// All files below `path`, by name, with their content.
+pub fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(snapshot(&path));
+        } else if path.file_name().unwrap() != ".lock" {
+            found.push((path.clone(), std::fs::read(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Runs a command of the machine; its standard output.
+pub fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = std::process::Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}

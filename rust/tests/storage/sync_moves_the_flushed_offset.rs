@@ -1,0 +1,83 @@
+//! The sync thread makes logs durable when the settings ask for it, and says so.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use krust::ids::{Epoch, Offset};
+use krust::storage::recording::RecordingDisk;
+use krust::storage::{Log, Open, Syncer};
+
+use crate::support::{Home, append, batch, stage};
+
+fn open(home: &Home, syncer: &Arc<Syncer>) -> Arc<Log> {
+    let options = Open {
+        config: Arc::new(home.config.clone()),
+        topic_id: None,
+        leader_epoch: Some(Epoch(0)),
+        clean: false,
+        dense: true,
+        clock: Arc::new(home.clock.clone()),
+        syncer: Some(Arc::clone(syncer)),
+    };
+    Log::open(&home.dir, &home.name, options).unwrap()
+}
+
+#[test]
+fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    home.config.ack_flush = true;
+    let (sender, receiver) = mpsc::channel();
+    let syncer = Syncer::start(Box::new(move |name| sender.send(name.clone()).unwrap())).unwrap();
+    let log = open(&home, &syncer);
+    let appended = stage(&log, &batch(&[b"x"])).unwrap();
+    assert_eq!(log.set_high_watermark(Offset(1)), Offset(0));
+    log.commit(appended.staged).unwrap();
+    while log.flushed_offset() < Offset(1) {
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), home.name);
+    }
+    assert_eq!(log.set_high_watermark(Offset(1)), Offset(1));
+    assert!(disk.syncs() >= 3, "data, directory, and the directory above");
+    syncer.stop();
+}
+
+#[test]
+fn flush_messages_and_flush_ms_ask_for_a_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.flush_messages = 3;
+    let (sender, receiver) = mpsc::channel();
+    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let log = open(&home, &syncer);
+    append(&log, &batch(&[b"x", b"y"])).unwrap();
+    assert!(receiver.try_recv().is_err());
+    append(&log, &batch(&[b"z"])).unwrap();
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(3));
+    let config = krust::storage::LogConfig { flush_ms: 5, ..home.config.clone() };
+    log.reconfigure(Arc::new(config));
+    append(&log, &batch(&[b"x"])).unwrap();
+    while log.flushed_offset() < Offset(4) {
+        receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    syncer.stop();
+}
+
+#[test]
+fn an_idle_event_costs_one_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    let log = home.open();
+    append(&log, &batch(&[b"first"])).unwrap();
+    let before = disk.writes();
+    let mut last = None;
+    for _ in 0..100 {
+        last = Some(stage(&log, &batch(&[b"x"])).unwrap().staged);
+    }
+    log.commit(last.unwrap()).unwrap();
+    assert_eq!(disk.writes(), before + 1);
+    assert_eq!(log.log_end_offset(), Offset(101));
+    assert_eq!(disk.syncs(), 0, "nobody asked for a sync");
+}
