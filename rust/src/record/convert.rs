@@ -1,15 +1,14 @@
-//! From message sets to batches, where an old producer writes, and from batches to message sets,
-//! where an old consumer reads; also from one codec to another.
+//! From message sets to batches, where an old producer writes; from one codec to another; and, in
+//! [`down`](super::down), from batches to message sets, where an old consumer reads.
 //! Behaviour of [`to_v2`]: each message goes by its own magic. A run of plain messages of one
 //!     magic becomes one batch, a wrapper one batch of the same codec, a batch stays as it is; the
 //!     cut message that may end a set is dropped. Offsets start at 0 in each batch, since a
 //!     producer's mean nothing. Magic 0 gives no times (-1).
-//! Behaviour of [`to_legacy`]: an uncompressed batch becomes one message a record, a compressed one
-//!     becomes one wrapper of the same codec, its offsets as in [`legacy`]. Headers are dropped,
-//!     control batches left out, magic 0 drops times. zstd has no place there: `UnsupportedCodec`.
 //! Memory: compressed records pass through as a stream; beside the output, one record is held
 //!     ([`Skim`]: 32 KiB, more only for a record that is larger).
-//! Source: Kafka's `LogValidator` and `RecordsUtil`. Kafka takes one wrapper a set, here any number.
+//! Source: Kafka's `LogValidator`. Kafka takes one wrapper a set, here any number.
+
+pub use super::down::{Target, run_to_legacy, to_legacy};
 
 use std::io::Read;
 
@@ -18,7 +17,7 @@ use super::batch::{self, Batch, Entry, Fields, Origin, Record, TimestampType};
 use super::build::{Tally, put_record};
 use super::compression::{Codec, Deflate, Framing, Inflate, failed};
 use super::header::{CODEC_BITS, HEADER_SIZE};
-use super::legacy::{self, Message, Plain};
+use super::legacy::Message;
 use super::skim::Skim;
 
 const MAGIC_AT: usize = 16;
@@ -101,7 +100,7 @@ fn wrapper_to_v2(wrapper: &Message<'_>, out: &mut Vec<u8>) -> Result<usize, Reco
 }
 
 /// Hands each message inside of `wrapper` to `sink`, as it stands.
-fn each_inside(
+pub(crate) fn each_inside(
     wrapper: &Message<'_>,
     mut sink: impl FnMut(&Message<'_>) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
@@ -153,13 +152,13 @@ impl Assembly<'_> {
 }
 
 /// A codec's stream with small writes gathered before it; without a codec, the output itself.
-struct Gather<'o> {
+pub(crate) struct Gather<'o> {
     deflate: Deflate<'o>,
     held: Vec<u8>,
 }
 
 impl<'o> Gather<'o> {
-    fn new(
+    pub(crate) fn new(
         codec: (Codec, Option<i32>),
         framing: Framing,
         out: &'o mut Vec<u8>,
@@ -169,7 +168,7 @@ impl<'o> Gather<'o> {
     }
 
     #[inline]
-    fn write(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), RecordError> {
+    pub(crate) fn write(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), RecordError> {
         if let Deflate::Plain(out) = &mut self.deflate {
             put(out);
             return Ok(());
@@ -182,7 +181,7 @@ impl<'o> Gather<'o> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), RecordError> {
+    pub(crate) fn finish(mut self) -> Result<(), RecordError> {
         self.deflate.write(&self.held).map_err(unwritable)?;
         self.deflate.finish().map_err(unwritable)
     }
@@ -191,119 +190,6 @@ impl<'o> Gather<'o> {
 /// A codec writing to memory fails only on a level it does not have.
 fn unwritable(_: std::io::Error) -> RecordError {
     RecordError::batch("records cannot be compressed as asked")
-}
-
-/// What an old consumer reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The format: 0 (Fetch v0, v1) or 1 (Fetch v2, v3).
-    pub magic: i8,
-    /// The offset fetched: plain records below it are left out. Those of a compressed batch stay,
-    /// as with Kafka; clients skip them.
-    pub first_offset: i64,
-}
-
-/// Appends what `batch` becomes for an old consumer to `out`; true if that is all of it.
-///
-/// What is written is taken off `limit`; at 0 nothing more is begun, so that at most one message or
-/// wrapper goes beyond it. A batch that was cut so is asked for again from its next offset.
-/// Errors: `UnsupportedCodec` for zstd; `Invalid`, `TooLarge` as its records are. `out` is then as
-/// it was.
-pub fn to_legacy(
-    batch: &Batch<'_>,
-    target: &Target,
-    limit: &mut usize,
-    out: &mut Vec<u8>,
-) -> Result<bool, RecordError> {
-    if batch.is_control() || batch.header().record_count == 0 {
-        return Ok(true);
-    }
-    if *limit == 0 {
-        return Ok(false);
-    }
-    let start = out.len();
-    let whole = match batch.codec() {
-        Codec::None => plain_to_legacy(batch, target, *limit, out),
-        Codec::Zstd => Err(RecordError::UnsupportedCodec(Codec::Zstd as i8)),
-        codec => wrapper_of(codec, batch, target.magic, out).map(|()| true),
-    };
-    if whole.is_err() {
-        out.truncate(start);
-    }
-    *limit = limit.saturating_sub(out.len() - start);
-    whole
-}
-
-fn plain_to_legacy(
-    batch: &Batch<'_>,
-    target: &Target,
-    limit: usize,
-    out: &mut Vec<u8>,
-) -> Result<bool, RecordError> {
-    let end = out.len().saturating_add(limit);
-    let attributes = flags(batch, target.magic);
-    for record in batch.records() {
-        let record = record?;
-        if record.offset < target.first_offset {
-            continue;
-        }
-        if out.len() >= end {
-            return Ok(false);
-        }
-        legacy::put(out, &plain(&record, target.magic, attributes));
-    }
-    Ok(true)
-}
-
-#[inline]
-const fn plain<'a>(record: &Record<'a>, magic: i8, attributes: i8) -> Plain<'a> {
-    let Record { offset, timestamp, key, value, .. } = *record;
-    Plain { magic, attributes, offset, timestamp, key, value }
-}
-
-fn flags(batch: &Batch<'_>, magic: i8) -> i8 {
-    match batch.timestamp_type() {
-        TimestampType::LogAppendTime if magic == 1 => legacy::LOG_APPEND_TIME,
-        _ => 0,
-    }
-}
-
-fn wrapper_of(
-    codec: Codec,
-    batch: &Batch<'_>,
-    magic: i8,
-    out: &mut Vec<u8>,
-) -> Result<(), RecordError> {
-    let flags = flags(batch, magic);
-    let mut wrapper =
-        Plain { magic, attributes: flags | codec as i8, timestamp: -1, ..Plain::default() };
-    write_wrapper(&mut wrapper, codec, out, |wrapper, inside| {
-        each_record(batch, |record| {
-            wrapper.offset = record.offset;
-            wrapper.timestamp = wrapper.timestamp.max(record.timestamp);
-            let mut message = plain(record, magic, flags);
-            if magic != 0 {
-                message.offset = record.offset.wrapping_sub(batch.base_offset());
-            }
-            inside.write(|out| legacy::put(out, &message))
-        })
-    })
-}
-
-/// Writes a wrapper: what comes before its value, `feed`, then sizes and checksum.
-fn write_wrapper(
-    wrapper: &mut Plain<'_>,
-    codec: Codec,
-    out: &mut Vec<u8>,
-    feed: impl FnOnce(&mut Plain<'_>, &mut Gather<'_>) -> Result<(), RecordError>,
-) -> Result<(), RecordError> {
-    let framing = if wrapper.magic == 0 { Framing::Old } else { Framing::Standard };
-    let start = legacy::begin_wrapper(out, wrapper);
-    let mut inside = Gather::new((codec, None), framing, out)?;
-    feed(wrapper, &mut inside)?;
-    inside.finish()?;
-    legacy::end_wrapper(out, start, wrapper);
-    Ok(())
 }
 
 /// Hands each record of `batch` to `sink`, compressed or not.
@@ -329,83 +215,6 @@ pub fn each_record(
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
-}
-
-/// Appends what a run of stored bytes, of any magic, becomes for an old consumer; gives how many of
-/// the run's bytes that took. Less than all: `limit` is used up (see [`to_legacy`]), or the run ends
-/// in a cut batch. A plain batch that was begun and cut is not counted: its last messages are there,
-/// and the next fetch starts behind them.
-///
-/// Errors: those of [`to_legacy`], if the first batch has them; later ones show at the next call.
-pub fn run_to_legacy(
-    run: &[u8],
-    target: &Target,
-    limit: &mut usize,
-    out: &mut Vec<u8>,
-) -> Result<usize, RecordError> {
-    let mut taken = 0;
-    while let Some(rest) = run.get(taken..).filter(|rest| rest.len() > MAGIC_AT) {
-        match one_to_legacy(rest, target, limit, out) {
-            Ok(Some(size)) => taken += size,
-            Ok(None) | Err(RecordError::Truncated { .. }) => break,
-            Err(_) if taken > 0 => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(taken)
-}
-
-/// Converts the batch or message that `rest` begins with; `None` if the limit cut it.
-fn one_to_legacy(
-    rest: &[u8],
-    target: &Target,
-    limit: &mut usize,
-    out: &mut Vec<u8>,
-) -> Result<Option<usize>, RecordError> {
-    let message = match Message::parse(rest) {
-        Ok(message) => message,
-        Err(RecordError::Magic(batch::MAGIC)) => {
-            let batch = Batch::parse(rest)?;
-            let whole = to_legacy(&batch, target, limit, out)?;
-            return Ok(whole.then(|| batch.size()));
-        }
-        Err(error) => return Err(error),
-    };
-    if *limit == 0 {
-        return Ok(None);
-    }
-    let start = out.len();
-    if message.magic <= target.magic {
-        out.extend_from_slice(message.bytes());
-    } else if message.codec == Codec::None {
-        let Message { offset, key, value, .. } = message;
-        legacy::put(out, &Plain { offset, key, value, ..Plain::default() });
-    } else if let Err(error) = wrapper_to_v0(&message, out) {
-        out.truncate(start);
-        return Err(error);
-    }
-    *limit = limit.saturating_sub(out.len() - start);
-    Ok(Some(message.size()))
-}
-
-/// Writes a wrapper of magic 1 as one of magic 0, whose offsets inside are absolute: the last one
-/// is looked for first.
-fn wrapper_to_v0(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
-    let mut last = 0;
-    each_inside(message, |inside| {
-        last = inside.offset;
-        Ok(())
-    })?;
-    let base = message.offset.wrapping_sub(last);
-    let (codec, offset) = (message.codec, message.offset);
-    let mut wrapper = Plain { offset, attributes: codec as i8, ..Plain::default() };
-    write_wrapper(&mut wrapper, codec, out, |_, gather| {
-        each_inside(message, |inside| {
-            let Message { key, value, .. } = *inside;
-            let offset = base.wrapping_add(inside.offset);
-            gather.write(|out| legacy::put(out, &Plain { offset, key, value, ..Plain::default() }))
-        })
-    })
 }
 
 /// Appends `batch` to `out` with its records compressed by `codec` instead, for a topic whose
@@ -458,6 +267,8 @@ fn rewrite(
 mod tests {
     use super::super::batch::Builder;
     use super::super::batch::Rules;
+    use super::super::down::write_wrapper;
+    use super::super::legacy::{self, Plain};
     use super::*;
 
     const CODECS: [Codec; 4] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4];

@@ -17,6 +17,7 @@ pub mod control;
 pub mod convert;
 pub mod crc;
 mod cursor;
+mod down;
 mod header;
 pub mod legacy;
 mod lz4;
