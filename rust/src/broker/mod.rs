@@ -1,16 +1,219 @@
 //! The broker: what is done with a request, from its bytes to its reply.
+//!
+//! ```text
+//! service     the port to net, and its implementation (serve)     reply      slots in order
+//! apis        THE table: key, versions, handler                   call       one request
+//! handlers    one file per API                                    errors     faults to codes
+//! image       what is known of the cluster, swapped whole         partition  a log and who waits
+//! parked      requests that wait, per thread                      policy     the port to decisions
+//! fetch_sessions  what clients said they read (KIP-227)
+//! ```
+//!
+//! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
+//! connection its own [`Session`]. Deltas are applied on the caller's thread, one at a time.
+//! Not promised: replication; a partition with more than one in-sync replica is not advanced here.
 
+pub mod apis;
+mod call;
+mod errors;
+mod fetch_sessions;
+mod handlers;
+pub mod image;
+mod load;
+mod parked;
+mod partition;
+pub mod policy;
 mod reply;
+mod serve;
 mod service;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+pub use image::{ClusterImage, Delta};
+pub use load::{ApplyError, Loaded, Store};
+pub use parked::ParkedId;
+pub use partition::{Acks, Partition};
+pub use policy::{Client, Event, Policy, Ticket};
 pub use reply::{Output, Replies, Slot};
 pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 
-use crate::ids::TopicPartition;
+use crate::clock::Clock;
+use crate::protocol::value::{Value, ValueError};
+use crate::protocol::{Direction, encode_any};
+use crate::storage::Syncer;
+use crate::wire::Sink;
+use fetch_sessions::FetchSessions;
+use handlers::init_producer_id::ProducerIds;
+use parked::ParkedRequests;
+use policy::{Asked, Tickets};
 
 /// What other threads tell a reactor thread.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Wake {
-    /// A watermark of this partition moved: requests that wait for it are to be looked at again.
-    Advanced(TopicPartition),
+    /// Something this request waits for may have happened: look again.
+    Look(ParkedId),
+    /// This request is answered.
+    Answer(ParkedId, Output),
+    /// This request cannot be answered: its connection goes.
+    Fail(ParkedId),
+}
+
+/// The settings of the broker that handlers read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `node.id`.
+    pub node_id: i32,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
+    /// `fetch.max.bytes`.
+    pub fetch_max_bytes: i32,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_session_slots: usize,
+    /// `delete.topic.enable` and the like are the policy's; the largest answer of
+    /// DescribeTopicPartitions is ours: `max.request.partition.size.limit`.
+    pub partitions_per_answer: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node_id: 0,
+            auto_create_topics: true,
+            fetch_max_bytes: 57_671_680,
+            fetch_session_slots: 1000,
+            partitions_per_answer: 2000,
+        }
+    }
+}
+
+/// The broker. See the module.
+pub struct Broker {
+    settings: ArcSwap<Settings>,
+    image: ArcSwap<ClusterImage>,
+    /// Rises with each new image; threads compare it before they take the new `Arc`.
+    image_number: AtomicU64,
+    applying: Mutex<()>,
+    store: Store,
+    clock: Arc<dyn Clock>,
+    policy: Arc<dyn Policy>,
+    mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
+    syncer: OnceLock<Arc<Syncer>>,
+    tickets: Tickets,
+    fetch_sessions: FetchSessions,
+    producer_ids: ProducerIds,
+}
+
+/// What one reactor thread keeps.
+#[derive(Debug)]
+pub struct ThreadState {
+    index: usize,
+    image: Arc<ClusterImage>,
+    image_number: u64,
+    parked: ParkedRequests,
+    /// Requests of this thread to look at before it waits again.
+    look: Vec<ParkedId>,
+    produce: handlers::produce::Scratch,
+}
+
+/// What one connection keeps.
+#[derive(Debug)]
+pub struct Session {
+    peer: Peer,
+}
+
+impl Broker {
+    /// A broker over opened log directories.
+    pub fn new(
+        settings: Settings,
+        store: Store,
+        policy: Arc<dyn Policy>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
+            settings: ArcSwap::from_pointee(settings),
+            image: ArcSwap::from_pointee(ClusterImage::empty()),
+            image_number: AtomicU64::new(0),
+            applying: Mutex::new(()),
+            store,
+            clock,
+            policy,
+            mailbox: OnceLock::new(),
+            syncer: OnceLock::new(),
+            tickets: Tickets::default(),
+            producer_ids: ProducerIds::default(),
+        })
+    }
+
+    /// Says how reactor threads are reached. Before that, nobody is woken. Only the first counts.
+    pub fn connect(&self, mailbox: Arc<dyn Mailbox<Wake>>) {
+        let _ = self.mailbox.set(mailbox);
+    }
+
+    /// The newest image.
+    pub fn image(&self) -> Arc<ClusterImage> {
+        self.image.load_full()
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Other settings from now on.
+    pub fn set_settings(&self, settings: Settings) {
+        self.fetch_sessions.set_limit(settings.fetch_session_slots);
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The answer to an event of the policy. A ticket that is not open is ignored.
+    ///
+    /// Errors: the value is not a response of the event's API. The client that asked is
+    /// disconnected then, so that it does not wait for ever.
+    pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
+        match self.tickets.close(ticket) {
+            Some(Asked::Request { thread, parked, head }) => {
+                let body = encode_any(head.api.key, head.version, Direction::Response, response);
+                let wake = match &body {
+                    Ok(body) => {
+                        Wake::Answer(parked, head.output(|writer, _| writer.raw(&body.buf)))
+                    }
+                    Err(_) => Wake::Fail(parked),
+                };
+                self.post(thread, wake);
+                body.map(drop)
+            }
+            Some(Asked::AutoCreate { thread, parked }) => {
+                self.post(thread, Wake::Look(parked));
+                Ok(())
+            }
+            Some(Asked::ProducerIds) => self.producer_ids_came(response),
+            None => Ok(()),
+        }
+    }
+
+    fn post(&self, thread: usize, wake: Wake) {
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.post(thread, wake);
+        }
+    }
+
+    /// Gives a thread the newest image.
+    fn refresh(&self, thread: &mut ThreadState) {
+        let number = self.image_number.load(Ordering::Acquire);
+        if thread.image_number != number {
+            thread.image_number = number;
+            thread.image = self.image.load_full();
+        }
+    }
+}
+
+impl Mailbox<Wake> for Broker {
+    fn post(&self, thread: usize, wake: Wake) {
+        Self::post(self, thread, wake);
+    }
 }

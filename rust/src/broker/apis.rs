@@ -1,0 +1,116 @@
+//! THE table of what this broker serves: API, versions, handler. ApiVersions is derived from it; an
+//! API that is not here is not advertised, and a request for it closes the connection.
+//!
+//! Invariant: each range lies within what the schema has (a test holds it).
+//! Not promised: the order of rows means nothing.
+
+use std::sync::LazyLock;
+
+use super::call::Call;
+use super::handlers::*;
+use super::service::Flow;
+use crate::protocol::{self, ApiFacts};
+use crate::wire::DecodeError;
+
+/// What a handler says: how the connection goes on, or that the bytes are not a request.
+pub(crate) type Outcome = Result<Flow, DecodeError>;
+
+/// One API of the table.
+#[derive(Debug)]
+pub struct Api {
+    /// The key in request headers.
+    pub key: i16,
+    /// Kafka's name.
+    pub name: &'static str,
+    /// The oldest version served.
+    pub first: i16,
+    /// The newest version served.
+    pub last: i16,
+    pub(crate) run: Run,
+    flexible: i16,
+}
+
+/// How an API's requests are handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Run {
+    /// Produce: all requests of one readable event are staged, then committed together.
+    Staged,
+    /// One by one, here.
+    Here(fn(&mut Call<'_, '_>) -> Outcome),
+    /// Decided by the policy.
+    Policy,
+}
+
+/// The table.
+const SERVED: &[(i16, i16, i16, Run)] = &[
+    (0, 0, 13, Run::Staged),
+    (1, 0, 18, Run::Here(fetch::handle)),
+    (3, 0, 13, Run::Here(metadata::handle)),
+    (10, 0, 6, Run::Here(find_coordinator::handle)),
+    (17, 0, 1, Run::Here(sasl_handshake::handle)),
+    (18, 0, 4, Run::Here(api_versions::handle)),
+    (19, 0, 7, Run::Policy),
+    (20, 0, 6, Run::Policy),
+    (22, 0, 5, Run::Here(init_producer_id::handle)),
+    (29, 0, 3, Run::Here(describe_acls::handle)),
+    (32, 0, 4, Run::Policy),
+    (33, 0, 2, Run::Policy),
+    (37, 0, 3, Run::Policy),
+    (43, 0, 2, Run::Policy),
+    (44, 0, 1, Run::Policy),
+    (46, 0, 0, Run::Policy),
+    (74, 0, 1, Run::Policy),
+];
+
+static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
+    let rows = SERVED.iter().filter_map(|&(key, first, last, run)| {
+        let ApiFacts { name, flexible, .. } = protocol::api(key)?;
+        Some(Api { key, name, first, last, run, flexible: *flexible })
+    });
+    rows.collect()
+});
+
+/// From key to row, for keys below 128.
+static BY_KEY: LazyLock<[Option<&'static Api>; 128]> = LazyLock::new(|| {
+    std::array::from_fn(|key| TABLE.iter().find(|api| usize::try_from(api.key) == Ok(key)))
+});
+
+/// All that is served, by rising key.
+pub fn served() -> &'static [Api] {
+    &TABLE
+}
+
+/// The row of a key.
+#[inline]
+pub(crate) fn find(key: i16) -> Option<&'static Api> {
+    BY_KEY.get(usize::try_from(key).ok()?).copied().flatten()
+}
+
+impl Api {
+    /// Whether this version is served.
+    #[inline]
+    pub fn serves(&self, version: i16) -> bool {
+        (self.first..=self.last).contains(&version)
+    }
+
+    /// Whether tagged fields follow the correlation id of a response.
+    #[inline]
+    pub(crate) fn response_is_tagged(&self, version: i16) -> bool {
+        version >= self.flexible && self.key != api_versions::KEY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_in_the_schema_and_keys_rise() {
+        assert_eq!(served().len(), SERVED.len());
+        for api in served() {
+            let facts = protocol::api(api.key).unwrap();
+            assert!(facts.has(api.first) && facts.has(api.last), "{}", api.name);
+        }
+        assert!(served().is_sorted_by_key(|api| api.key));
+    }
+}

@@ -1,0 +1,159 @@
+//! One request on its way through a handler: what it said in its header, where it is handled, and
+//! how it is answered.
+//!
+//! Replies are encoded straight behind the ones before them, so that a burst leaves in one write.
+//! Format: size int32 (of what follows), response header, response; ranges of files where the
+//! message has holes, each at the place of its hole.
+//! Threads: lives on the connection's reactor thread, for the length of one request.
+
+use std::sync::Arc;
+
+use super::apis::Api;
+use super::image::ClusterImage;
+use super::parked::{Parked, Wait};
+use super::policy::{Client, Event};
+use super::{Broker, Output, ParkedId, Replies, Session, ThreadState};
+use crate::protocol::value::Value;
+use crate::storage::FileRange;
+use crate::wire::{Reader, Sink, Writer};
+
+/// What a reply needs to know of its request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) api: &'static Api,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+}
+
+/// A request, its body not yet read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'f> {
+    pub(crate) head: Head,
+    pub(crate) client_id: Option<&'f str>,
+    pub(crate) body: &'f [u8],
+}
+
+/// A request at its handler.
+pub(crate) struct Call<'c, 'f> {
+    pub(crate) broker: &'c Broker,
+    pub(crate) thread: &'c mut ThreadState,
+    pub(crate) session: &'c mut Session,
+    pub(crate) replies: &'c mut Replies,
+    pub(crate) request: Request<'f>,
+}
+
+/// The file ranges that fill the holes of one message: for each hole, how many of `ranges`.
+#[derive(Debug, Default)]
+pub(crate) struct Fill {
+    pub(crate) counts: Vec<usize>,
+    pub(crate) ranges: Vec<FileRange>,
+}
+
+impl Fill {
+    /// The next hole is filled with these.
+    pub(crate) fn add(&mut self, ranges: Vec<FileRange>) {
+        self.counts.push(ranges.len());
+        self.ranges.extend(ranges);
+    }
+}
+
+impl Head {
+    /// Appends the reply that `encode` writes.
+    pub(crate) fn reply(self, output: &mut Output, encode: impl FnOnce(&mut Writer, i16)) {
+        self.reply_with(output, Fill::default(), encode);
+    }
+
+    /// Appends the reply that `encode` writes, its holes filled from files.
+    pub(crate) fn reply_with(
+        self,
+        output: &mut Output,
+        fill: Fill,
+        encode: impl FnOnce(&mut Writer, i16),
+    ) {
+        let mut writer = Writer { buf: std::mem::take(&mut output.buf), holes: Vec::new() };
+        let start = writer.buf.len();
+        writer.i32(0);
+        writer.i32(self.correlation_id);
+        if self.api.response_is_tagged(self.version) {
+            writer.unsigned_varint(0);
+        }
+        encode(&mut writer, self.version);
+        let in_files: usize = fill.ranges.iter().map(|range| range.len).sum();
+        let size = writer.buf.len() - start - 4 + in_files;
+        let size = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();
+        if let Some(prefix) = writer.buf.get_mut(start..start + 4) {
+            prefix.copy_from_slice(&size);
+        }
+        output.buf = writer.buf;
+        let mut ranges = fill.ranges.into_iter();
+        for (hole, count) in writer.holes.iter().zip(fill.counts) {
+            output.files.extend(ranges.by_ref().take(count).map(|range| (*hole, range)));
+        }
+    }
+
+    /// The reply alone.
+    pub(crate) fn output(self, encode: impl FnOnce(&mut Writer, i16)) -> Output {
+        let mut output = Output::default();
+        self.reply(&mut output, encode);
+        output
+    }
+}
+
+impl<'f> Call<'_, 'f> {
+    /// The request's version.
+    pub(crate) fn version(&self) -> i16 {
+        self.request.head.version
+    }
+
+    /// Reads the request's body.
+    pub(crate) fn reader(&self) -> Reader<'f> {
+        Reader::new(self.request.body)
+    }
+
+    /// The image that this request sees.
+    pub(crate) fn image(&self) -> Arc<ClusterImage> {
+        Arc::clone(&self.thread.image)
+    }
+
+    /// Answers at once.
+    pub(crate) fn reply(&mut self, encode: impl FnOnce(&mut Writer, i16)) {
+        self.request.head.reply(self.replies.ready(), encode);
+    }
+
+    /// Keeps the request until it is woken or its time is up.
+    pub(crate) fn park(&mut self, deadline_ms: Option<i64>, wait: Wait) -> ParkedId {
+        let id = self.thread.parked.name();
+        self.park_as(id, deadline_ms, wait);
+        id
+    }
+
+    /// Keeps the request under a name it has already.
+    pub(crate) fn park_as(&mut self, id: ParkedId, deadline_ms: Option<i64>, wait: Wait) {
+        let slot = self.replies.park();
+        let conn = self.session.peer.conn;
+        let head = self.request.head;
+        self.thread.parked.keep(id, Parked { conn, slot, head, deadline_ms, wait });
+    }
+
+    /// Hands the request to the policy, and parks it until the answer is there.
+    pub(crate) fn ask_policy(&mut self, request: Value) {
+        let thread = self.thread.index;
+        let parked = self.thread.parked.name();
+        let head = self.request.head;
+        let ticket =
+            self.broker.tickets.open(super::policy::Asked::Request { thread, parked, head });
+        self.park_as(parked, None, Wait::Policy(ticket));
+        let (api, version) = (head.api.name, head.version);
+        let client = self.client();
+        self.broker.policy.submit(Event { ticket, api, version, request, client });
+    }
+
+    /// Who asks, as the policy is told.
+    pub(crate) fn client(&self) -> Client {
+        Client {
+            id: self.request.client_id.map(str::to_owned),
+            host: self.session.peer.remote.ip().to_string(),
+            listener: Arc::clone(&self.session.peer.listener),
+        }
+    }
+}

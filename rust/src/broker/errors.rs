@@ -1,0 +1,51 @@
+//! What the peer is told when the floors below refuse or fail: the only place where their errors
+//! become Kafka's codes.
+//!
+//! Never UNKNOWN_SERVER_ERROR: an idempotent producer that gets it duplicates or dies.
+
+use crate::protocol::ErrorCode;
+use crate::record::RecordError;
+use crate::storage::{AppendError, ReadError, StorageError};
+
+/// The code for records that are not what they should be.
+pub(crate) fn of_record(error: &RecordError) -> ErrorCode {
+    match error {
+        RecordError::Truncated { .. } | RecordError::Corrupt(_) => ErrorCode::CorruptMessage,
+        RecordError::Invalid { .. } | RecordError::Magic(_) => ErrorCode::InvalidRecord,
+        RecordError::Timestamp { .. } => ErrorCode::InvalidTimestamp,
+        RecordError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        RecordError::UnsupportedCodec(_) => ErrorCode::UnsupportedCompressionType,
+    }
+}
+
+/// The code for a disk that failed, or a log that cannot be used.
+pub(crate) fn of_storage(error: &StorageError) -> ErrorCode {
+    match error {
+        StorageError::Closed(_) => ErrorCode::NotLeaderOrFollower,
+        _ => ErrorCode::KafkaStorageError,
+    }
+}
+
+/// The code for an append that was refused.
+pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
+    match error {
+        AppendError::Storage(error) => of_storage(error),
+        AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+        AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+        AppendError::InvalidTxnState(_) => ErrorCode::InvalidTxnState,
+        AppendError::CoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
+        AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        AppendError::SegmentTooSmall { .. } => ErrorCode::RecordListTooLarge,
+        AppendError::Corrupt(_) => ErrorCode::CorruptMessage,
+        AppendError::WrongOffset { .. } => ErrorCode::OffsetOutOfRange,
+        AppendError::OldEpoch { .. } => ErrorCode::FencedLeaderEpoch,
+    }
+}
+
+/// The code for a read that was refused.
+pub(crate) fn of_read(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Storage(error) => of_storage(error),
+    }
+}

@@ -1,0 +1,54 @@
+//! ApiVersions (18), v0-4: which APIs and versions this broker serves, as the table says.
+//! Behaviour: a version the broker does not know is answered in the layout of v0 with
+//!     UNSUPPORTED_VERSION (35) and one entry, key 18 with its range; the client asks again.
+//! Version notes: the response header is v0 in every version; v1 adds the throttle time; v3 adds
+//!     the client's name and version, refused with INVALID_REQUEST (42) where they break Kafka's
+//!     pattern. Tagged fields at their defaults are not written (old librdkafka misreads them).
+//! Not done: supported and finalized features; there are none.
+
+use super::super::apis::{self, Outcome};
+use super::super::call::Call;
+use super::super::service::Flow;
+use crate::protocol::ErrorCode;
+use crate::protocol::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+
+/// The API's key.
+pub(crate) const KEY: i16 = 18;
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let api = call.request.head.api;
+    if !api.serves(call.version()) {
+        let response = ApiVersionsResponse {
+            error_code: ErrorCode::UnsupportedVersion.code(),
+            api_keys: vec![entry(api)],
+            ..Default::default()
+        };
+        call.reply(|writer, _| response.encode(writer, 0));
+        return Ok(Flow::Go);
+    }
+    let request = ApiVersionsRequest::decode(&mut call.reader(), call.version())?;
+    let named = call.version() < 3
+        || is_name(request.client_software_name) && is_name(request.client_software_version);
+    let response = if named {
+        ApiVersionsResponse {
+            api_keys: apis::served().iter().map(entry).collect(),
+            ..Default::default()
+        }
+    } else {
+        ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..Default::default() }
+    };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}
+
+fn entry(api: &apis::Api) -> ApiVersion {
+    ApiVersion { api_key: api.key, min_version: api.first, max_version: api.last }
+}
+
+/// Kafka's `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`.
+fn is_name(name: &str) -> bool {
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(inner)
+}

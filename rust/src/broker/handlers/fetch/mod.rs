@@ -1,0 +1,282 @@
+//! Fetch (1), v0-18: batches of some partitions, from an offset on; waits for them if asked.
+//! Behaviour: records are ranges of files that never pass through here. Answered at once when
+//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else parked
+//!     until enough came or `max_wait_ms` passed. At most `max_bytes` in all and
+//!     `partition_max_bytes` each, but the first partition with records gives at least one whole
+//!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
+//!     offset and with the list of aborted transactions. Incremental sessions (KIP-227): see
+//!     `fetch_sessions`; errors 70, 71, 106.
+//! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer; v3
+//!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
+//!     one is FENCED_LEADER_EPOCH (74), a future one UNKNOWN_LEADER_EPOCH (75); zstd below v10:
+//!     UNSUPPORTED_COMPRESSION_TYPE (76) where the topic asks for it or a batch has to be
+//!     converted; v12 the epoch last fetched, answered with where the logs part; v13 topic ids.
+//! Not done: reading from the nearest replica; followers (they read to the log's end, and move no
+//!     watermark); tiered storage.
+
+mod convert;
+mod read;
+mod reply;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head};
+use super::super::fetch_sessions::{Asked, Entry, FetchSession, Interest};
+use super::super::image::ClusterImage;
+use super::super::parked::Wait;
+use super::super::service::Flow;
+use super::super::{Broker, Output, ParkedId, ThreadState};
+use crate::ids::{Epoch, TopicId};
+use crate::protocol::ErrorCode;
+use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
+use read::{Found, Rules};
+
+/// The first version that names topics by id.
+const IDS_FROM: i16 = 13;
+/// The session epoch that ends a session, or asks for none.
+const FINAL_EPOCH: i32 = -1;
+
+/// A fetch and what it reads.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    target: Target,
+    rules: Rules,
+    min_bytes: usize,
+}
+
+/// Whose partitions are read.
+#[derive(Debug)]
+enum Target {
+    /// This request's own: there is no session.
+    Once(Interest),
+    /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
+    /// it has while this request is its last.
+    Session { session: Arc<Mutex<FetchSession>>, id: i32, full: bool, epoch: i32 },
+}
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let version = call.version();
+    let request = FetchRequest::decode(&mut call.reader(), version)?;
+    let settings = call.broker.settings.load();
+    let rules = Rules::of(&request, version, settings.fetch_max_bytes);
+    let target = match target(call, &request, settings.node_id) {
+        Ok(target) => target,
+        Err(error) => {
+            let response = FetchResponse { error_code: error.code(), ..Default::default() };
+            call.reply(|writer, version| response.encode(writer, version));
+            return Ok(Flow::Go);
+        }
+    };
+    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
+    let mut waiting = Waiting { target, rules, min_bytes };
+    let wait_ms = i64::from(request.max_wait_ms.max(0));
+    let node = settings.node_id;
+    let look = Look { node, image: &call.thread.image, number: call.thread.image_number };
+    let head = call.request.head;
+    if let Some(found) = waiting.look(&look, wait_ms == 0) {
+        waiting.write(head, call.replies.ready(), found);
+        return Ok(Flow::Go);
+    }
+    let id = call.thread.parked.name();
+    if !waiting.watch(call.thread.index, id) {
+        // Something may have come between the look and the watch.
+        call.thread.look.push(id);
+    }
+    let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
+    call.park_as(id, Some(deadline_ms), Wait::Fetch(Box::new(waiting)));
+    Ok(Flow::Hold)
+}
+
+/// The reply to a parked fetch, if it may be answered; `late`: it must be.
+pub(crate) fn resume(
+    broker: &Broker,
+    thread: &mut ThreadState,
+    (id, head, waiting, late): (ParkedId, Head, &mut Waiting, bool),
+) -> Option<Output> {
+    let look = Look {
+        node: broker.settings.load().node_id,
+        image: &thread.image,
+        number: thread.image_number,
+    };
+    if let Some(found) = waiting.look(&look, late) {
+        waiting.forget();
+        let mut output = Output::default();
+        waiting.write(head, &mut output, found);
+        return Some(output);
+    }
+    if !waiting.watch(thread.index, id) {
+        thread.look.push(id);
+    }
+    None
+}
+
+/// What a look at partitions goes by.
+struct Look<'a> {
+    node: i32,
+    image: &'a ClusterImage,
+    number: u64,
+}
+
+/// Finds or makes what a request reads.
+fn target(call: &Call<'_, '_>, request: &FetchRequest<'_>, node: i32) -> Result<Target, ErrorCode> {
+    let by_id = call.version() >= IDS_FROM;
+    let sessions = &call.broker.fetch_sessions;
+    let now_ms = call.broker.clock.monotonic_ms();
+    let thread = &call.thread;
+    if request.session_epoch > 0 {
+        let (id, epoch) = (request.session_id, request.session_epoch);
+        let session = sessions.resume((id, epoch), by_id, now_ms)?;
+        let (size, epoch) = {
+            let mut locked = session.lock();
+            update(&mut locked, request, (&thread.image, node));
+            (locked.size(), locked.epoch)
+        };
+        sessions.resized(id, size);
+        return Ok(Target::Session { session, id, full: false, epoch });
+    }
+    if request.session_id != 0 {
+        sessions.remove(request.session_id);
+    }
+    let mut interest = Interest::new(by_id);
+    interest.image_number = thread.image_number;
+    for topic in &request.topics {
+        let name = topic_name(&thread.image, topic.topic, topic.topic_id);
+        for partition in &topic.partitions {
+            let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
+            entry.resolve(by_id, (&thread.image, node));
+            interest.push(entry);
+        }
+    }
+    if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
+        return Ok(Target::Once(interest));
+    }
+    Ok(match sessions.create(interest, now_ms) {
+        Ok(session) => {
+            let id = session.lock().id;
+            Target::Session { session, id, full: true, epoch: 1 }
+        }
+        Err(interest) => Target::Once(interest),
+    })
+}
+
+/// Takes over what an incremental request changes.
+fn update(
+    session: &mut FetchSession,
+    request: &FetchRequest<'_>,
+    (image, node): (&ClusterImage, i32),
+) {
+    let by_id = session.interest.by_id;
+    for topic in &request.topics {
+        let mut name = None;
+        for partition in &topic.partitions {
+            let number = session.number(topic.topic, topic.topic_id, partition.partition);
+            if let Some(number) = number {
+                session.interest.activate(number);
+                if let Some(entry) = session.interest.entry(number) {
+                    entry.asked = asked(partition);
+                }
+                continue;
+            }
+            let name = name.get_or_insert_with(|| topic_name(image, topic.topic, topic.topic_id));
+            let mut entry = entry(Arc::clone(name), topic.topic_id, partition);
+            entry.resolve(by_id, (image, node));
+            session.add(entry);
+        }
+    }
+    for topic in &request.forgotten_topics_data {
+        for partition in &topic.partitions {
+            session.forget(topic.topic, topic.topic_id, *partition);
+        }
+    }
+}
+
+/// The topic's name as the image has it, so that it is shared.
+fn topic_name(image: &ClusterImage, name: &str, id: TopicId) -> Arc<str> {
+    let found = if id == TopicId::ZERO { image.topic(name) } else { image.topic_by_id(id) };
+    found.map_or_else(|| Arc::from(name), |topic| Arc::clone(&topic.name))
+}
+
+fn asked(partition: &FetchPartition) -> Asked {
+    Asked {
+        fetch_offset: partition.fetch_offset,
+        max_bytes: partition.partition_max_bytes,
+        current_leader_epoch: partition.current_leader_epoch,
+        last_fetched_epoch: partition.last_fetched_epoch,
+    }
+}
+
+fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> Entry {
+    Entry {
+        topic,
+        id,
+        partition: partition.partition,
+        asked: asked(partition),
+        local: Err(ErrorCode::UnknownTopicOrPartition),
+        leader: (-1, Epoch::NONE),
+        zstd: false,
+        is_active: true,
+        told_high_watermark: -1,
+        told_log_start: -1,
+    }
+}
+
+impl Waiting {
+    /// Looks: what is to be answered, if it may be; `late`: whatever there is.
+    fn look(&mut self, look: &Look<'_>, late: bool) -> Option<Vec<Found>> {
+        let (rules, min_bytes) = (self.rules, self.min_bytes);
+        let seen = |interest: &mut Interest, all, late| {
+            interest.resolve(look.node, (look.image, look.number));
+            interest.collect_changes();
+            let sight = read::look(interest, &rules, all);
+            let over = late || interest.entries.is_empty() || sight.is_enough(min_bytes);
+            over.then_some(sight.found)
+        };
+        match &mut self.target {
+            Target::Once(interest) => seen(interest, true, late),
+            Target::Session { session, full, epoch, .. } => {
+                let mut session = session.lock();
+                let overtaken = session.epoch != *epoch;
+                seen(&mut session.interest, *full, late || overtaken)
+            }
+        }
+    }
+
+    /// Writes the answer.
+    fn write(&mut self, head: Head, output: &mut Output, found: Vec<Found>) {
+        match &mut self.target {
+            Target::Once(interest) => reply::write(head, output, (interest, found, 0)),
+            Target::Session { session, id, .. } => {
+                reply::write(head, output, (&mut session.lock().interest, found, *id));
+            }
+        }
+    }
+
+    /// Asks to be woken by changes. False where there were some meanwhile.
+    fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
+        match &mut self.target {
+            Target::Once(interest) => match &interest.watch {
+                Some(watch) => watch.park(thread, id),
+                None => {
+                    let watch = interest.start_watch();
+                    watch.park(thread, id);
+                    false
+                }
+            },
+            Target::Session { session, .. } => {
+                session.lock().interest.start_watch().park(thread, id)
+            }
+        }
+    }
+
+    /// Takes back what it asked for.
+    pub(crate) fn forget(&self) {
+        if let Target::Session { session, .. } = &self.target
+            && let Some(watch) = &session.lock().interest.watch
+        {
+            watch.unpark();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A look at the partitions of a fetch: what each has to say within the limits.
+//!
+//! Nothing is read: a partition's records are ranges of files. Old versions are converted later, if
+//! the look is answered at all.
+//! Invariant: bytes found <= max_bytes, except for one batch where nothing was found before.
+
+use super::super::super::errors;
+use super::super::super::fetch_sessions::{Entry, Interest};
+use super::super::fence;
+use super::convert;
+use crate::ids::{Epoch, Offset};
+use crate::protocol::ErrorCode;
+use crate::protocol::fetch::FetchRequest;
+use crate::storage::{Aborted, Log, Read, Slice};
+
+/// What the request says for all of its partitions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    version: i16,
+    max_bytes: usize,
+    read_committed: bool,
+    /// A follower or a debugging consumer reads to the log's end.
+    to_the_end: bool,
+    /// The format of old versions.
+    magic: Option<i8>,
+}
+
+/// What one partition has to say.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) number: u32,
+    pub(super) error: ErrorCode,
+    pub(super) high_watermark: i64,
+    pub(super) last_stable_offset: i64,
+    pub(super) log_start_offset: i64,
+    pub(super) aborted: Option<Vec<Aborted>>,
+    pub(super) diverging: Option<(Epoch, Offset)>,
+    pub(super) slice: Slice,
+    /// What old versions get instead of the slice.
+    pub(super) converted: Option<Vec<u8>>,
+}
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    pub(super) found: Vec<Found>,
+    bytes: usize,
+    urgent: bool,
+}
+
+impl Rules {
+    pub(super) fn of(request: &FetchRequest<'_>, version: i16, most: i32) -> Self {
+        let asked = if version >= 3 { request.max_bytes.min(most) } else { most };
+        let replica = match request.replica_id {
+            -1 => request.replica_state.replica_id,
+            replica => replica,
+        };
+        Self {
+            version,
+            max_bytes: usize::try_from(asked).unwrap_or(0),
+            read_committed: request.isolation_level == 1,
+            to_the_end: replica >= 0 || replica == -2,
+            magic: match version {
+                0 | 1 => Some(0),
+                2 | 3 => Some(1),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Sight {
+    /// Whether that is worth an answer before the time is up.
+    pub(super) fn is_enough(&self, min_bytes: usize) -> bool {
+        self.urgent || self.bytes >= min_bytes
+    }
+}
+
+/// Looks at the active partitions, or at all. Those with nothing to say are not active afterwards.
+pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
+    let mut numbers = if all {
+        (0..u32::try_from(interest.entries.len()).unwrap_or(u32::MAX)).collect()
+    } else {
+        std::mem::take(&mut interest.active)
+    };
+    if !all {
+        numbers.sort_unstable();
+        let turn = numbers.partition_point(|number| *number < interest.next);
+        numbers.rotate_left(turn);
+    }
+    let mut sight = Sight::default();
+    let mut budget = Budget { left: rules.max_bytes, limit: convert::LIMIT, first: true };
+    let mut still_active = Vec::new();
+    for number in numbers {
+        let Some(entry) = interest.entry(number) else { continue };
+        let found = one(number, entry, (rules, &mut budget));
+        let bytes = found.bytes();
+        sight.bytes += bytes;
+        sight.urgent |= found.error != ErrorCode::None || found.diverging.is_some();
+        let has_news = bytes > 0
+            || found.error != ErrorCode::None
+            || found.diverging.is_some()
+            || found.high_watermark != entry.told_high_watermark
+            || found.log_start_offset != entry.told_log_start;
+        let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
+        entry.is_active = has_news || exhausted;
+        if entry.is_active {
+            still_active.push(number);
+        }
+        if bytes > 0 {
+            interest.next = number + 1;
+        }
+        if all || has_news {
+            sight.found.push(found);
+        }
+    }
+    interest.active = still_active;
+    sight
+}
+
+/// How much more may be found.
+struct Budget {
+    left: usize,
+    /// Bytes that may still be converted.
+    limit: usize,
+    /// Nothing was found yet.
+    first: bool,
+}
+
+fn one(number: u32, entry: &Entry, (rules, budget): (&Rules, &mut Budget)) -> Found {
+    let mut found = Found::empty(number);
+    if let Err(error) = fill(&mut found, entry, (rules, budget)) {
+        found = Found { error, ..Found::empty(number) };
+    }
+    found
+}
+
+fn fill(
+    found: &mut Found,
+    entry: &Entry,
+    (rules, budget): (&Rules, &mut Budget),
+) -> Result<(), ErrorCode> {
+    let (partition, epoch) = match &entry.local {
+        Ok((partition, epoch)) => (partition, *epoch),
+        Err(error) => return Err(*error),
+    };
+    let asked = &entry.asked;
+    fence(asked.current_leader_epoch, epoch)?;
+    if entry.zstd && rules.version < 10 {
+        return Err(ErrorCode::UnsupportedCompressionType);
+    }
+    let log = &*partition.log;
+    if asked.last_fetched_epoch >= 0
+        && let Some(diverging) = diverging(log, asked.last_fetched_epoch, asked.fetch_offset)?
+    {
+        found.diverging = Some(diverging);
+        found.marks(log);
+        return Ok(());
+    }
+    // The marks are read before the log: they are never ahead of what is read.
+    found.marks(log);
+    let upper = if rules.to_the_end {
+        log.log_end_offset().0
+    } else if rules.read_committed {
+        found.last_stable_offset
+    } else {
+        found.high_watermark
+    };
+    let most = usize::try_from(asked.max_bytes).unwrap_or(0).min(budget.left);
+    let offset = Offset(asked.fetch_offset);
+    let read = Read { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
+    let slice = log.read(read).map_err(|error| errors::of_read(&error))?;
+    if rules.read_committed && rules.version >= 4 {
+        found.aborted =
+            Some(if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Vec::new() });
+    }
+    // A first batch that is cut is of no use to anybody.
+    if (slice.size as u64) < slice.first_size {
+        return Ok(());
+    }
+    found.slice = slice;
+    if let Some(magic) = rules.magic {
+        let converted = convert::slice(log, (&read, &mut found.slice), (magic, &mut budget.limit))?;
+        found.converted = Some(converted);
+    }
+    let bytes = found.bytes();
+    budget.first &= bytes == 0;
+    budget.left = budget.left.saturating_sub(bytes);
+    Ok(())
+}
+
+/// Where the log parted from the reader's, if it did (KIP-595).
+fn diverging(
+    log: &Log,
+    last_epoch: i32,
+    fetch_offset: i64,
+) -> Result<Option<(Epoch, Offset)>, ErrorCode> {
+    let (epoch, end) = log.end_offset_for_epoch(Epoch(last_epoch));
+    if epoch == Epoch::NONE || end == Offset::NONE {
+        return Err(ErrorCode::OffsetOutOfRange);
+    }
+    Ok((epoch.0 < last_epoch || end.0 < fetch_offset).then_some((epoch, end)))
+}
+
+impl Found {
+    fn empty(number: u32) -> Self {
+        Self {
+            number,
+            error: ErrorCode::None,
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            aborted: None,
+            diverging: None,
+            slice: Slice::default(),
+            converted: None,
+        }
+    }
+
+    fn marks(&mut self, log: &Log) {
+        self.log_start_offset = log.log_start_offset().0;
+        self.last_stable_offset = log.last_stable_offset().0;
+        self.high_watermark = log.high_watermark().0;
+    }
+
+    /// Bytes of records.
+    pub(super) fn bytes(&self) -> usize {
+        self.converted.as_ref().map_or(self.slice.size, Vec::len)
+    }
+}

@@ -1,0 +1,82 @@
+//! The answer to a fetch: what a look found, written behind the replies before it, with holes where
+//! ranges of files belong.
+
+use super::super::super::Output;
+use super::super::super::call::{Fill, Head};
+use super::super::super::fetch_sessions::{Entry, Interest};
+use super::Found;
+use crate::protocol::ErrorCode;
+use crate::protocol::Records;
+use crate::protocol::fetch::{
+    AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
+    PartitionData,
+};
+
+/// Writes the answer, and notes what the client is told.
+pub(super) fn write(
+    head: Head,
+    output: &mut Output,
+    (interest, mut found, session_id): (&mut Interest, Vec<Found>, i32),
+) {
+    let mut fill = Fill::default();
+    for found in &mut found {
+        if found.converted.is_none() && found.slice.size > 0 {
+            fill.add(std::mem::take(&mut found.slice.ranges));
+        }
+        if let Some(entry) = interest.entry(found.number) {
+            entry.told_high_watermark = found.high_watermark;
+            entry.told_log_start = found.log_start_offset;
+        }
+    }
+    let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
+    for found in &found {
+        let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
+        let Some(entry) = entry else { continue };
+        let same = |last: &&mut FetchableTopicResponse<'_>| {
+            last.topic == &*entry.topic && last.topic_id == entry.id
+        };
+        match responses.last_mut().filter(same) {
+            Some(last) => last.partitions.push(partition(entry, found)),
+            None => responses.push(FetchableTopicResponse {
+                topic: &entry.topic,
+                topic_id: entry.id,
+                partitions: vec![partition(entry, found)],
+            }),
+        }
+    }
+    let response = FetchResponse { session_id, responses, ..Default::default() };
+    head.reply_with(output, fill, |writer, version| response.encode(writer, version));
+}
+
+fn partition<'a>(entry: &Entry, found: &'a Found) -> PartitionData<'a> {
+    let records = match &found.converted {
+        Some(bytes) => Records::Bytes(bytes),
+        None if found.slice.size == 0 => Records::Bytes(&[]),
+        None => Records::Hole(found.slice.size),
+    };
+    let aborted = found.aborted.as_ref().map(|list| {
+        let one = |aborted: &crate::storage::Aborted| AbortedTransaction {
+            producer_id: aborted.producer_id,
+            first_offset: aborted.first_offset,
+        };
+        list.iter().map(one).collect()
+    });
+    let mut data = PartitionData {
+        partition_index: entry.partition,
+        error_code: found.error.code(),
+        high_watermark: found.high_watermark,
+        last_stable_offset: found.last_stable_offset,
+        log_start_offset: found.log_start_offset,
+        aborted_transactions: aborted,
+        records,
+        ..Default::default()
+    };
+    if let Some((epoch, end_offset)) = found.diverging {
+        data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
+    }
+    if matches!(found.error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch) {
+        let (leader_id, epoch) = entry.leader;
+        data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch: epoch.0 };
+    }
+    data
+}

@@ -1,0 +1,240 @@
+//! Metadata (3), v0-13: the brokers, the controller, topics with their partitions and leaders.
+//! Behaviour: answered from the image alone. A topic that does not exist is created first where the
+//!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
+//!     parked, then answered with what the image has; LEADER_NOT_AVAILABLE (5) if that is not there.
+//!     A bad name is INVALID_TOPIC_EXCEPTION (17). This broker's address is the advertised one of
+//!     the listener, or the one the client connected to.
+//! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
+//!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
+//!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
+//! Not done: authorization; everybody may do everything, and is told so where asked.
+
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head};
+use super::super::image::{ClusterImage, TopicImage};
+use super::super::parked::Wait;
+use super::super::policy::{Asked, Event};
+use super::super::service::{Flow, Peer};
+use super::super::{Broker, Output, ThreadState};
+use super::{CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
+use crate::ids::TopicId;
+use crate::protocol::ErrorCode;
+use crate::protocol::metadata::{
+    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
+};
+use crate::protocol::value::Value;
+
+/// The longest name of a topic.
+const NAME_MAX: usize = 249;
+
+/// A request that waits for topics to be created.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    asked: Vec<Asking>,
+    peer: Peer,
+    cluster_operations: bool,
+    topic_operations: bool,
+}
+
+/// A topic that is asked for.
+#[derive(Clone, Debug)]
+enum Asking {
+    Name(String),
+    Id(TopicId),
+}
+
+/// What an answer is made from.
+struct Answer<'a> {
+    image: &'a ClusterImage,
+    peer: &'a Peer,
+    cluster_operations: bool,
+    topic_operations: bool,
+    /// For topics by name that are not there.
+    absent: ErrorCode,
+}
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let version = call.version();
+    let request = MetadataRequest::decode(&mut call.reader(), version)?;
+    let image = call.image();
+    let by_id = |id: TopicId| (id != TopicId::ZERO).then_some(Asking::Id(id));
+    let asked: Option<Vec<Asking>> =
+        request.topics.filter(|topics| version > 0 || !topics.is_empty()).map(|topics| {
+            let asked = topics.iter().filter_map(|topic| match topic.name {
+                Some(name) => Some(Asking::Name(name.to_owned())),
+                None => by_id(topic.topic_id),
+            });
+            asked.collect()
+        });
+    let settings = call.broker.settings.load();
+    let may_create =
+        settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
+    let absent: Vec<Value> = asked
+        .iter()
+        .flatten()
+        .filter_map(|asking| match asking {
+            Asking::Name(name) if image.topic(name).is_none() && is_legal(name) => {
+                Some(Value::Str(name.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    if may_create && !absent.is_empty() {
+        let waiting = Waiting {
+            asked: asked.unwrap_or_default(),
+            peer: call.session.peer.clone(),
+            cluster_operations: request.include_cluster_authorized_operations,
+            topic_operations: request.include_topic_authorized_operations,
+        };
+        create(call, absent, waiting);
+        return Ok(Flow::Hold);
+    }
+    let answer = Answer {
+        image: &image,
+        peer: &call.session.peer.clone(),
+        cluster_operations: request.include_cluster_authorized_operations,
+        topic_operations: request.include_topic_authorized_operations,
+        absent: ErrorCode::UnknownTopicOrPartition,
+    };
+    let output = call.replies.ready();
+    answer.write(call.request.head, output, asked.as_deref());
+    Ok(Flow::Go)
+}
+
+/// The reply to a request that waited: the policy has decided.
+pub(crate) fn resume(
+    _: &Broker,
+    thread: &ThreadState,
+    (head, waiting): (Head, &Waiting),
+) -> Output {
+    let answer = Answer {
+        image: &thread.image,
+        peer: &waiting.peer,
+        cluster_operations: waiting.cluster_operations,
+        topic_operations: waiting.topic_operations,
+        absent: ErrorCode::LeaderNotAvailable,
+    };
+    let mut output = Output::default();
+    answer.write(head, &mut output, Some(&waiting.asked));
+    output
+}
+
+fn create(call: &mut Call<'_, '_>, names: Vec<Value>, waiting: Waiting) {
+    let thread = call.thread.index;
+    let parked = call.park(None, Wait::Metadata(waiting));
+    let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
+    call.broker.policy.submit(Event {
+        ticket,
+        api: "AutoCreate",
+        version: 0,
+        request: Value::Map(vec![("topics".into(), Value::List(names))]),
+        client: call.client(),
+    });
+}
+
+/// Where clients of a listener find a broker.
+pub(crate) fn advertised(image: &ClusterImage, node: i32, peer: &Peer) -> Option<(String, i32)> {
+    let broker = image.broker(node);
+    let endpoints = broker.map(|broker| broker.endpoints.as_slice()).unwrap_or_default();
+    match endpoints.iter().find(|endpoint| endpoint.listener == peer.listener) {
+        Some(endpoint) => Some((endpoint.host.to_string(), i32::from(endpoint.port))),
+        None => Some((peer.local.ip().to_canonical().to_string(), i32::from(peer.local.port()))),
+    }
+}
+
+/// Whether a topic may be called so.
+pub(crate) fn is_legal(name: &str) -> bool {
+    let letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_MAX).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name.as_bytes().iter().all(letter)
+}
+
+/// A broker's place in an answer: id, host, port, rack.
+pub(crate) type Place<'a> = (i32, (String, i32), Option<&'a str>);
+
+/// All brokers that clients of `peer`'s listener can reach.
+pub(crate) fn places<'a>(image: &'a ClusterImage, peer: &Peer) -> Vec<Place<'a>> {
+    let brokers = image.brokers.iter();
+    let place = |id, rack| Some((id, advertised(image, id, peer)?, rack));
+    brokers.filter_map(|broker| place(broker.id, broker.rack.as_deref())).collect()
+}
+
+impl Answer<'_> {
+    fn write(&self, head: Head, output: &mut Output, asked: Option<&[Asking]>) {
+        let places = places(self.image, self.peer);
+        let brokers = places.iter().map(|(node_id, (host, port), rack)| MetadataResponseBroker {
+            node_id: *node_id,
+            host,
+            port: *port,
+            rack: *rack,
+        });
+        let topics = match asked {
+            None => self.image.topics().map(|topic| self.topic(topic)).collect(),
+            Some(asked) => asked.iter().map(|asking| self.asked(asking)).collect(),
+        };
+        let response = MetadataResponse {
+            brokers: brokers.collect(),
+            cluster_id: Some(&self.image.cluster_id),
+            controller_id: self.image.controller_id,
+            topics,
+            cluster_authorized_operations: operations(self.cluster_operations, CLUSTER_OPERATIONS),
+            ..Default::default()
+        };
+        head.reply(output, |writer, version| response.encode(writer, version));
+    }
+
+    fn asked<'b>(&'b self, asking: &'b Asking) -> MetadataResponseTopic<'b> {
+        let (found, error, name, topic_id) = match asking {
+            Asking::Name(name) => {
+                let error =
+                    if is_legal(name) { self.absent } else { ErrorCode::InvalidTopicException };
+                (self.image.topic(name), error, Some(name.as_str()), TopicId::ZERO)
+            }
+            Asking::Id(id) => (self.image.topic_by_id(*id), ErrorCode::UnknownTopicId, None, *id),
+        };
+        match found {
+            Some(topic) => self.topic(topic),
+            None => MetadataResponseTopic {
+                error_code: error.code(),
+                name,
+                topic_id,
+                topic_authorized_operations: OPERATIONS_NOT_ASKED,
+                ..Default::default()
+            },
+        }
+    }
+
+    fn topic<'b>(&self, topic: &'b TopicImage) -> MetadataResponseTopic<'b> {
+        let partitions = (0..).zip(&topic.partitions).map(|(partition_index, partition)| {
+            let state = &partition.state;
+            let alive = |node: &i32| self.image.broker(*node).is_some();
+            let has_leader = state.leader >= 0 && alive(&state.leader);
+            let error = if has_leader { ErrorCode::None } else { ErrorCode::LeaderNotAvailable };
+            MetadataResponsePartition {
+                error_code: error.code(),
+                partition_index,
+                leader_id: if has_leader { state.leader } else { -1 },
+                leader_epoch: state.leader_epoch.0,
+                replica_nodes: state.replicas.clone(),
+                isr_nodes: state.isr.clone(),
+                offline_replicas: state.replicas.iter().copied().filter(|n| !alive(n)).collect(),
+            }
+        });
+        MetadataResponseTopic {
+            error_code: 0,
+            name: Some(&topic.name),
+            topic_id: topic.id,
+            is_internal: topic.internal,
+            partitions: partitions.collect(),
+            topic_authorized_operations: operations(self.topic_operations, TOPIC_OPERATIONS),
+        }
+    }
+}
+
+/// The operations that are allowed, where they are asked for.
+pub(crate) const fn operations(asked: bool, allowed: i32) -> i32 {
+    if asked { allowed } else { OPERATIONS_NOT_ASKED }
+}

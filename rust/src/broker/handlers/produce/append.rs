@@ -1,0 +1,212 @@
+//! From the records that a client sent for one partition to staged batches.
+//!
+//! Order of checks, as Kafka's: the request as a whole, the partition and its leader, in-sync
+//! replicas, the format, then the batch itself.
+//! Threads: a leaf; appends under the partition's own lock.
+
+use std::sync::Arc;
+
+use super::super::super::errors;
+use super::super::super::image::TopicImage;
+use super::super::super::partition::Partition;
+use super::super::led;
+use super::Part;
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::protocol::produce::PartitionProduceData;
+use crate::record::batch::{self, Batch, Bounds, Facts, Rules};
+use crate::record::compression::Codec;
+use crate::record::{RecordError, convert};
+use crate::storage::{AppendError, LogConfig, TimestampType};
+
+/// The first version that must bring exactly one batch of magic 2.
+const ONE_BATCH_FROM: i16 = 3;
+/// The first version that may bring zstd.
+const ZSTD_FROM: i16 = 7;
+/// What the buffer for recompressed batches may keep of its memory.
+const KEPT: usize = 1 << 20;
+
+/// What all partitions of one request have in common.
+pub(super) struct Append {
+    pub(super) node: i32,
+    pub(super) version: i16,
+    pub(super) now_ms: i64,
+    /// The whole request is refused with this.
+    pub(super) refused: Option<ErrorCode>,
+    /// The acknowledgement is one of all in-sync replicas.
+    pub(super) needs_isr: bool,
+    pub(super) may_write_internal: bool,
+}
+
+/// Why records were refused.
+enum Refused {
+    Code(ErrorCode),
+    Record(RecordError),
+    Append(AppendError),
+}
+
+impl From<RecordError> for Refused {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl From<AppendError> for Refused {
+    fn from(error: AppendError) -> Self {
+        Self::Append(error)
+    }
+}
+
+impl Append {
+    /// Stages the records for one partition of `topic`.
+    pub(super) fn partition(
+        &self,
+        topic: &TopicImage,
+        data: &PartitionProduceData<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Part {
+        self.stage(topic, data, scratch).unwrap_or_else(|refused| match refused {
+            Refused::Code(error) => Part::refused(error),
+            Refused::Append(error) => Part::refused(errors::of_append(&error)),
+            Refused::Record(error) => {
+                let fault = match error {
+                    RecordError::Invalid { index, reason } => Some((index, reason)),
+                    RecordError::Timestamp { index, .. } => {
+                        Some((index, "the timestamp is out of the topic's bounds"))
+                    }
+                    RecordError::Corrupt(reason) => Some((-1, reason)),
+                    _ => None,
+                };
+                Part { fault, ..Part::refused(errors::of_record(&error)) }
+            }
+        })
+    }
+
+    fn stage(
+        &self,
+        topic: &TopicImage,
+        data: &PartitionProduceData<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Part, Refused> {
+        if let Some(error) = self.refused {
+            return Err(Refused::Code(error));
+        }
+        if topic.internal && !self.may_write_internal {
+            return Err(Refused::Code(ErrorCode::InvalidTopicException));
+        }
+        let (image, partition) = led(topic, data.index, self.node).map_err(Refused::Code)?;
+        let least = usize::try_from(topic.settings.min_insync_replicas).unwrap_or(0);
+        if self.needs_isr && image.state.isr.len() < least {
+            return Err(Refused::Code(ErrorCode::NotEnoughReplicas));
+        }
+        let config = &topic.settings.log;
+        let bytes = data.records.bytes().unwrap_or_default();
+        if self.version >= ONE_BATCH_FROM {
+            let batch = self.only_batch(bytes)?;
+            let facts = self.check(&batch, config)?;
+            return self.keep(partition, config, (&batch, &facts, scratch));
+        }
+        self.older(partition, config, (bytes, scratch))
+    }
+
+    /// The one batch that v3 and later bring.
+    fn only_batch<'b>(&self, bytes: &'b [u8]) -> Result<Batch<'b>, Refused> {
+        let batch = Batch::parse(bytes).map_err(|error| match error {
+            RecordError::Truncated { .. } => {
+                RecordError::Invalid { index: -1, reason: "there must be exactly one whole batch" }
+            }
+            error => error,
+        })?;
+        if batch.size() != bytes.len() {
+            let reason = "there must be exactly one batch";
+            return Err(RecordError::Invalid { index: -1, reason }.into());
+        }
+        if batch.codec() == Codec::Zstd && self.version < ZSTD_FROM {
+            return Err(Refused::Code(ErrorCode::UnsupportedCompressionType));
+        }
+        Ok(batch)
+    }
+
+    /// Records of v0-v2: of any magic, converted where they are not of magic 2. All are checked
+    /// before the first is staged.
+    fn older(
+        &self,
+        partition: &Arc<Partition>,
+        config: &LogConfig,
+        (bytes, scratch): (&[u8], &mut Vec<u8>),
+    ) -> Result<Part, Refused> {
+        let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
+        let mut converted = Vec::new();
+        convert::to_v2(bytes, limit, &mut converted)?;
+        let mut checked = Vec::new();
+        for batch in batch::iter(&converted) {
+            let batch = batch?;
+            let facts = self.check(&batch, config)?;
+            checked.push((batch, facts));
+        }
+        let mut whole: Option<Part> = None;
+        for (batch, facts) in &checked {
+            let part = self.keep(partition, config, (batch, facts, scratch))?;
+            whole = Some(match whole {
+                None => part,
+                Some(first) => Part { stage: part.stage, wanted: part.wanted, ..first },
+            });
+        }
+        let nothing = RecordError::Invalid { index: -1, reason: "there are no records" };
+        whole.ok_or(Refused::Record(nothing))
+    }
+
+    /// Checks a batch against the topic's rules.
+    fn check(&self, batch: &Batch<'_>, config: &LogConfig) -> Result<Facts, Refused> {
+        if batch.is_transactional() {
+            return Err(Refused::Code(ErrorCode::TransactionalIdAuthorizationFailed));
+        }
+        if batch.size() as u64 > config.max_message_bytes {
+            return Err(Refused::Code(ErrorCode::MessageTooLarge));
+        }
+        let create_time = config.timestamp_type == TimestampType::Create;
+        let rules = Rules {
+            need_keys: config.compact,
+            bounds: create_time.then_some(Bounds {
+                now_ms: self.now_ms,
+                before_max_ms: config.before_max_ms,
+                after_max_ms: config.after_max_ms,
+            }),
+        };
+        Ok(batch::check(batch, &rules)?)
+    }
+
+    /// Stages a batch, compressed anew where the topic asks for another codec.
+    fn keep(
+        &self,
+        partition: &Arc<Partition>,
+        config: &LogConfig,
+        (batch, facts, scratch): (&Batch<'_>, &Facts, &mut Vec<u8>),
+    ) -> Result<Part, Refused> {
+        let wanted = config.compression_type.filter(|codec| *codec != batch.codec() as u8);
+        let appended = match wanted {
+            None => partition.log.stage(batch, facts, self.now_ms)?,
+            Some(codec) => {
+                scratch.clear();
+                let codec = Codec::from_bits(i16::from(codec))?;
+                let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
+                convert::recompress(batch, (codec, None), limit, scratch)?;
+                let anew = Batch::parse(scratch)?;
+                let appended = partition.log.stage(&anew, facts, self.now_ms)?;
+                scratch.clear();
+                scratch.shrink_to(KEPT);
+                appended
+            }
+        };
+        Ok(Part {
+            partition: Some(Arc::clone(partition)),
+            stage: Some(appended.staged),
+            error: ErrorCode::None,
+            fault: None,
+            base_offset: appended.base_offset.0,
+            log_append_time: appended.log_append_time,
+            log_start_offset: appended.log_start_offset.0,
+            wanted: Offset(appended.last_offset.0 + 1),
+        })
+    }
+}

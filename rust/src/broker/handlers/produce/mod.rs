@@ -1,0 +1,251 @@
+//! Produce (0), v0-13: appends one batch to each of some partitions.
+//! Behaviour: each batch is checked in place and staged; what one readable event brought is
+//!     committed together, once per partition, and then answered in order. acks=0: no reply, an
+//!     error closes the connection; 1: the leader has it; -1: all in-sync replicas have it (fewer
+//!     than `min.insync.replicas`: NOT_ENOUGH_REPLICAS, 19). Where appends are flushed before the
+//!     acknowledgement, 1 and -1 wait for the disk. Past `timeout_ms`: REQUEST_TIMED_OUT (7).
+//!     A batch an idempotent producer sent before: the original's offsets. No key on a compacted
+//!     topic: INVALID_RECORD (87). A batch above `max.message.bytes`: 10.
+//! Version notes: v0-v2 go by the magic byte of what is sent, and are converted to magic 2; v0 and
+//!     v1 allow acks above 1, which wait for all in-sync replicas, from v2 on that is 21; v3 and
+//!     later: exactly one batch of magic 2, else 87; zstd below v7: 76; v8 adds what is wrong with
+//!     which record; v10 the present leader where it is not this one; v13 topic ids.
+//! Not done: transactions. A transactional id or batch is refused with
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as InitProducerId has refused the id before.
+
+mod append;
+mod reply;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::call::{Call, Head, Request};
+use super::super::image::ClusterImage;
+use super::super::parked::{Parked, Wait};
+use super::super::partition::{Acks, Partition};
+use super::super::reply::Replies;
+use super::super::service::Flow;
+use super::super::{Broker, Session, ThreadState};
+use super::Named;
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::protocol::produce::{ProduceRequest, TopicProduceData};
+use crate::storage::Stage;
+use crate::wire::DecodeError;
+
+pub(crate) use reply::Waiting;
+
+/// The first version that names topics by id.
+const IDS_FROM: i16 = 13;
+/// How far back a partition is looked for among those that are to be committed.
+const LOOK_BACK: usize = 4;
+
+/// Memory that one reactor thread uses again from event to event.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    parts: Vec<Part>,
+    commits: Vec<(Arc<Partition>, Stage)>,
+    converted: Vec<u8>,
+}
+
+/// What became of the records for one partition of a request.
+#[derive(Debug)]
+pub(crate) struct Part {
+    partition: Option<Arc<Partition>>,
+    stage: Option<Stage>,
+    error: ErrorCode,
+    /// Which record is at fault and why, where that is known.
+    fault: Option<(i32, &'static str)>,
+    base_offset: i64,
+    log_append_time: i64,
+    log_start_offset: i64,
+    /// One past the last record.
+    wanted: Offset,
+}
+
+/// The Produce requests of one event.
+pub(crate) struct Staging<'e> {
+    image: &'e ClusterImage,
+    now_ms: i64,
+    requests: Vec<Staged<'e>>,
+}
+
+/// A request whose batches are staged.
+struct Staged<'e> {
+    head: Head,
+    message: ProduceRequest<'e>,
+    parts: Range<usize>,
+}
+
+impl<'e> Staging<'e> {
+    /// Nothing is staged yet.
+    pub(crate) fn new(image: &'e ClusterImage, now_ms: i64) -> Self {
+        Self { image, now_ms, requests: Vec::new() }
+    }
+
+    /// Stages the batches of a request.
+    pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Result<(), DecodeError> {
+        let Request { head, client_id, .. } = call.request;
+        let message = ProduceRequest::decode(&mut call.reader(), head.version)?;
+        let start = call.thread.produce.parts.len();
+        let append = append::Append {
+            node: call.broker.settings.load().node_id,
+            version: head.version,
+            now_ms: self.now_ms,
+            refused: refusal(&message, head.version),
+            needs_isr: !matches!(message.acks, 0 | 1),
+            may_write_internal: client_id == Some("__admin_client"),
+        };
+        let scratch = &mut call.thread.produce;
+        for topic in &message.topic_data {
+            let found = named(topic, head.version).find(self.image);
+            for data in &topic.partition_data {
+                let part = match found {
+                    Ok(found) => append.partition(found, data, &mut scratch.converted),
+                    Err(error) => Part::refused(error),
+                };
+                scratch.commit_later(&part);
+                scratch.parts.push(part);
+            }
+        }
+        let parts = start..call.thread.produce.parts.len();
+        self.requests.push(Staged { head, message, parts });
+        Ok(())
+    }
+
+    /// Commits what is staged and answers. `Close` where an unanswered request failed.
+    pub(crate) fn finish(
+        &mut self,
+        broker: &Broker,
+        thread: &mut ThreadState,
+        (session, replies): (&Session, &mut Replies),
+    ) -> Flow {
+        if self.requests.is_empty() {
+            return Flow::Go;
+        }
+        commit(broker, thread);
+        let mut flow = Flow::Go;
+        let mut scratch = std::mem::take(&mut thread.produce);
+        for request in self.requests.drain(..) {
+            let parts = scratch.parts.get_mut(request.parts.clone()).unwrap_or_default();
+            let acks = match request.message.acks {
+                0 => {
+                    if parts.iter().any(|part| part.error != ErrorCode::None) {
+                        flow = Flow::Close;
+                    }
+                    continue;
+                }
+                1 => Acks::Leader,
+                _ => Acks::All,
+            };
+            if parts.iter().all(|part| part.is_acknowledged(acks)) {
+                reply::write(request.head, replies.ready(), (self.image, &request.message, parts));
+            } else {
+                let waiting = Waiting::new(acks, &request.message, (request.head.version, parts));
+                let deadline_ms =
+                    broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
+                let parked = Parked {
+                    conn: session.peer.conn,
+                    slot: replies.park(),
+                    head: request.head,
+                    deadline_ms: Some(deadline_ms),
+                    wait: Wait::Produce(waiting),
+                };
+                park(thread, parked);
+            }
+        }
+        scratch.parts.clear();
+        thread.produce = scratch;
+        flow
+    }
+}
+
+/// Keeps a request that waits, and looks once more.
+fn park(thread: &mut ThreadState, parked: Parked) {
+    let id = thread.parked.name();
+    if let Wait::Produce(waiting) = &parked.wait {
+        waiting.begin(thread.index, id);
+        if waiting.is_over() {
+            thread.look.push(id);
+        }
+    }
+    thread.parked.keep(id, parked);
+}
+
+/// Writes what is staged, moves watermarks, and puts failures into the parts.
+fn commit(broker: &Broker, thread: &mut ThreadState) {
+    let mut scratch = std::mem::take(&mut thread.produce);
+    for (partition, stage) in scratch.commits.drain(..) {
+        if partition.log.commit(stage).is_err() {
+            // Part of it may have been written before the failure: each stage knows.
+            let parts = scratch.parts.iter_mut().filter(|part| {
+                part.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
+            });
+            for part in parts {
+                part.settle();
+            }
+        }
+        partition.advance(&mut broker.wakes(thread));
+    }
+    thread.produce = scratch;
+}
+
+/// Why a request is refused as a whole.
+fn refusal(message: &ProduceRequest<'_>, version: i16) -> Option<ErrorCode> {
+    let known_acks = matches!(message.acks, -1..=1) || version < 2 && message.acks > 1;
+    if !known_acks {
+        Some(ErrorCode::InvalidRequiredAcks)
+    } else if message.transactional_id.is_some() {
+        Some(ErrorCode::TransactionalIdAuthorizationFailed)
+    } else {
+        None
+    }
+}
+
+fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> Named<'a> {
+    let id = (version >= IDS_FROM).then_some(topic.topic_id);
+    Named { topic: topic.name, id }
+}
+
+impl Scratch {
+    /// Notes what a part needs committed. A partition that several batches of the event went to is
+    /// noted once, with the last of them.
+    fn commit_later(&mut self, part: &Part) {
+        let (Some(partition), Some(stage)) = (&part.partition, part.stage) else { return };
+        let recent = self.commits.iter_mut().rev().take(LOOK_BACK);
+        match recent.into_iter().find(|(other, _)| Arc::ptr_eq(other, partition)) {
+            Some((_, last)) => *last = stage,
+            None => self.commits.push((Arc::clone(partition), stage)),
+        }
+    }
+}
+
+impl Part {
+    /// Nothing was appended.
+    fn refused(error: ErrorCode) -> Self {
+        Self {
+            partition: None,
+            stage: None,
+            error,
+            fault: None,
+            base_offset: -1,
+            log_append_time: -1,
+            log_start_offset: -1,
+            wanted: Offset(0),
+        }
+    }
+
+    /// Asks what became of the stage after a commit of its partition failed.
+    fn settle(&mut self) {
+        let (Some(partition), Some(stage)) = (&self.partition, self.stage) else { return };
+        if let Err(error) = partition.log.commit(stage) {
+            *self = Self::refused(super::super::errors::of_storage(&error));
+        }
+    }
+
+    /// Whether it may be answered: it failed, or has passed the watermark.
+    fn is_acknowledged(&self, acks: Acks) -> bool {
+        self.error != ErrorCode::None
+            || self.partition.as_ref().is_none_or(|p| p.acknowledged(acks) >= self.wanted)
+    }
+}

@@ -1,0 +1,171 @@
+//! Answers to Produce: at once, or after a wait for watermarks.
+//!
+//! A request that waits keeps its own copy of what it named, because the frame it came in is gone.
+//! Threads: the reactor thread of the connection.
+
+use super::super::super::call::Head;
+use super::super::super::image::ClusterImage;
+use super::super::super::partition::{Acks, Waiter};
+use super::super::super::{Output, ParkedId};
+use super::{Part, named};
+use crate::ids::TopicId;
+use crate::protocol::ErrorCode;
+use crate::protocol::produce::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, TopicProduceResponse,
+};
+
+/// A request whose acknowledgements are awaited.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    acks: Acks,
+    topics: Vec<WaitingTopic>,
+}
+
+#[derive(Debug)]
+struct WaitingTopic {
+    name: String,
+    id: TopicId,
+    parts: Vec<(i32, Part)>,
+}
+
+/// Writes the reply to a request that waits for nothing.
+pub(super) fn write(
+    head: Head,
+    output: &mut Output,
+    (image, message, parts): (&ClusterImage, &ProduceRequest<'_>, &[Part]),
+) {
+    let mut parts = parts.iter();
+    let mut responses = Vec::with_capacity(message.topic_data.len());
+    for topic in &message.topic_data {
+        let found = named(topic, head.version).find(image).ok();
+        let one = |(data, part): (&_, &Part)| {
+            let data: &crate::protocol::produce::PartitionProduceData<'_> = data;
+            let mut response = respond(data.index, part, head.version);
+            if part.error == ErrorCode::NotLeaderOrFollower
+                && let Some(leader) = found.and_then(|topic| topic.partition(data.index))
+            {
+                response.current_leader = LeaderIdAndEpoch {
+                    leader_id: leader.state.leader,
+                    leader_epoch: leader.state.leader_epoch.0,
+                };
+            }
+            response
+        };
+        let partition_responses = topic.partition_data.iter().zip(parts.by_ref()).map(one);
+        let mut list = Vec::with_capacity(topic.partition_data.len());
+        list.extend(partition_responses);
+        responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses: list,
+        });
+    }
+    let response = ProduceResponse { responses, ..Default::default() };
+    head.reply(output, |writer, version| response.encode(writer, version));
+}
+
+fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'static> {
+    let mut response = PartitionProduceResponse {
+        index,
+        error_code: part.error.code(),
+        base_offset: part.base_offset,
+        log_append_time_ms: part.log_append_time,
+        log_start_offset: part.log_start_offset,
+        ..Default::default()
+    };
+    if let (Some((record, reason)), true) = (part.fault, version >= 8) {
+        response.error_message = Some(reason);
+        if let Ok(0..) = usize::try_from(record) {
+            response.record_errors = vec![BatchIndexAndErrorMessage {
+                batch_index: record,
+                batch_index_error_message: Some(reason),
+            }];
+        }
+    }
+    response
+}
+
+impl Waiting {
+    /// What `message` waits for; `parts` are its partitions in order, and are moved out.
+    pub(super) fn new(
+        acks: Acks,
+        message: &ProduceRequest<'_>,
+        (version, parts): (i16, &mut [Part]),
+    ) -> Self {
+        let mut parts = parts.iter_mut();
+        let topics = message.topic_data.iter().map(|topic| {
+            let taken = topic.partition_data.iter().zip(parts.by_ref()).map(|(data, part)| {
+                (data.index, std::mem::replace(part, Part::refused(ErrorCode::None)))
+            });
+            let parts = taken.collect();
+            let name = if version >= super::IDS_FROM { "" } else { topic.name };
+            WaitingTopic { name: name.to_owned(), id: topic.topic_id, parts }
+        });
+        Self { acks, topics: topics.collect() }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.topics.iter().flat_map(|topic| topic.parts.iter().map(|(_, part)| part))
+    }
+
+    /// Begins to wait at each partition that has not got so far.
+    pub(super) fn begin(&self, thread: usize, parked: ParkedId) {
+        for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
+            if let Some(partition) = &part.partition {
+                partition.wait(Waiter { acks: self.acks, wanted: part.wanted, thread, parked });
+            }
+        }
+    }
+
+    /// Whether all partitions got so far, or never will.
+    pub(crate) fn is_over(&self) -> bool {
+        self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed().is_some())
+    }
+
+    /// Stops waiting.
+    pub(crate) fn forget(&self, thread: usize, parked: ParkedId) {
+        for partition in self.parts().filter_map(|part| part.partition.as_ref()) {
+            partition.forget(thread, parked);
+        }
+    }
+
+    /// The reply as things stand; what did not get so far has failed or timed out.
+    pub(crate) fn reply(&mut self, head: Head, (thread, parked): (usize, ParkedId)) -> Output {
+        let acks = self.acks;
+        for (_, part) in self.topics.iter_mut().flat_map(|topic| topic.parts.iter_mut()) {
+            if !part.is_acknowledged(acks) {
+                if let Some(partition) = &part.partition {
+                    partition.forget(thread, parked);
+                }
+                *part = Part::refused(part.failed().unwrap_or(ErrorCode::RequestTimedOut));
+            }
+        }
+        let responses = self.topics.iter().map(|topic| {
+            let parts = topic.parts.iter();
+            TopicProduceResponse {
+                name: &topic.name,
+                topic_id: topic.id,
+                partition_responses: parts
+                    .map(|(index, part)| respond(*index, part, head.version))
+                    .collect(),
+            }
+        });
+        let response = ProduceResponse { responses: responses.collect(), ..Default::default() };
+        head.output(|writer, version| response.encode(writer, version))
+    }
+}
+
+impl Part {
+    /// Why it will never get so far: its disk is broken, or its log is gone.
+    fn failed(&self) -> Option<ErrorCode> {
+        let partition = self.partition.as_ref()?;
+        if partition.log.dir().is_offline() {
+            Some(ErrorCode::KafkaStorageError)
+        } else if partition.is_retired() {
+            Some(ErrorCode::NotLeaderOrFollower)
+        } else {
+            None
+        }
+    }
+}

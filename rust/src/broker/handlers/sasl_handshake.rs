@@ -1,0 +1,20 @@
+//! SaslHandshake (17), v0-1: refused, this listener asks for no authentication.
+//! Behaviour: ILLEGAL_SASL_STATE (34) and no mechanisms; the connection stays usable.
+//! Version notes: v0 and v1 differ in what follows a success, which there is none of.
+//! Not done: SASL.
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::service::Flow;
+use crate::protocol::ErrorCode;
+use crate::protocol::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    SaslHandshakeRequest::decode(&mut call.reader(), call.version())?;
+    let response = SaslHandshakeResponse {
+        error_code: ErrorCode::IllegalSaslState.code(),
+        ..Default::default()
+    };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}

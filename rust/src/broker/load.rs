@@ -1,0 +1,260 @@
+//! How the broker's partitions come and go: log directories at start, deltas of the image, the end.
+//!
+//! A delta makes a new image aside and swaps it; requests that began before see the old one. A
+//! partition keeps its identity from image to image while its topic's id stays.
+//! Threads: any but a reactor: opening a log may recover it, deleting one removes files. One delta
+//! at a time.
+//! Not promised: that all partitions of a delta are there; one whose disk failed has no leader here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage};
+use super::partition::{Partition, Wakes};
+use super::{Broker, ClusterImage};
+use crate::ids::{Epoch, TopicPartition};
+use crate::storage::{Found, Kind, Log, LogDir, Open, StorageError, Syncer};
+
+/// The log directories of a broker, and which partition lies in which.
+pub struct Store {
+    dirs: Vec<Arc<LogDir>>,
+    places: Mutex<HashMap<TopicPartition, usize>>,
+}
+
+/// A partition that was found in a log directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// What was found.
+    pub found: Found,
+    /// The log directory, as a number from 0.
+    pub dir: usize,
+}
+
+/// A partition of a delta that could not be opened or removed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{partition}: {error}")]
+pub struct ApplyError {
+    /// Which.
+    pub partition: TopicPartition,
+    /// Why.
+    pub error: StorageError,
+}
+
+impl Store {
+    /// Over log directories that are open.
+    pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
+        Self { dirs, places: Mutex::default() }
+    }
+
+    /// The log directories.
+    pub fn dirs(&self) -> &[Arc<LogDir>] {
+        &self.dirs
+    }
+
+    /// The directory of a partition: where it lies, or where there are the fewest.
+    fn place(&self, name: &TopicPartition) -> Option<&Arc<LogDir>> {
+        let mut places = self.places.lock();
+        if let Some(dir) = places.get(name) {
+            return self.dirs.get(*dir);
+        }
+        let mut counts = vec![0usize; self.dirs.len()];
+        for dir in places.values() {
+            if let Some(count) = counts.get_mut(*dir) {
+                *count += 1;
+            }
+        }
+        let online = self.dirs.iter().zip(counts).enumerate();
+        let usable = online.filter(|(_, (dir, _))| !dir.is_offline());
+        let (index, (dir, _)) = usable.min_by_key(|(_, (_, count))| *count)?;
+        places.insert(name.clone(), index);
+        Some(dir)
+    }
+}
+
+impl Broker {
+    /// What partitions lie in the log directories. Until a delta names them they are not opened.
+    pub fn load(&self) -> Result<Vec<Loaded>, StorageError> {
+        let mut all = Vec::new();
+        for (index, dir) in self.store.dirs.iter().enumerate() {
+            for found in dir.partitions()? {
+                if found.kind == Kind::Live {
+                    self.store.places.lock().insert(found.name.clone(), index);
+                }
+                all.push(Loaded { found, dir: index });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes the next image. A delta whose number is not above the image's is ignored.
+    /// Returns what could not be opened or removed; the rest of the delta holds all the same.
+    pub fn apply(&self, delta: Delta) -> Vec<ApplyError> {
+        let _one_at_a_time = self.applying.lock();
+        let mut image = ClusterImage::clone(&self.image.load());
+        if delta.version <= image.version {
+            return Vec::new();
+        }
+        image.version = delta.version;
+        if let Some(cluster_id) = delta.cluster_id {
+            image.cluster_id = cluster_id;
+        }
+        if let Some(controller_id) = delta.controller_id {
+            image.controller_id = controller_id;
+        }
+        if let Some(brokers) = delta.brokers {
+            image.brokers = brokers.into();
+        }
+        let mut failures = Vec::new();
+        let mut gone = Vec::new();
+        for (name, topic) in delta.topics {
+            let old = image.topic(&name).cloned();
+            let stays = |topic: &TopicDelta| old.as_ref().is_some_and(|old| old.id == topic.id);
+            if !topic.as_ref().is_some_and(stays)
+                && let Some(old) = image.remove(&name)
+            {
+                self.drop_topic(&old, &mut failures);
+                gone.extend(old.partitions.iter().filter_map(|p| p.local.clone()));
+            }
+            if let Some(topic) = topic {
+                let old = image.topic(&name).cloned();
+                let topic = self.build(&name, topic, (old.as_deref(), &mut failures));
+                image.put(Arc::new(topic));
+            }
+        }
+        self.image.store(Arc::new(image));
+        self.image_number.fetch_add(1, Ordering::Release);
+        for partition in gone {
+            partition.retire(&mut Wakes { here: None, mailbox: self });
+        }
+        failures
+    }
+
+    fn build(
+        &self,
+        name: &Arc<str>,
+        delta: TopicDelta,
+        (old, failures): (Option<&TopicImage>, &mut Vec<ApplyError>),
+    ) -> TopicImage {
+        let settings = match old {
+            Some(old) if *old.settings == delta.settings => Arc::clone(&old.settings),
+            _ => Arc::new(delta.settings),
+        };
+        let config = Arc::new(settings.log.clone());
+        let node = self.settings.load().node_id;
+        let mut partitions = Vec::with_capacity(delta.partitions.len());
+        for (number, state) in (0..).zip(delta.partitions) {
+            let before = old.and_then(|old| old.partition(number)).and_then(|p| p.local.clone());
+            let local = if !state.replicas.contains(&node) {
+                None
+            } else if let Some(partition) = before {
+                if old.is_some_and(|old| old.settings != settings) {
+                    partition.reconfigure(Arc::clone(&config));
+                }
+                Some(partition)
+            } else {
+                let open = Open {
+                    config: Arc::clone(&config),
+                    topic_id: Some(delta.id),
+                    leader_epoch: Some(state.leader_epoch).filter(|epoch| epoch.0 >= 0),
+                    clean: false,
+                    dense: !config.compact,
+                    clock: Arc::clone(&self.clock),
+                    syncer: self.syncer.get().cloned(),
+                };
+                self.open(TopicPartition::new(Arc::clone(name), number), open)
+                    .map_err(|error| failures.push(error))
+                    .ok()
+            };
+            if let Some(partition) = &local {
+                self.lead(partition, &state, node);
+            }
+            partitions.push(PartitionImage { state, local });
+        }
+        let (id, internal) = (delta.id, delta.internal);
+        TopicImage { name: Arc::clone(name), id, internal, settings, partitions }
+    }
+
+    fn open(&self, name: TopicPartition, open: Open) -> Result<Arc<Partition>, ApplyError> {
+        let fail = |error| ApplyError { partition: name.clone(), error };
+        let Some(dir) = self.store.place(&name) else {
+            return Err(fail(StorageError::Offline("every log directory".into())));
+        };
+        let clean = dir.was_clean();
+        let id = open.topic_id.unwrap_or_default();
+        let log = Log::open(dir, &name, Open { clean, ..open }).map_err(fail)?;
+        Ok(Arc::new(Partition::new(name, id, log)))
+    }
+
+    /// Takes over what the image says of a partition's leader.
+    fn lead(&self, partition: &Partition, state: &PartitionState, node: i32) {
+        if state.leader != node {
+            return partition.set_alone(false);
+        }
+        if state.leader_epoch > Epoch::NONE {
+            partition.log.set_leader_epoch(state.leader_epoch);
+        }
+        partition.set_alone(state.isr == [node]);
+        partition.advance(&mut Wakes { here: None, mailbox: self });
+    }
+
+    fn drop_topic(&self, topic: &TopicImage, failures: &mut Vec<ApplyError>) {
+        for partition in topic.partitions.iter().filter_map(|p| p.local.as_ref()) {
+            self.store.places.lock().remove(&partition.name);
+            if let Err(error) = partition.log.delete() {
+                failures.push(ApplyError { partition: partition.name.clone(), error });
+            }
+        }
+    }
+
+    /// The sync thread moved a flushed offset, or found a disk broken.
+    pub(super) fn flushed(&self, name: &TopicPartition) {
+        let image = self.image.load();
+        let topic = image.topic(&name.topic);
+        let partition = topic.and_then(|topic| topic.partition(name.partition)?.local.as_ref());
+        let Some(partition) = partition else { return };
+        let mut wakes = Wakes { here: None, mailbox: self };
+        if partition.log.dir().is_offline() {
+            partition.abandon(&mut wakes);
+        } else {
+            partition.advance(&mut wakes);
+        }
+    }
+
+    /// Starts the thread that syncs logs. Call it before the first delta.
+    pub fn start_syncing(self: &Arc<Self>) -> std::io::Result<()> {
+        let broker = Arc::downgrade(self);
+        let syncer = Syncer::start(Box::new(move |name| {
+            if let Some(broker) = broker.upgrade() {
+                broker.flushed(name);
+            }
+        }))?;
+        let _ = self.syncer.set(syncer);
+        Ok(())
+    }
+
+    /// All partitions that live here.
+    pub fn partitions(&self) -> Vec<Arc<Partition>> {
+        let image = self.image.load();
+        let topics = image.topics();
+        topics.flat_map(|t| t.partitions.iter().filter_map(|p| p.local.clone())).collect()
+    }
+
+    /// Closes all logs and directories, so that the next start need not recover. No request may be
+    /// handled any more.
+    pub fn close(&self) -> Result<(), StorageError> {
+        if let Some(syncer) = self.syncer.get() {
+            syncer.stop();
+        }
+        let mut outcome = Ok(());
+        for partition in self.partitions() {
+            outcome = outcome.and(partition.log.close());
+        }
+        for dir in &self.store.dirs {
+            outcome = outcome.and(dir.close());
+        }
+        outcome
+    }
+}

@@ -1,0 +1,112 @@
+//! The requests of one reactor thread that wait: for a watermark, for records, for a decision.
+//!
+//! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers` exactly
+//! while it is in `requests` and has a deadline.
+//! Threads: owned by the reactor thread; others know a request by its [`ParkedId`] only, and a name
+//! that is no longer here is not an error: the request was answered, or its connection closed.
+//! Not promised: a limit; a connection whose request waits long is not read from.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
+
+use super::call::Head;
+use super::handlers::{fetch, metadata, produce};
+use super::image::FastHasher;
+use super::policy::Ticket;
+use super::reply::{Output, Slot};
+use super::service::{ConnId, Done, Flow};
+
+/// Names a parked request within its reactor thread; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParkedId(pub u64);
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: Slot,
+    pub(crate) head: Head,
+    /// When it is answered with what there is, on the monotonic clock.
+    pub(crate) deadline_ms: Option<i64>,
+    pub(crate) wait: Wait,
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// A watermark of each of its partitions.
+    Produce(produce::Waiting),
+    /// Enough bytes.
+    Fetch(Box<fetch::Waiting>),
+    /// Topics that are being created.
+    Metadata(metadata::Waiting),
+    /// A block of producer ids.
+    ProducerId,
+    /// A decision.
+    Policy(Ticket),
+}
+
+/// All parked requests of one reactor thread.
+#[derive(Debug, Default)]
+pub(crate) struct ParkedRequests {
+    next: u64,
+    requests: HashMap<ParkedId, Parked, BuildHasherDefault<FastHasher>>,
+    timers: BTreeSet<(i64, ParkedId)>,
+}
+
+impl ParkedRequests {
+    /// The name the next request will have; it must be kept by [`ParkedRequests::keep`].
+    pub(crate) fn name(&mut self) -> ParkedId {
+        self.next += 1;
+        ParkedId(self.next)
+    }
+
+    /// Keeps a request until it is taken.
+    pub(crate) fn keep(&mut self, id: ParkedId, parked: Parked) {
+        if let Some(deadline_ms) = parked.deadline_ms {
+            self.timers.insert((deadline_ms, id));
+        }
+        self.requests.insert(id, parked);
+    }
+
+    /// Takes a request out.
+    pub(crate) fn take(&mut self, id: ParkedId) -> Option<Parked> {
+        let parked = self.requests.remove(&id)?;
+        if let Some(deadline_ms) = parked.deadline_ms {
+            self.timers.remove(&(deadline_ms, id));
+        }
+        Some(parked)
+    }
+
+    /// Takes out the next request whose time is up.
+    pub(crate) fn expired(&mut self, now_ms: i64) -> Option<(ParkedId, Parked)> {
+        let (deadline_ms, id) = *self.timers.first()?;
+        if deadline_ms > now_ms {
+            return None;
+        }
+        Some((id, self.take(id)?))
+    }
+
+    /// When the next request's time is up.
+    pub(crate) fn next_deadline(&self) -> Option<i64> {
+        self.timers.first().map(|(deadline_ms, _)| *deadline_ms)
+    }
+
+    /// The requests of a connection.
+    pub(crate) fn of(&self, conn: ConnId) -> Vec<ParkedId> {
+        let of_conn = self.requests.iter().filter(|(_, parked)| parked.conn == conn);
+        of_conn.map(|(id, _)| *id).collect()
+    }
+}
+
+impl Parked {
+    /// The request is answered.
+    pub(crate) fn done(&self, output: Output) -> Done {
+        Done { conn: self.conn, slot: self.slot, output, flow: Flow::Go }
+    }
+
+    /// The request cannot be answered.
+    pub(crate) fn failed(&self) -> Done {
+        Done { conn: self.conn, slot: self.slot, output: Output::default(), flow: Flow::Close }
+    }
+}

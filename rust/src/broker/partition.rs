@@ -1,0 +1,288 @@
+//! A partition that lives here: its log, and who waits for it.
+//!
+//! Two kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its last
+//! record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
+//! collects the numbers of the partitions that changed since it was last asked, so that an idle poll
+//! over a thousand partitions looks at none.
+//! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
+//! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
+//! of the two sees the other.
+//! Threads: shared; the lists are behind short locks, and not touched while nobody waits.
+//! Not promised: that whoever is woken finds what it waited for; it looks, and may wait again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+
+use parking_lot::Mutex;
+
+use super::service::Mailbox;
+use super::{ParkedId, Wake};
+use crate::ids::{Offset, TopicId, TopicPartition};
+use crate::storage::{Log, LogConfig};
+
+/// A partition of which a replica lives here.
+pub struct Partition {
+    /// Its topic and number.
+    pub name: TopicPartition,
+    /// The id of its topic.
+    pub topic_id: TopicId,
+    /// Its records.
+    pub log: Arc<Log>,
+    /// True while this broker is the only in-sync replica: the high watermark follows the log.
+    alone: AtomicBool,
+    retired: AtomicBool,
+    flush_before_ack: AtomicBool,
+    waiting: AtomicUsize,
+    waiters: Mutex<Vec<Waiter>>,
+    watched: AtomicUsize,
+    watches: Mutex<Vec<(Arc<Watch>, u32)>>,
+}
+
+/// A Produce that waits for its acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiter {
+    /// What must have passed `wanted`.
+    pub acks: Acks,
+    /// One past the last record.
+    pub wanted: Offset,
+    /// Its reactor thread.
+    pub thread: usize,
+    /// Its name there.
+    pub parked: ParkedId,
+}
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// The leader has it (on disk, where each append is flushed).
+    Leader,
+    /// All in-sync replicas have it.
+    All,
+}
+
+/// Collects the threads and requests to be woken.
+pub struct Wakes<'a> {
+    /// The reactor thread that runs this, and its own list; `None` on any other thread.
+    pub here: Option<(usize, &'a mut Vec<ParkedId>)>,
+    /// The way to the other threads.
+    pub mailbox: &'a dyn Mailbox<Wake>,
+}
+
+/// Which of a fetch's partitions changed, and whom to wake then. Partitions are numbered by the
+/// fetch itself.
+#[derive(Debug, Default)]
+pub struct Watch {
+    state: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    changed: Vec<u32>,
+    is_changed: Vec<bool>,
+    parked: Option<(usize, ParkedId)>,
+}
+
+impl Partition {
+    /// A partition over `log`.
+    pub fn new(name: TopicPartition, topic_id: TopicId, log: Arc<Log>) -> Self {
+        Self {
+            alone: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            flush_before_ack: AtomicBool::new(is_flushed_before_ack(&log.config())),
+            name,
+            topic_id,
+            log,
+            waiting: AtomicUsize::new(0),
+            waiters: Mutex::default(),
+            watched: AtomicUsize::new(0),
+            watches: Mutex::default(),
+        }
+    }
+
+    /// Says whether this broker is the only in-sync replica.
+    pub fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Release);
+    }
+
+    /// The offset up to which records are acknowledged under `acks`.
+    pub fn acknowledged(&self, acks: Acks) -> Offset {
+        match acks {
+            Acks::All => self.log.high_watermark().min(self.flushed_if_asked()),
+            Acks::Leader => self.flushed_if_asked(),
+        }
+    }
+
+    fn flushed_if_asked(&self) -> Offset {
+        if self.flush_before_ack.load(Ordering::Acquire) {
+            self.log.flushed_offset()
+        } else {
+            self.log.log_end_offset()
+        }
+    }
+
+    /// Follows other settings from now on.
+    pub fn reconfigure(&self, config: Arc<LogConfig>) {
+        self.flush_before_ack.store(is_flushed_before_ack(&config), Ordering::Release);
+        self.log.reconfigure(config);
+    }
+
+    /// A watermark moved: lets the high watermark follow where this replica is alone, and wakes
+    /// whoever may go on.
+    pub fn advance(&self, wakes: &mut Wakes<'_>) {
+        if self.alone.load(Ordering::Acquire) {
+            // Two threads may do this at once; the one with the older end must not have the last
+            // word. The log itself holds the mark back to what is flushed, where it must.
+            let marks = || (self.log.log_end_offset(), self.log.flushed_offset());
+            let mut seen = marks();
+            while {
+                self.log.set_high_watermark(seen.0);
+                let now = marks();
+                std::mem::replace(&mut seen, now) != now
+            } {}
+        }
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.wake_waiters(wakes, false);
+        }
+        if self.watched.load(Ordering::Relaxed) > 0 {
+            for (watch, index) in self.watches.lock().iter() {
+                watch.mark(*index, wakes);
+            }
+        }
+    }
+
+    /// The partition does not live here any more: wakes everybody, to find that out.
+    pub fn retire(&self, wakes: &mut Wakes<'_>) {
+        self.retired.store(true, Ordering::SeqCst);
+        self.abandon(wakes);
+    }
+
+    /// Whether it was retired.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// Nothing more will happen here: wakes everybody, to find that out.
+    pub fn abandon(&self, wakes: &mut Wakes<'_>) {
+        self.wake_waiters(wakes, true);
+        for (watch, index) in self.watches.lock().iter() {
+            watch.mark(*index, wakes);
+        }
+    }
+
+    fn wake_waiters(&self, wakes: &mut Wakes<'_>, all: bool) {
+        let (leader, every) = (self.acknowledged(Acks::Leader), self.acknowledged(Acks::All));
+        let mut waiters = self.waiters.lock();
+        waiters.retain(|waiter| {
+            let mark = match waiter.acks {
+                Acks::Leader => leader,
+                Acks::All => every,
+            };
+            let waits = !all && mark < waiter.wanted;
+            if !waits {
+                wakes.wake(waiter.thread, waiter.parked);
+            }
+            waits
+        });
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+    }
+
+    /// Begins to wait; the caller looks at [`Partition::acknowledged`] once more afterwards.
+    pub fn wait(&self, waiter: Waiter) {
+        let mut waiters = self.waiters.lock();
+        waiters.push(waiter);
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Stops waiting.
+    pub fn forget(&self, thread: usize, parked: ParkedId) {
+        let mut waiters = self.waiters.lock();
+        waiters.retain(|waiter| waiter.thread != thread || waiter.parked != parked);
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+    }
+
+    /// Marks this partition as `index` in `watch` from now on; the caller looks at it once more.
+    pub fn watch(&self, watch: &Arc<Watch>, index: u32) {
+        let mut watches = self.watches.lock();
+        watches.push((Arc::clone(watch), index));
+        self.watched.store(watches.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends [`Partition::watch`].
+    pub fn unwatch(&self, watch: &Arc<Watch>) {
+        let mut watches = self.watches.lock();
+        if let Some(at) = watches.iter().position(|(other, _)| Arc::ptr_eq(other, watch)) {
+            watches.swap_remove(at);
+        }
+        self.watched.store(watches.len(), Ordering::Relaxed);
+    }
+}
+
+/// Whether acknowledgements of the leader's own log wait for the disk.
+fn is_flushed_before_ack(config: &LogConfig) -> bool {
+    config.ack_flush || config.flush_messages == 1
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Partition").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Wakes<'_> {
+    /// Wakes the request `parked` of reactor thread `thread`.
+    pub fn wake(&mut self, thread: usize, parked: ParkedId) {
+        match &mut self.here {
+            Some((here, list)) if *here == thread => list.push(parked),
+            _ => self.mailbox.post(thread, Wake::Look(parked)),
+        }
+    }
+}
+
+impl Watch {
+    /// Partition `index` changed.
+    fn mark(&self, index: u32, wakes: &mut Wakes<'_>) {
+        let mut state = self.state.lock();
+        let at = index as usize;
+        if state.is_changed.len() <= at {
+            state.is_changed.resize(at + 1, false);
+        }
+        if let Some(is_changed) = state.is_changed.get_mut(at) {
+            if !std::mem::replace(is_changed, true) {
+                state.changed.push(index);
+            }
+        }
+        if let Some((thread, parked)) = state.parked.take() {
+            wakes.wake(thread, parked);
+        }
+    }
+
+    /// Moves the numbers of the partitions that changed to the end of `into`.
+    pub fn take(&self, into: &mut Vec<u32>) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for index in state.changed.drain(..) {
+            if let Some(is_changed) = state.is_changed.get_mut(index as usize) {
+                *is_changed = false;
+            }
+            into.push(index);
+        }
+    }
+
+    /// Asks to wake `parked` at the next change. False where something changed already: nothing is
+    /// asked then.
+    pub fn park(&self, thread: usize, parked: ParkedId) -> bool {
+        let mut state = self.state.lock();
+        if state.changed.is_empty() {
+            state.parked = Some((thread, parked));
+        }
+        state.changed.is_empty()
+    }
+
+    /// Takes back what [`Watch::park`] asked.
+    pub fn unpark(&self) {
+        self.state.lock().parked = None;
+    }
+}

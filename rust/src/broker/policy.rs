@@ -1,0 +1,96 @@
+//! The port to the room that decides: requests whose answer is a decision leave here as events and
+//! come back as answers, both as plain values with Kafka's field names in snake_case.
+//!
+//! A ticket stands for one event until it is answered. For a client's request the answer is encoded
+//! with the request's version and fills the request's slot, through the mailbox of its thread. Two
+//! events are the broker's own: `AutoCreate` (`{"topics": [name]}`, answered
+//! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67.
+//! Invariant: a ticket is answered at most once; a second answer is ignored.
+//! Threads: submitted from reactor threads, answered from any.
+//! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::ParkedId;
+use super::call::Head;
+use super::image::FastHasher;
+use crate::protocol::value::Value;
+
+/// Decides. The implementation hands the event to whoever does, and returns at once.
+pub trait Policy: Send + Sync {
+    /// Takes an event; the answer comes by [`Broker::answer`](super::Broker::answer).
+    fn submit(&self, event: Event);
+}
+
+/// Stands for an event until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A request for a decision.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// To be given back with the answer.
+    pub ticket: Ticket,
+    /// The name of the API, as Kafka's message definitions have it.
+    pub api: &'static str,
+    /// The request's version.
+    pub version: i16,
+    /// The request.
+    pub request: Value,
+    /// Who asks.
+    pub client: Client,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// What the client calls itself.
+    pub id: Option<String>,
+    /// The address it came from.
+    pub host: String,
+    /// The name of the listener it came through.
+    pub listener: Arc<str>,
+}
+
+/// What an event was submitted for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// A client's request, parked as `parked` on `thread`.
+    Request { thread: usize, parked: ParkedId, head: Head },
+    /// Topics that a Metadata request wants created; it is parked likewise.
+    AutoCreate { thread: usize, parked: ParkedId },
+    /// A block of producer ids, for whoever waits.
+    ProducerIds,
+}
+
+/// All tickets that are out.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    state: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    asked: HashMap<u64, Asked, BuildHasherDefault<FastHasher>>,
+}
+
+impl Tickets {
+    /// Opens a ticket.
+    pub(crate) fn open(&self, asked: Asked) -> Ticket {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let ticket = state.next;
+        state.asked.insert(ticket, asked);
+        Ticket(ticket)
+    }
+
+    /// Closes a ticket: what it was for, or `None` where it is not open.
+    pub(crate) fn close(&self, ticket: Ticket) -> Option<Asked> {
+        self.state.lock().asked.remove(&ticket.0)
+    }
+}

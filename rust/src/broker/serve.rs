@@ -1,0 +1,193 @@
+//! The broker as net sees it: frames in, replies and parked requests out.
+//!
+//! The Produce requests of one readable event are staged one after the other and committed
+//! together, once per partition; any other request in between comes after that commit, so that a
+//! client sees its own writes. Replies leave in order whatever happens here.
+//! Threads: each method runs on the reactor thread whose state it is given; none blocks.
+
+use std::sync::Arc;
+
+use super::apis::{self, Outcome, Run};
+use super::call::{Call, Head, Request};
+use super::handlers::{api_versions, fetch, init_producer_id, metadata, policy, produce};
+use super::parked::{Parked, ParkedRequests, Wait};
+use super::partition::Wakes;
+use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
+use super::{Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
+use crate::protocol::header::RequestHeader;
+use crate::wire::Reader;
+
+impl Service for Broker {
+    type Thread = ThreadState;
+    type Session = Session;
+    type Wake = Wake;
+
+    fn thread(&self, index: usize) -> ThreadState {
+        ThreadState {
+            index,
+            image: self.image.load_full(),
+            image_number: 0,
+            parked: ParkedRequests::default(),
+            look: Vec::new(),
+            produce: produce::Scratch::default(),
+        }
+    }
+
+    fn opened(&self, _: &mut ThreadState, peer: Peer) -> Session {
+        Session { peer }
+    }
+
+    fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
+        self.refresh(at.thread);
+        let image = Arc::clone(&at.thread.image);
+        let mut staging = produce::Staging::new(&image, self.clock.wall_ms());
+        let mut flow = Flow::Go;
+        for (number, frame) in received.iter().enumerate() {
+            if replies.is_full() {
+                replies.leave(received.frames.len() - number);
+                break;
+            }
+            let outcome = match read(frame) {
+                None => Ok(Flow::Close),
+                Some(request) => {
+                    let (thread, session) = (&mut *at.thread, &mut *at.session);
+                    let replies = &mut *replies;
+                    let mut call = Call { broker: self, thread, session, replies, request };
+                    answer(&mut call, &mut staging)
+                }
+            };
+            match outcome {
+                Ok(Flow::Go) => {}
+                Ok(Flow::Hold) => flow = Flow::Hold,
+                Ok(Flow::Close) | Err(_) => {
+                    flow = Flow::Close;
+                    break;
+                }
+            }
+        }
+        match staging.finish(self, at.thread, (at.session, replies)) {
+            Flow::Close => Flow::Close,
+            _ => flow,
+        }
+    }
+
+    fn wake(&self, thread: &mut ThreadState, wakes: &mut Vec<Wake>, done: &mut Vec<Done>) {
+        self.refresh(thread);
+        for wake in wakes.drain(..) {
+            match wake {
+                Wake::Look(id) => self.look(thread, id, done),
+                Wake::Answer(id, output) => {
+                    if let Some(parked) = thread.parked.take(id) {
+                        done.push(parked.done(output));
+                    }
+                }
+                Wake::Fail(id) => {
+                    if let Some(parked) = thread.parked.take(id) {
+                        done.push(parked.failed());
+                    }
+                }
+            }
+        }
+        self.look_again(thread, done);
+    }
+
+    fn expire(&self, thread: &mut ThreadState, now_ms: i64, done: &mut Vec<Done>) {
+        self.refresh(thread);
+        self.look_again(thread, done);
+        while let Some((id, mut parked)) = thread.parked.expired(now_ms) {
+            if let Some(output) = self.resume(thread, (id, &mut parked), true) {
+                done.push(parked.done(output));
+            }
+        }
+    }
+
+    fn next_deadline(&self, thread: &ThreadState) -> Option<i64> {
+        if thread.look.is_empty() { thread.parked.next_deadline() } else { Some(0) }
+    }
+
+    fn closed(&self, thread: &mut ThreadState, conn: ConnId, _: Session) {
+        for id in thread.parked.of(conn) {
+            let Some(parked) = thread.parked.take(id) else { continue };
+            match parked.wait {
+                Wait::Produce(waiting) => waiting.forget(thread.index, id),
+                Wait::Fetch(waiting) => waiting.forget(),
+                Wait::Policy(ticket) => drop(self.tickets.close(ticket)),
+                Wait::Metadata(_) | Wait::ProducerId => {}
+            }
+        }
+    }
+}
+
+impl Broker {
+    /// Looks at the requests of this thread that were woken by the thread itself.
+    fn look_again(&self, thread: &mut ThreadState, done: &mut Vec<Done>) {
+        let mut look = std::mem::take(&mut thread.look);
+        for id in look.drain(..) {
+            self.look(thread, id, done);
+        }
+        if thread.look.is_empty() {
+            thread.look = look;
+        }
+    }
+
+    /// Looks whether a parked request may be answered; it may be gone.
+    fn look(&self, thread: &mut ThreadState, id: ParkedId, done: &mut Vec<Done>) {
+        let Some(mut parked) = thread.parked.take(id) else { return };
+        match self.resume(thread, (id, &mut parked), false) {
+            Some(output) => done.push(parked.done(output)),
+            None => thread.parked.keep(id, parked),
+        }
+    }
+
+    /// The reply to a parked request, if it may be answered now; `late`: it must be.
+    fn resume(
+        &self,
+        thread: &mut ThreadState,
+        (id, parked): (ParkedId, &mut Parked),
+        late: bool,
+    ) -> Option<Output> {
+        let head = parked.head;
+        match &mut parked.wait {
+            Wait::Produce(waiting) => {
+                (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
+            }
+            Wait::Fetch(waiting) => fetch::resume(self, thread, (id, head, waiting, late)),
+            Wait::Metadata(waiting) => Some(metadata::resume(self, thread, (head, waiting))),
+            Wait::ProducerId => init_producer_id::resume(self, (thread.index, id), head),
+            Wait::Policy(_) => None,
+        }
+    }
+
+    /// Who is told of watermarks that move on this thread.
+    pub(super) fn wakes<'a>(&'a self, thread: &'a mut ThreadState) -> Wakes<'a> {
+        Wakes { here: Some((thread.index, &mut thread.look)), mailbox: self }
+    }
+}
+
+/// Reads the header of a frame: `None` where it has none, or of something not served.
+fn read(frame: &[u8]) -> Option<Request<'_>> {
+    let mut reader = Reader::new(frame);
+    let header = RequestHeader::decode(&mut reader).ok()?;
+    let api = apis::find(header.api_key)?;
+    let (version, correlation_id) = (header.api_version, header.correlation_id);
+    let known = api.serves(version) || api.key == api_versions::KEY;
+    known.then_some(Request {
+        head: Head { api, version, correlation_id },
+        client_id: header.client_id,
+        body: reader.rest(),
+    })
+}
+
+fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Outcome {
+    let run = match call.request.head.api.run {
+        Run::Staged => return staging.stage(call).map(|()| Flow::Go),
+        other => other,
+    };
+    if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
+        return Ok(Flow::Close);
+    }
+    match run {
+        Run::Here(handle) => handle(call),
+        _ => policy::handle(call),
+    }
+}
