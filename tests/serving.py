@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 READY_S = 30
+OURS = {"KRUST_TEST_BOOTSTRAP", "KRUST_CRASH_ROUNDS"}  # no settings of the broker
 STOP_S = 20
 
 
@@ -58,6 +59,7 @@ class Served:
                 stderr=stderr,
                 pass_fds=[child],
                 preexec_fn=limit,
+                env={name: text for name, text in os.environ.items() if name not in OURS},
             )
         os.close(child)
         with os.fdopen(ready, "rb") as pipe:

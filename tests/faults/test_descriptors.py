@@ -1,0 +1,58 @@
+"""Out of descriptors: accepting pauses, who is connected does not notice, and it resumes."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.clients import Confluent, Record
+from tests.serving import Served
+
+LIMIT = 160
+RECORDS: list[Record] = [(None, b"%d" % number) for number in range(100)]
+
+
+def lower_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+def answers(connection: socket.socket) -> bool:
+    """Whether an ApiVersions request is answered within a second."""
+    connection.settimeout(1)
+    try:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        return bool(connection.recv(4))
+    except OSError:
+        return False
+
+
+@pytest.mark.timeout(180)
+def test_connections_beyond_the_limit_wait_and_the_rest_go_on(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", limit=lower_limit) as broker:
+        Confluent().write(broker.bootstrap, "before", "none", RECORDS)
+        first = socket.create_connection(broker.address, 10)
+        assert answers(first)
+        crowd = [socket.create_connection(broker.address, 10) for _ in range(LIMIT + 40)]
+        served = [connection for connection in crowd if answers(connection)]
+        assert 0 < len(served) < len(crowd)
+        first.settimeout(10)
+        assert len(first.recv(65536)) > 0
+        assert answers(first)
+        for connection in crowd:
+            connection.close()
+        assert Confluent().read(broker.bootstrap, "before", 100) == RECORDS
+        Confluent().write(broker.bootstrap, "after", "none", RECORDS)
+        assert Confluent().read(broker.bootstrap, "after", 100) == RECORDS
+        first.close()
+
+
+def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", limit=lower_limit) as broker:
+        for number in range(120):
+            Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS[:2])
+        for number in range(0, 120, 7):
+            assert Confluent().read(broker.bootstrap, f"many-{number}", 2) == RECORDS[:2]

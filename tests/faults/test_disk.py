@@ -1,0 +1,126 @@
+"""A disk that is full, gone or not ours: records are refused, the rest goes on, and it recovers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.foreign.clients import Confluent
+from tests.serving import NotReadyError, Served
+
+STORAGE_ERROR = 56
+OPTIONS: dict[str, object] = {"log.segment.bytes": 1 << 20}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "krust-test", str(place)]
+    run = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if run.returncode:
+        pytest.skip(f"cannot mount a small file system: {run.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path) -> Path:
+    """Take all the room that is left; the file that holds it."""
+    filler = place / "filler"
+    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while os.write(descriptor, b"\x00" * 65536):
+            pass
+    os.close(descriptor)
+    return filler
+
+
+def produce(bootstrap: str, topic: str, value: bytes) -> int:
+    """Send one record without retries; Kafka's error code, 0 for none."""
+    codes: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        codes.append(error.code() if error else 0)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "retries": 0, "log_level": 0})
+    producer.produce(topic, value, partition=0, on_delivery=delivered)
+    producer.flush(20)
+    return codes[0]
+
+
+def create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+
+
+def test_a_full_disk_refuses_reads_on_and_recovers(small_disk: Path) -> None:
+    with Served(small_disk / "data", options=OPTIONS) as broker:
+        create(broker.bootstrap, "full")
+        value = os.urandom(500_000)
+        assert produce(broker.bootstrap, "full", value) == 0
+        filler = fill(small_disk)
+        written, code = 1, 0
+        while code == 0 and written < 100:
+            code = produce(broker.bootstrap, "full", value)
+            written += code == 0
+        assert code == STORAGE_ERROR
+        assert produce(broker.bootstrap, "full", value) == STORAGE_ERROR
+        assert Confluent().read(broker.bootstrap, "full", written) == [(None, value)] * written
+        filler.unlink()
+        assert produce(broker.bootstrap, "full", b"after") == 0
+        found = Confluent().read(broker.bootstrap, "full", written + 1)
+        assert found[-1] == (None, b"after")
+    with Served(small_disk / "data", options=OPTIONS) as broker:
+        assert len(Confluent().read(broker.bootstrap, "full", written + 1)) == written + 1
+
+
+def test_a_full_disk_does_not_keep_it_from_stopping(small_disk: Path) -> None:
+    with Served(small_disk / "data", options=OPTIONS) as broker:
+        create(broker.bootstrap, "full")
+        assert produce(broker.bootstrap, "full", b"before") == 0
+        filler = fill(small_disk)
+        assert broker.stop() == 0
+    filler.unlink()
+    with Served(small_disk / "data", options=OPTIONS) as broker:
+        assert Confluent().read(broker.bootstrap, "full", 1) == [(None, b"before")]
+
+
+def test_a_read_only_directory_is_one_line_and_exit_3(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(NotReadyError) as caught:
+        Served(small_disk.parent / "disk" / "data")
+    assert caught.value.code == 3
+    assert "Traceback" not in caught.value.stderr
+
+
+def test_a_directory_without_permission_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (tmp_path / "data").mkdir(mode=0o500)
+    with pytest.raises(NotReadyError) as caught:
+        Served(tmp_path / "data")
+    assert caught.value.code == 3
+
+
+def test_a_removed_partition_directory_costs_no_other_partition(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", options=OPTIONS) as broker:
+        for topic in ("kept", "removed"):
+            create(broker.bootstrap, topic)
+            assert produce(broker.bootstrap, topic, b"before") == 0
+        shutil.rmtree(tmp_path / "data/removed-0")
+        for _ in range(3):
+            produce(broker.bootstrap, "removed", os.urandom(600_000))
+        assert broker.process.poll() is None
+        assert produce(broker.bootstrap, "kept", b"after") in (0, STORAGE_ERROR)
+        with contextlib.suppress(KafkaException):  # the whole log directory went offline
+            assert Confluent().read(broker.bootstrap, "kept", 1) == [(None, b"before")]
+    assert "panic" not in broker.stderr().lower()

@@ -1,0 +1,65 @@
+"""Kafka 3.9's own DumpLogSegments reads what krust wrote, and finds nothing to complain about."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
+from tests.serving import Served
+
+SCRIPT = Path(__file__).parents[1] / "peers/kafka.sh"
+DUMP = "java -cp {}/* kafka.tools.DumpLogSegments --deep-iteration"
+RECORDS: list[Record] = [(f"k{n}".encode(), b"v" * n) for n in range(300)]
+
+
+@pytest.fixture(scope="module")
+def jars() -> str:
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} here")
+    run = subprocess.run([SCRIPT, "jars", "3.9.1"], capture_output=True, text=True, check=False)
+    if run.returncode:
+        pytest.skip(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
+    return run.stdout.strip()
+
+
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_every_file_of_every_codec_is_sound(jars: str, tmp_path: Path) -> None:
+    options = {"log.segment.bytes": 16384, "log.index.interval.bytes": 512}
+    with Served(tmp_path / "data", options=dict(options)) as broker:
+        for codec in ALL:
+            topic = f"codec-{codec}"
+            for writer in (Confluent(**{"enable.idempotence": True}), AioKafka()):
+                writer.write(broker.bootstrap, topic, codec, RECORDS)
+            if codec != "zstd":
+                KafkaPython((0, 8, 2)).write(broker.bootstrap, topic, codec, RECORDS)
+                KafkaPython((0, 10, 1)).write(broker.bootstrap, topic, codec, RECORDS)
+    assert (tmp_path / "data/.kafka_cleanshutdown").exists()
+    for folder in sorted((tmp_path / "data").glob("codec-*")):
+        files = [file for file in sorted(folder.iterdir()) if file.suffix != ".metadata"]
+        dump(jars, [file for file in files if file.suffix in (".log", ".snapshot")], folder)
+        dump(jars, [file for file in files if file.suffix.endswith("index")], folder)
+
+
+def dump(jars: str, files: list[Path], folder: Path) -> None:
+    run = subprocess.run(
+        [*DUMP.format(jars).split(), "--files", ",".join(map(str, files))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    bad = re.findall(
+        r"(?im)^.*(?:mismatch|non-consecutive|found bytes|isvalid: false).*$", run.stdout
+    )
+    assert not bad, (folder, bad[:5])
+    if any(file.suffix == ".log" for file in files):
+        offsets = [int(text) for text in re.findall(r"^\| offset: (\d+)", run.stdout, re.M)]
+        writers = 4 if not folder.name.startswith("codec-zstd") else 2
+        assert offsets == list(range(len(RECORDS) * writers))

@@ -1,0 +1,125 @@
+"""Starting and stopping: no descriptor, thread or memory stays behind; one line where it cannot."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+import krust
+from tests.serving import NotReadyError, Served
+
+CYCLES = 1000
+WARM_UP = 50
+MEMORY_LIMIT = 4 << 20  # allocator noise over 950 cycles, not a leak of 4 KiB each
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def census() -> tuple[int, int, int]:
+    """Descriptors, Python threads, all threads of this process."""
+    descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
+    return descriptors, threading.active_count(), tasks
+
+
+def cycle() -> None:
+    with krust.Broker() as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        socket.create_connection((host, int(port)), 5).close()
+
+
+@pytest.mark.timeout(600)
+def test_a_thousand_starts_leave_nothing_behind() -> None:
+    for _ in range(WARM_UP):
+        cycle()
+    gc.collect()
+    before, memory = census(), resident_bytes()
+    for _ in range(CYCLES - WARM_UP):
+        cycle()
+    gc.collect()
+    assert census() == before
+    assert resident_bytes() - memory < MEMORY_LIMIT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with Served(tmp_path / "data") as broker:
+        broker.process.send_signal(number)
+        assert broker.process.wait(10) == 0
+    assert (tmp_path / "data/.kafka_cleanshutdown").exists()
+    assert "Traceback" not in broker.stderr()
+
+
+def test_the_end_of_standard_input_stops_it(tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as broker:
+        assert broker.process.stdin is not None
+        broker.process.stdin.close()
+        assert broker.process.wait(10) == 0
+
+
+def test_the_ready_file_tells_where_and_goes_with_the_broker(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    with Served(tmp_path / "data", "--ready-file", str(ready)) as broker:
+        facts = json.loads(ready.read_text())
+        assert facts == broker.ready
+        assert facts["pid"] == broker.pid
+        assert facts["data_dir"] == str(tmp_path / "data")
+        assert len(facts["cluster_id"]) == 22
+        socket.create_connection(broker.address, 5).close()
+    assert not ready.exists()
+
+
+def refused(tmp_path: Path, *flags: str, data: str = "data", port: int = 0) -> str:
+    """Start where it cannot; the one line it says."""
+    with pytest.raises(NotReadyError) as caught:
+        Served(tmp_path / data, *flags, port=port)
+    assert caught.value.code == 3, caught.value.stderr
+    assert "Traceback" not in caught.value.stderr
+    lines = [line for line in caught.value.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, caught.value.stderr
+    return lines[0]
+
+
+def test_a_taken_port_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    with Served(tmp_path / "first") as broker:
+        line = refused(tmp_path, data="second", port=broker.address[1])
+    assert str(broker.address[1]) in line
+
+
+def test_a_directory_in_use_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    with Served(tmp_path / "data"):
+        assert str(tmp_path / "data") in refused(tmp_path)
+
+
+def test_a_directory_of_another_cluster_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    with Served(tmp_path / "data"):
+        pass
+    with Served(tmp_path / "other"):
+        pass
+    meta = tmp_path / "other/meta.properties"
+    meta.write_text((tmp_path / "data/meta.properties").read_text())
+    line = refused(tmp_path, data="other")
+    assert "cluster" in line
+
+
+def test_a_file_for_a_directory_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    assert str(tmp_path / "data") in refused(tmp_path)
+
+
+def test_both_loopbacks_answer(tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as broker:
+        port = broker.address[1]
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        if socket.has_ipv6 and Path("/proc/net/if_inet6").exists():
+            socket.create_connection(("::1", port), 5).close()
