@@ -172,7 +172,7 @@ def read_file(path: Path) -> dict[str, Setup]:
 
 
 def properties(text: str) -> dict[str, str]:
-    """A Java properties file: `#` `!` comment, `=` `:` or a blank part, a last backslash continues."""
+    """A Java properties file: `#` `!` comment, `=` `:` or a blank part, a backslash continues."""
     pairs: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():

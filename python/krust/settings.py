@@ -19,7 +19,10 @@ sections "Broker Configs" and "Topic Configs"; KIP-226 for what is dynamic.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAX = {"int": 2**31 - 1, "long": 2**63 - 1, "short": 2**15 - 1}
 _DOUBLE_MAX = "1.7976931348623157E308"
@@ -106,7 +109,7 @@ def _list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-_PARSERS = {
+_PARSERS: dict[Type, Callable[[str], Value]] = {
     Type.BOOLEAN: _boolean,
     Type.STRING: str,
     Type.INT: lambda text: _whole(text, _MAX["int"]),

@@ -1,0 +1,461 @@
+"""Settings over the wire: what holds, where it comes from, and changes of it.
+
+DescribeConfigs 0-4: topics and brokers with every setting, sources, synonyms (v1), types and
+    documentation (v3); groups and client metrics by the broker's defaults; loggers: the root one.
+AlterConfigs 0-2 (replaces all that was set), IncrementalAlterConfigs 0-1 (set, delete, append,
+    subtract): topics, this broker, all brokers (""). One bad item refuses its resource alone.
+ListConfigResources 0-1: v0 knows client metrics only, of which there are none.
+Version notes: v0 of DescribeConfigs has `is_default` in place of a source.
+Not done: dynamic log levels, settings of groups and of client metrics: INVALID_REQUEST.
+Source: KIP-133, KIP-226, KIP-339, KIP-524, KIP-569.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.config import parse_topic
+from krust.controller import znodes
+from krust.controller.state import Message, Policy, RefusedError, Request, State, Topic
+from krust.errors import Code, ConfigError
+from krust.metadata.store import Create, Operation, Refusal, SetData
+from krust.settings import BROKER, TOPIC, Setting, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping
+
+    from krust.controller.state import Asked
+    from krust.metadata.store import Done
+
+    _Changed = Callable[[Mapping[str, str], Message], dict[str, str]]
+    _Writing = Generator[Asked, list[Done], None]
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+LOGGER_RESOURCE = 8
+METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
+RESOURCES = (
+    TOPIC_RESOURCE,
+    BROKER_RESOURCE,
+    LOGGER_RESOURCE,
+    METRICS_RESOURCE,
+    GROUP_RESOURCE,
+)
+
+DYNAMIC_TOPIC = 1
+DYNAMIC_BROKER = 2
+DYNAMIC_DEFAULT_BROKER = 3
+STATIC_BROKER = 4
+DEFAULT = 5
+DYNAMIC_LOGGER = 6
+"""The sources, as DescribeConfigs numbers them."""
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""The operations of IncrementalAlterConfigs."""
+
+_INTERNAL_CONFIG = {
+    "__consumer_offsets": {
+        "compression.type": "producer",
+        "cleanup.policy": "compact",
+        "segment.bytes": "104857600",
+    },
+    "__transaction_state": {
+        "compression.type": "uncompressed",
+        "cleanup.policy": "compact",
+        "min.insync.replicas": "1",
+        "segment.bytes": "104857600",
+    },
+}
+
+_OF_GROUPS = {
+    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
+}
+_OF_METRICS = {
+    "interval.ms": ("300000", Type.INT),
+    "match": ("", Type.LIST),
+    "metrics": ("", Type.LIST),
+}
+
+
+class Known(NamedTuple):
+    """A value that a setting has somewhere, the strongest first in a list of them."""
+
+    name: str
+    value: str
+    source: int
+
+
+def internal_config(name: str) -> dict[str, str]:
+    """The settings Kafka gives a topic of its own."""
+    return dict(_INTERNAL_CONFIG[name])
+
+
+def refused_topic_value(name: str, text: str) -> str | None:
+    """Why a topic setting that parses cannot be had; None: it can."""
+    setting = TOPIC[name]
+    if setting.support == "refused" and text != setting.default:
+        return f"{name} = {text} cannot be set here: {setting.doc}"
+    return None
+
+
+def describe(state: State, request: Request) -> Policy:
+    """DescribeConfigs."""
+    yield from ()
+    results = []
+    for resource in request.message["resources"]:
+        kind, name = resource["resource_type"], resource["resource_name"]
+        result: Message = {
+            "error_code": Code.NONE,
+            "error_message": None,
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [],
+        }
+        results.append(result)
+        try:
+            entries = _entries(state, kind, name, resource.get("configuration_keys"))
+        except RefusedError as refused:
+            result |= {"error_code": refused.code, "error_message": str(refused)}
+            continue
+        for entry in entries:
+            if not request.message.get("include_synonyms"):
+                entry["synonyms"] = []
+            if not request.message.get("include_documentation"):
+                entry["documentation"] = None
+        result["configs"] = entries
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def list_resources(state: State, request: Request) -> Policy:
+    """ListConfigResources."""
+    yield from ()
+    wanted = set(request.message.get("resource_types") or ())
+    if request.version == 0:
+        wanted = {METRICS_RESOURCE}
+    elif not wanted:
+        wanted = set(RESOURCES)
+    brokers = sorted(state.brokers)
+    found: list[tuple[str, int]] = []
+    if TOPIC_RESOURCE in wanted:
+        found += [(name, TOPIC_RESOURCE) for name in sorted(state.topics)]
+    for kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
+        if kind in wanted:
+            found += [(str(broker), kind) for broker in brokers]
+    unknown = wanted - set(RESOURCES)
+    return {
+        "throttle_time_ms": 0,
+        "error_code": Code.UNSUPPORTED_VERSION if unknown else Code.NONE,
+        "config_resources": []
+        if unknown
+        else [{"resource_name": name, "resource_type": kind} for name, kind in found],
+    }
+
+
+def alter(state: State, request: Request) -> Policy:
+    """AlterConfigs: what is not named goes back to its default."""
+
+    def changed(_before: Mapping[str, str], resource: Message) -> dict[str, str]:
+        config = {}
+        for pair in resource["configs"]:
+            if pair["value"] is None:
+                raise RefusedError(
+                    Code.INVALID_REQUEST, f"Null value not supported for: {pair['name']}"
+                )
+            config[pair["name"]] = pair["value"]
+        return config
+
+    return (yield from _alter(state, request, changed))
+
+
+def incremental_alter(state: State, request: Request) -> Policy:
+    """IncrementalAlterConfigs."""
+
+    def changed(before: Mapping[str, str], resource: Message) -> dict[str, str]:
+        table = TOPIC if resource["resource_type"] == TOPIC_RESOURCE else BROKER
+        names = [pair["name"] for pair in resource["configs"]]
+        if len(set(names)) < len(names):
+            raise RefusedError(Code.INVALID_REQUEST, "a setting is named more than once")
+        config = dict(before)
+        for pair in resource["configs"]:
+            name, operation, value = pair["name"], pair["config_operation"], pair["value"]
+            if operation == DELETE:
+                config.pop(name, None)
+                continue
+            if value is None:
+                raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for: {name}")
+            if operation == SET:
+                config[name] = value
+                continue
+            config[name] = _joined(state, table.get(name), before, pair)
+        return config
+
+    return (yield from _alter(state, request, changed))
+
+
+def topic_entries(state: State, topic: Topic, names: Iterable[str] | None) -> list[Message]:
+    """All settings of a topic, or those named."""
+    wanted = None if names is None else set(names)
+    entries = []
+    for name, setting in TOPIC.items():
+        if wanted is not None and name not in wanted:
+            continue
+        known = [Known(name, topic.config[name], DYNAMIC_TOPIC)] if name in topic.config else []
+        known += _known(state, setting.synonyms)
+        entry = _entry(setting, known, state.topic_text(topic, name))
+        entries.append(entry)
+    return entries
+
+
+def _alter(state: State, request: Request, changed: _Changed) -> Policy:
+    """The way of both: plan each resource, write it, then let it hold."""
+    results: list[Message] = []
+    resources = request.message["resources"]
+    keys = [(each["resource_type"], each["resource_name"]) for each in resources]
+    for resource, key in zip(resources, keys, strict=True):
+        result: Message = {
+            "error_code": Code.NONE,
+            "error_message": None,
+            "resource_type": key[0],
+            "resource_name": key[1],
+        }
+        results.append(result)
+        try:
+            if keys.count(key) > 1:
+                raise RefusedError(Code.INVALID_REQUEST, "the request names a resource twice")
+            before = _before(state, *key)
+            config = changed(before, resource)
+            _check(key[0], before, config)
+            if not request.message.get("validate_only"):
+                yield from _write(state, key, config)
+        except RefusedError as refused:
+            result |= {"error_code": refused.code, "error_message": str(refused)}
+    return {"throttle_time_ms": 0, "responses": results}
+
+
+def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writing:
+    """Write the settings of one entity and let them hold."""
+    kind, name = key
+    if kind == TOPIC_RESOURCE:
+        topic = state.topics[name]
+        data = znodes.config_data(config)
+        asked: list[Operation] = [
+            SetData(znodes.topic_config(name), data, topic.config_version),
+            Create(znodes.CHANGES, znodes.change_data("topics", name), sequential=True),
+        ]
+        (done,) = yield [asked]
+        _must(done.refused)
+        state.put(topic._replace(config=config, config_version=topic.config_version + 1))
+        return
+    entity = state.own if name else state.everywhere
+    label = name or znodes.DEFAULT_ENTITY
+    path, data = znodes.broker_config(label), znodes.config_data(config)
+    asked = [
+        Create(path, data) if entity.version < 0 else SetData(path, data, entity.version),
+        Create(znodes.CHANGES, znodes.change_data("brokers", label), sequential=True),
+    ]
+    (done,) = yield [asked]
+    _must(done.refused)
+    entity.config, entity.version = config, entity.version + 1
+    state.changes.brokers = True
+
+
+def _must(refused: Refusal | None) -> None:
+    if refused is not None:
+        raise RefusedError(
+            Code.UNKNOWN_SERVER_ERROR, f"the settings changed meanwhile, or {refused.value}"
+        )
+
+
+def _before(state: State, kind: int, name: str) -> Mapping[str, str]:
+    """What is set now; RefusedError: no such resource."""
+    if kind == TOPIC_RESOURCE:
+        topic = state.topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        return topic.config
+    if kind == BROKER_RESOURCE:
+        _check_broker(state, name)
+        return (state.own if name else state.everywhere).config
+    if kind in RESOURCES:
+        raise RefusedError(Code.INVALID_REQUEST, "such settings cannot be changed here")
+    raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _check(kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> None:
+    """Refuse what is unknown, cannot be so, or cannot change while the broker runs."""
+    for name, text in config.items():
+        if kind == TOPIC_RESOURCE:
+            _check_topic_value(name, text)
+            continue
+        setting = BROKER.get(name)
+        if setting is None or (not setting.dynamic and before.get(name) != text):
+            raise RefusedError(
+                Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
+            )
+        try:
+            setting.parse(text)
+        except ValueError as error:
+            raise RefusedError(
+                Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
+            ) from None
+
+
+def _check_topic_value(name: str, text: str) -> None:
+    try:
+        parse_topic(name, text)
+    except ConfigError as error:
+        raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
+    refused = refused_topic_value(name, text)
+    if refused:
+        raise RefusedError(Code.INVALID_CONFIG, refused)
+
+
+def _check_broker(state: State, name: str) -> None:
+    if name not in ("", str(state.node_id)):
+        raise RefusedError(
+            Code.INVALID_REQUEST,
+            f"Unexpected broker id, expected {state.node_id} or empty string, but received {name}",
+        )
+
+
+def _joined(state: State, setting: Setting | None, before: Mapping[str, str], pair: Message) -> str:
+    """A list with items added or taken away."""
+    name = pair["name"]
+    if setting is None or setting.type is not Type.LIST or pair["config_operation"] > SUBTRACT:
+        raise RefusedError(
+            Code.INVALID_CONFIG, f"Config value append is not allowed for config key: {name}"
+        )
+    if name in before:
+        text = before[name]
+    elif setting.change == "topic":
+        text = state.topic_text(None, name) or ""
+    else:
+        text = state.broker_text(name) or ""
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    given = [item.strip() for item in pair["value"].split(",") if item.strip()]
+    if pair["config_operation"] == APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _entries(state: State, kind: int, name: str, names: list[str] | None) -> list[Message]:
+    """The settings of one resource."""
+    wanted = set(names) if names else None
+    if kind == TOPIC_RESOURCE:
+        topic = state.topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+        return topic_entries(state, topic, wanted)
+    if kind == BROKER_RESOURCE:
+        _check_broker(state, name)
+        return _broker_entries(state, name, wanted)
+    if kind == LOGGER_RESOURCE:
+        _check_broker(state, name or "none")
+        entries = [_plain("root", "INFO", Type.STRING, DYNAMIC_LOGGER)]
+    elif kind == GROUP_RESOURCE:
+        if not name:
+            raise RefusedError(Code.INVALID_REQUEST, "Group name must not be empty")
+        entries = [
+            _plain(key, state.broker_text(broker) or "", Type.INT, DEFAULT)
+            for key, broker in _OF_GROUPS.items()
+        ]
+    elif kind == METRICS_RESOURCE:
+        if not name:
+            raise RefusedError(Code.INVALID_REQUEST, "Client metrics subscription name is empty")
+        entries = [_plain(key, *facts, DEFAULT) for key, facts in _OF_METRICS.items()]
+    else:
+        raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    return [entry for entry in entries if wanted is None or entry["name"] in wanted]
+
+
+def _broker_entries(state: State, name: str, wanted: set[str] | None) -> list[Message]:
+    """A broker's settings; for all brokers (""): only what was set for all."""
+    entries = []
+    for setting in BROKER.values():
+        if wanted is not None and setting.name not in wanted:
+            continue
+        if not name:
+            text = state.everywhere.config.get(setting.name)
+            if text is not None:
+                known = [Known(setting.name, text, DYNAMIC_DEFAULT_BROKER)]
+                entries.append(_entry(setting, known, text))
+            continue
+        known = _known(state, _family(setting.name))
+        entries.append(_entry(setting, known, state.broker_text(setting.name)))
+    return entries
+
+
+def _family(name: str) -> tuple[str, ...]:
+    """The settings that say the same in other units, the strongest first, from this one on."""
+    for setting in TOPIC.values():
+        if name in setting.synonyms and len(setting.synonyms) > 1:
+            return setting.synonyms[setting.synonyms.index(name) :]
+    return (name,)
+
+
+def _known(state: State, names: tuple[str, ...]) -> list[Known]:
+    """Everything known of these broker settings, by source, the strongest first."""
+    config = state.config
+    given = config.given()
+    static = {name: setup.text for name, setup in given.items() if setup.source.kind != "mode"}
+    by_default = {
+        name: text
+        for name in names
+        if (text := (given[name].text if name in given else BROKER[name].default)) is not None
+        and name not in static
+    }
+    layers: tuple[tuple[int, Mapping[str, str]], ...] = (
+        (DYNAMIC_BROKER, state.own.config),
+        (DYNAMIC_DEFAULT_BROKER, state.everywhere.config),
+        (STATIC_BROKER, static),
+        (DEFAULT, by_default),
+    )
+    return [
+        Known(name, texts[name], source)
+        for source, texts in layers
+        for name in names
+        if name in texts
+    ]
+
+
+def _entry(setting: Setting, known: list[Known], text: str | None) -> Message:
+    """One setting as DescribeConfigs tells it."""
+    source = known[0].source if known else DEFAULT
+    hidden = setting.sensitive
+    return {
+        "name": setting.name,
+        "value": None if hidden else text,
+        "read_only": not setting.dynamic,
+        "is_default": source == DEFAULT,
+        "config_source": source,
+        "is_sensitive": hidden,
+        "synonyms": [
+            {"name": each.name, "value": None if hidden else each.value, "source": each.source}
+            for each in known
+        ],
+        "config_type": int(setting.type),
+        "documentation": setting.doc,
+    }
+
+
+def _plain(name: str, value: str, kind: Type, source: int) -> Message:
+    """A setting that no table has."""
+    return {
+        "name": name,
+        "value": value,
+        "read_only": False,
+        "is_default": source == DEFAULT,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": value, "source": source}],
+        "config_type": int(kind),
+        "documentation": None,
+    }

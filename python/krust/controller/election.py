@@ -1,0 +1,92 @@
+"""ElectLeaders 0-2: make the preferred replica lead, or any replica where none can.
+
+A partition whose preferred replica leads needs no election: ELECTION_NOT_NEEDED, which is left out
+where all partitions were asked for. A leader is moved only to a replica in the ISR.
+Version notes: v0 is always preferred; v1 adds the type and the error of the whole request.
+Not done: unclean election, as long as a partition has one replica there is nobody to elect.
+Source: KIP-183, KIP-460.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import znodes
+from krust.controller.state import Message, Partition, Policy, RefusedError, Request, State
+from krust.errors import Code
+from krust.metadata.store import SetData
+
+if TYPE_CHECKING:
+    from krust.metadata.store import Operation
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def elect(state: State, request: Request) -> Policy:
+    """ElectLeaders."""
+    asked: list[Message] | None = request.message.get("topic_partitions")
+    kind = request.message.get("election_type", PREFERRED)
+    if kind not in (PREFERRED, UNCLEAN):
+        return _answer(Code.INVALID_REQUEST, [])
+    everything = asked is None
+    wanted = (
+        [(name, list(range(len(topic.partitions)))) for name, topic in state.topics.items()]
+        if asked is None
+        else [(each["topic"], each["partitions"]) for each in asked]
+    )
+    results: list[Message] = []
+    for name, indexes in wanted:
+        found: list[Message] = []
+        for index in indexes:
+            result: Message = {"partition_id": index, "error_code": 0, "error_message": None}
+            try:
+                yield from _elect_one(state, name, index, kind)
+            except RefusedError as refused:
+                result |= {"error_code": refused.code, "error_message": str(refused)}
+            if not (everything and result["error_code"] == Code.ELECTION_NOT_NEEDED):
+                found.append(result)
+        if found:
+            results.append({"topic": name, "partition_result": found})
+    return _answer(Code.NONE, results)
+
+
+def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
+    """Move one partition's leader; RefusedError: it stays."""
+    topic = state.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    partition = topic.partitions[index]
+    alive = partition.leader in state.brokers
+    if alive and (kind == UNCLEAN or partition.leader == partition.replicas[0]):
+        raise RefusedError(
+            Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        )
+    preferred = partition.replicas[0]
+    if kind == PREFERRED and (preferred not in state.brokers or preferred not in partition.isr):
+        raise RefusedError(
+            Code.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader is not available."
+        )
+    able = [each for each in partition.isr if each in state.brokers]
+    if not able:
+        raise RefusedError(
+            Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica that is alive can lead."
+        )
+    leader = preferred if kind == PREFERRED else able[0]
+    moved = partition._replace(
+        leader=leader, leader_epoch=partition.leader_epoch + 1, version=partition.version + 1
+    )
+    (done,) = yield [[state.fence(), _change(state, name, index, moved)]]
+    if done.refused is not None:
+        raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")
+    partitions = (*topic.partitions[:index], moved, *topic.partitions[index + 1 :])
+    state.put(topic._replace(partitions=partitions))
+    return {}
+
+
+def _change(state: State, name: str, index: int, moved: Partition) -> Operation:
+    data = znodes.state_data(state.controller_epoch, moved.leader, moved.leader_epoch, moved.isr)
+    return SetData(znodes.state(name, index), data, moved.version - 1)
+
+
+def _answer(code: Code, results: list[Message]) -> Message:
+    return {"throttle_time_ms": 0, "error_code": code, "replica_election_results": results}

@@ -1,0 +1,48 @@
+"""AllocateProducerIds 0: a block of 1000 producer ids that no other broker will ever give out.
+
+The last block handed out stands in `/latest_producer_id_block`; the next one begins behind it. A
+block that was not used up when a broker stopped is lost, which costs nothing of 2^63.
+Source: KIP-730.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import znodes
+from krust.errors import Code
+from krust.metadata.store import Node, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from krust.controller.state import Policy, Request, State
+
+BLOCK = 1000
+_LAST = 2**63 - 1 - BLOCK
+
+
+def allocate(state: State, request: Request) -> Policy:
+    """AllocateProducerIds."""
+    broker: int = request.message.get("broker_id", state.node_id)
+    while True:
+        (read,) = yield [[Read(znodes.PRODUCER_IDS)]]
+        node = read.results[0]
+        if not isinstance(node, Node):
+            return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
+        first = int(znodes.decode(node.data).get("block_end", -1)) + 1
+        if first > _LAST:
+            return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
+        data = znodes.producer_ids_data(broker, first, first + BLOCK - 1)
+        (done,) = yield [[SetData(znodes.PRODUCER_IDS, data, node.stat.version)]]
+        if done.refused is None:
+            return _answer(Code.NONE, first, BLOCK)
+        if done.refused is not Refusal.BAD_VERSION:
+            return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
+
+
+def _answer(code: Code, first: int, count: int) -> dict[str, int]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "producer_id_start": first,
+        "producer_id_len": count,
+    }

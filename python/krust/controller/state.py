@@ -1,0 +1,173 @@
+"""What the controller knows: the znode tree as typed objects, and what a step asks for.
+
+A policy is a generator: it yields lists of store operations (each list a transaction), is resumed
+with their answers, changes the State only by answers that say so, and returns the response. It
+reads no clock and no random source; the shell hands both in by Request and State.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust.config import converted
+from krust.controller import znodes
+from krust.metadata.store import Check, Done, Operation
+from krust.settings import BROKER, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krust.config import Config
+    from krust.errors import Code
+
+Message = dict[str, Any]
+"""A request or response: Kafka's field names in snake_case."""
+
+Asked = list[list[Operation]]
+Policy = Generator[Asked, list[Done], Message]
+"""Yields transactions, is sent their answers, returns a response."""
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+NO_TOPIC_ID = bytes(16)
+
+
+class RefusedError(Exception):
+    """One item of a request cannot be: Kafka's code and a message for the caller."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Partition(NamedTuple):
+    """Who leads a partition."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    version: int = 0
+    """of its state znode"""
+
+
+class Topic(NamedTuple):
+    """A topic as the tree has it."""
+
+    name: str
+    id: str
+    """22 characters"""
+    partitions: tuple[Partition, ...]
+    config: dict[str, str]
+    """what was set for this topic alone, as text"""
+    version: int = 0
+    """of its assignment znode"""
+    config_version: int = 0
+
+
+class Request(NamedTuple):
+    """A request for a decision."""
+
+    api: str
+    version: int
+    message: Message
+    client: Message
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Entity:
+    """The dynamic settings of one broker, or of all."""
+
+    config: dict[str, str] = field(default_factory=dict)
+    version: int = -1
+    """of its znode; -1: there is none"""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What Rust has to hear before the next answer."""
+
+    topics: dict[str, Topic | None] = field(default_factory=dict)
+    """whole topics; None: gone"""
+    brokers: bool = False
+    """the broker's settings are others: every topic's defaults may be"""
+
+
+@dataclass(slots=True)
+class State:
+    """The cluster, as far as the tree says."""
+
+    config: Config
+    """what this broker was started with"""
+    new_id: Callable[[], str]
+    """a new random topic id, 22 characters"""
+    node_id: int
+    cluster_id: str = ""
+    controller_epoch: int = 0
+    epoch_version: int = 0
+    """of `/controller_epoch`"""
+    brokers: set[int] = field(default_factory=set)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """topic id -> name"""
+    own: Entity = field(default_factory=Entity)
+    """dynamic settings of this broker"""
+    everywhere: Entity = field(default_factory=Entity)
+    """dynamic settings of all brokers"""
+    changes: Changes = field(default_factory=Changes)
+
+    def fence(self) -> Check:
+        """Makes a transaction fail once another broker is the controller."""
+        return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def put(self, topic: Topic) -> None:
+        """A topic is new or another."""
+        self.topics[topic.name] = topic
+        self.names[topic.id] = topic.name
+        self.changes.topics[topic.name] = topic
+
+    def drop(self, name: str) -> None:
+        """A topic is gone."""
+        topic = self.topics.pop(name)
+        self.names.pop(topic.id, None)
+        self.changes.topics[name] = None
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def broker_text(self, name: str) -> str | None:
+        """A broker setting as it holds now: dynamic of this one, of all, static, default."""
+        for entity in (self.own, self.everywhere):
+            if name in entity.config:
+                return entity.config[name]
+        return self.config.text(name)
+
+    def topic_text(self, topic: Topic | None, name: str) -> str | None:
+        """A topic setting as it holds now, in its own unit."""
+        if topic is not None and name in topic.config:
+            return topic.config[name]
+        for synonym in TOPIC[name].synonyms:
+            text = self.broker_text(synonym)
+            if text is not None:
+                return converted(name, synonym, text)
+        return TOPIC[name].default
+
+    def topic_values(self, topic: Topic) -> Message:
+        """All settings of a topic, typed, dots as underscores."""
+        return {
+            name.replace(".", "_"): setting.parse(self.topic_text(topic, name))
+            for name, setting in TOPIC.items()
+        }
+
+    def whole(self, name: str) -> int:
+        """A broker setting that is a number, as it holds now."""
+        value = BROKER[name].parse(self.broker_text(name))
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is no number")
+        return value

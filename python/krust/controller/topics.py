@@ -1,0 +1,445 @@
+"""Topics: create, delete, more partitions, creation on first use.
+
+CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the broker's default;
+    `validate_only` says what would be. A transaction a topic: settings, assignment, states.
+DeleteTopics 0-6: by name, from v6 by id too. A transaction a topic, so no mark under
+    `/admin/delete_topics` is needed; the brokers' files go when the image loses the topic.
+CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
+Version notes: errors and messages are the same in all; what a version lacks is not sent.
+Not done: policies in Java (`create.topic.policy.class.name` is refused at the start), racks.
+Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from krust.config import parse_topic
+from krust.controller import configs, znodes
+from krust.controller.ids import to_bytes, to_text
+from krust.controller.state import (
+    INTERNAL,
+    NO_TOPIC_ID,
+    Message,
+    Partition,
+    Policy,
+    RefusedError,
+    Request,
+    State,
+    Topic,
+)
+from krust.errors import Code, ConfigError
+from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_NAME = 249
+MAX_PARTITIONS = 100_000
+"""of one topic: a slip of the finger must not fill the disk with directories"""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def create(state: State, request: Request) -> Policy:
+    """CreateTopics."""
+    asked: list[Message] = request.message["topics"]
+    only_check = bool(request.message.get("validate_only"))
+    twice = _twice([topic["name"] for topic in asked])
+    results: list[Message] = []
+    planned: list[tuple[Message, Topic]] = []
+    for wanted in asked:
+        result = _created(wanted["name"])
+        if wanted["name"] in twice:
+            if any(each["name"] == wanted["name"] for each in results):
+                continue
+            refusal = RefusedError(
+                Code.INVALID_REQUEST, f"the request names {wanted['name']} more than once"
+            )
+            results.append(_refuse(result, refusal))
+            continue
+        results.append(result)
+        try:
+            topic = plan(state, wanted)
+        except RefusedError as refused:
+            _refuse(result, refused)
+            continue
+        _describe(state, result, topic)
+        if not only_check:
+            planned.append((result, topic))
+    if planned:
+        answers = yield [creation(state, topic) for _, topic in planned]
+        for (result, topic), done in zip(planned, answers, strict=True):
+            if done.refused is None:
+                state.put(topic)
+                result["topic_id"] = to_bytes(topic.id)
+            else:
+                _refuse(result, _by_store(done.refused, topic.name, creating=True))
+    return {"throttle_time_ms": 0, "topics": results}
+
+
+def delete(state: State, request: Request) -> Policy:
+    """DeleteTopics."""
+    names = [
+        {"name": name, "topic_id": NO_TOPIC_ID} for name in request.message.get("topic_names") or []
+    ]
+    asked = (request.message.get("topics") or []) + names
+    results: list[Message] = []
+    planned: list[tuple[Message, Topic]] = []
+    for wanted in asked:
+        name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
+        result: Message = {
+            "name": name,
+            "topic_id": topic_id,
+            "error_code": Code.NONE,
+            "error_message": None,
+        }
+        results.append(result)
+        try:
+            topic = _to_delete(state, request.version, name, topic_id)
+        except RefusedError as refused:
+            _refuse(result, refused)
+            continue
+        result |= {"name": topic.name, "topic_id": to_bytes(topic.id)}
+        if any(topic.name == other.name for _, other in planned):
+            _refuse(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
+            continue
+        planned.append((result, topic))
+    if planned:
+        answers = yield [_deletion(state, topic) for _, topic in planned]
+        for (result, topic), done in zip(planned, answers, strict=True):
+            if done.refused is None:
+                state.drop(topic.name)
+            else:
+                _refuse(result, _by_store(done.refused, topic.name, creating=False))
+    return {"throttle_time_ms": 0, "responses": results}
+
+
+def create_partitions(state: State, request: Request) -> Policy:
+    """CreatePartitions."""
+    asked: list[Message] = request.message["topics"]
+    twice = _twice([topic["name"] for topic in asked])
+    results: list[Message] = []
+    planned: list[tuple[Message, Topic, Topic]] = []
+    for wanted in asked:
+        result = {"name": wanted["name"], "error_code": Code.NONE, "error_message": None}
+        results.append(result)
+        try:
+            if wanted["name"] in twice:
+                raise RefusedError(Code.INVALID_REQUEST, "the request names the topic twice")
+            topic, grown = _grown(state, wanted)
+        except RefusedError as refused:
+            _refuse(result, refused)
+            continue
+        if not request.message.get("validate_only"):
+            planned.append((result, topic, grown))
+    if planned:
+        answers = yield [_growth(state, topic, grown) for _, topic, grown in planned]
+        for (result, _, grown), done in zip(planned, answers, strict=True):
+            if done.refused is None:
+                state.put(grown)
+            else:
+                _refuse(result, _by_store(done.refused, grown.name, creating=False))
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def auto_create(state: State, request: Request) -> Policy:
+    """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
+    names: list[str] = request.message["topics"]
+    results: list[Message] = []
+    planned: list[tuple[Message, Topic]] = []
+    for name in dict.fromkeys(names):
+        result: Message = {"name": name, "error_code": Code.NONE}
+        results.append(result)
+        if name in state.topics:
+            continue
+        try:
+            topic = plan(state, {"name": name, "num_partitions": -1, "replication_factor": -1})
+            planned.append((result, topic))
+        except RefusedError as refused:
+            result["error_code"] = refused.code
+    if planned:
+        answers = yield [creation(state, topic) for _, topic in planned]
+        for (result, topic), done in zip(planned, answers, strict=True):
+            if done.refused is None:
+                state.put(topic)
+            elif done.refused is not Refusal.NODE_EXISTS:
+                result["error_code"] = _by_store(done.refused, topic.name, creating=True).code
+    return {"topics": results}
+
+
+def plan(state: State, wanted: Message) -> Topic:
+    """The topic that a CreatableTopic asks for; RefusedError: it cannot be."""
+    name: str = wanted["name"]
+    check_name(name)
+    if name in state.topics:
+        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    flat = name.replace(".", "_")
+    if "." in name or "_" in name:
+        same = [other for other in state.topics if other.replace(".", "_") == flat]
+        if same:
+            raise RefusedError(
+                Code.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topics: {', '.join(sorted(same))}",
+            )
+    config = _settings(wanted.get("configs") or [])
+    if name in INTERNAL:
+        config = configs.internal_config(name) | config
+    replicas = _assignment(state, wanted)
+    partitions = tuple(Partition(tuple(each), each[0], 0, tuple(each)) for each in replicas)
+    return Topic(name, state.new_id(), partitions, config)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could be no directory, or no topic of Kafka's."""
+    why = None
+    if not name:
+        why = "it can't be empty"
+    elif name in (".", ".."):
+        why = f"it can't be '{name}'"
+    elif len(name) > MAX_NAME:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME}"
+    elif not _LEGAL.match(name):
+        why = f"'{name}' contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+    if why:
+        raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+
+
+def creation(state: State, topic: Topic) -> list[Operation]:
+    """The transaction that makes a topic: settings first, as Kafka's tools expect it."""
+    path = znodes.topic(topic.name)
+    replicas = [partition.replicas for partition in topic.partitions]
+    return [
+        state.fence(),
+        Create(znodes.topic_config(topic.name), znodes.config_data(topic.config)),
+        Create(path, znodes.topic_data(topic.id, replicas)),
+        Create(f"{path}/partitions"),
+        *_states(state, topic, 0),
+    ]
+
+
+def _states(state: State, topic: Topic, first: int) -> list[Operation]:
+    """The znodes of the partitions from `first` on."""
+    operations: list[Operation] = []
+    for index, each in enumerate(topic.partitions[first:], first):
+        path = znodes.state(topic.name, index)
+        data = znodes.state_data(state.controller_epoch, each.leader, each.leader_epoch, each.isr)
+        operations += [Create(path.removesuffix("/state")), Create(path, data)]
+    return operations
+
+
+def _deletion(state: State, topic: Topic) -> list[Operation]:
+    operations: list[Operation] = [state.fence()]
+    for index in range(len(topic.partitions)):
+        path = znodes.state(topic.name, index)
+        operations += [Delete(path), Delete(path.removesuffix("/state"))]
+    path = znodes.topic(topic.name)
+    return [
+        *operations,
+        Delete(f"{path}/partitions"),
+        Delete(path),
+        Delete(znodes.topic_config(topic.name)),
+    ]
+
+
+def _growth(state: State, topic: Topic, grown: Topic) -> list[Operation]:
+    replicas = [partition.replicas for partition in grown.partitions]
+    data = znodes.topic_data(topic.id, replicas)
+    return [
+        state.fence(),
+        SetData(znodes.topic(topic.name), data, topic.version),
+        *_states(state, grown, len(topic.partitions)),
+    ]
+
+
+def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
+    """A topic now and with its new partitions."""
+    topic = state.topics.get(wanted["name"])
+    if topic is None:
+        raise RefusedError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted['name']}' does not exist."
+        )
+    now, count = len(topic.partitions), wanted["count"]
+    if count == now:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"Topic already has {now} partitions.")
+    if count < now:
+        raise RefusedError(
+            Code.INVALID_PARTITIONS,
+            f"Topic currently has {now} partitions, which is higher than the requested {count}.",
+        )
+    if count > MAX_PARTITIONS:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
+    given = wanted.get("assignments")
+    if given is None:
+        factor = len(topic.partitions[0].replicas)
+        added = _spread(state, count - now, factor, first=now)
+    else:
+        added = [each["broker_ids"] for each in given]
+        if len(added) != count - now:
+            raise RefusedError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Increasing the number of partitions by {count - now} "
+                f"but {len(added)} assignments provided.",
+            )
+        _check_replicas(state, added)
+    new = tuple(Partition(tuple(each), each[0], 0, tuple(each)) for each in added)
+    return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
+
+
+def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
+    """The replicas of each partition: as given, or spread over the brokers."""
+    count, factor = wanted["num_partitions"], wanted["replication_factor"]
+    given = wanted.get("assignments") or []
+    if given:
+        if count != -1 or factor != -1:
+            raise RefusedError(
+                Code.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+        by_index = {each["partition_index"]: each["broker_ids"] for each in given}
+        if sorted(by_index) != list(range(len(given))):
+            raise RefusedError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be numbered from 0 without gaps or doubles",
+            )
+        replicas = [by_index[index] for index in range(len(given))]
+        _check_replicas(state, replicas)
+        return replicas
+    if count == -1:
+        count = state.whole("num.partitions")
+    if factor == -1:
+        factor = state.whole("default.replication.factor")
+    if count <= 0:
+        raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if count > MAX_PARTITIONS:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
+    if factor <= 0:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
+        )
+    if factor > len(state.brokers):
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
+        )
+    return _spread(state, count, factor, first=0)
+
+
+def _spread(state: State, count: int, factor: int, *, first: int) -> list[Sequence[int]]:
+    """Replicas in turn over the brokers, so that leaders and followers are balanced."""
+    brokers = sorted(state.brokers)
+    size = len(brokers)
+    return [
+        [brokers[(index + step) % size] for step in range(factor)]
+        for index in range(first, first + count)
+    ]
+
+
+def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
+    """Refuse an assignment that names no broker, one twice, or a dead one."""
+    for each in replicas:
+        if not each or len(set(each)) < len(each):
+            why = f"replicas {list(each)}: none, or one twice"
+        elif not set(each) <= state.brokers:
+            why = f"brokers {sorted(set(each) - state.brokers)} are not alive"
+        elif len(each) != len(replicas[0]):
+            why = "not all partitions have the same number of replicas"
+        else:
+            continue
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
+
+
+def _settings(pairs: list[Message]) -> dict[str, str]:
+    """The settings of a new topic."""
+    empty = [pair["name"] for pair in pairs if pair["value"] is None]
+    if empty:
+        raise RefusedError(
+            Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(empty)}"
+        )
+    config: dict[str, str] = {pair["name"]: pair["value"] for pair in pairs}
+    for name, text in config.items():
+        try:
+            parse_topic(name, text)
+        except ConfigError as error:
+            raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
+        refused = configs.refused_topic_value(name, text)
+        if refused:
+            raise RefusedError(Code.INVALID_CONFIG, refused)
+    return config
+
+
+def _to_delete(state: State, version: int, name: str | None, topic_id: bytes) -> Topic:
+    if state.broker_text("delete.topic.enable") == "false":
+        code = Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST
+        raise RefusedError(code, "Topic deletion is disabled.")
+    if name is not None and topic_id != NO_TOPIC_ID:
+        raise RefusedError(Code.INVALID_REQUEST, "a topic is named by name or by id, not by both")
+    if name is None:
+        found = state.names.get(to_text(topic_id))
+        if found is None:
+            raise RefusedError(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        name = found
+    topic = state.topics.get(name)
+    if topic is None:
+        raise RefusedError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    return topic
+
+
+def _created(name: str) -> Message:
+    """The answer for one new topic, before anything is known."""
+    return {
+        "name": name,
+        "topic_id": NO_TOPIC_ID,
+        "error_code": Code.NONE,
+        "error_message": None,
+        "topic_config_error_code": Code.NONE,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
+
+
+def _describe(state: State, result: Message, topic: Topic) -> None:
+    """Put into the answer what the topic is like."""
+    result["num_partitions"] = len(topic.partitions)
+    result["replication_factor"] = len(topic.partitions[0].replicas)
+    result["configs"] = [
+        {
+            "name": entry["name"],
+            "value": entry["value"],
+            "read_only": entry["read_only"],
+            "config_source": entry["config_source"],
+            "is_sensitive": entry["is_sensitive"],
+        }
+        for entry in configs.topic_entries(state, topic, None)
+    ]
+
+
+def _refuse(result: Message, refused: RefusedError) -> Message:
+    """Turn an answer into a refusal."""
+    result["error_code"] = refused.code
+    result["error_message"] = str(refused)
+    if "num_partitions" in result:
+        result |= {"num_partitions": -1, "replication_factor": -1, "configs": []}
+    return result
+
+
+def _by_store(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
+    """Why the store did not take a transaction, in the caller's words."""
+    if creating and reason is Refusal.NODE_EXISTS:
+        return RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if reason is Refusal.BAD_VERSION:
+        return RefusedError(Code.NOT_CONTROLLER, "the topic or the controller changed meanwhile")
+    if reason is Refusal.NO_NODE:
+        return RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone")
+    return RefusedError(Code.UNKNOWN_SERVER_ERROR, f"the metadata store: {reason.value}")
+
+
+def _twice(names: list[str]) -> set[str]:
+    return (
+        {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    )

@@ -1,0 +1,359 @@
+"""The embedded store: a tree of znodes in memory, kept by sqlite where it is to last.
+
+Format of the file (`krust-metadata.db`): table `node(path, data, czxid, mzxid, version, cversion)`,
+one row a persistent node, and `meta(name, value)` with `format` 1 and the last `zxid`. Ephemeral
+nodes are never written: whoever made them is gone when the file is read again.
+
+Invariant: memory is the file plus the ephemerals. Changes of one turn share one transaction: they
+are in memory at once, and committed (WAL, synchronous FULL) before `events` tells of them.
+Threads: a tree and its sessions belong to one thread.
+Not promised: use by two processes; the data directory's lock sees to that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+from krust.errors import ServerError
+from krust.metadata.store import (
+    ANY,
+    Change,
+    Check,
+    Children,
+    Create,
+    Created,
+    Delete,
+    Done,
+    Exists,
+    Node,
+    Operation,
+    Read,
+    Refusal,
+    Result,
+    Stat,
+    StoreEvent,
+    Watched,
+    Write,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Hashable, Sequence
+    from pathlib import Path
+
+FORMAT = 1
+
+
+class _Znode:
+    """A node in memory. `children` is sorted; `owner` is None where the node is persistent."""
+
+    __slots__ = ("children", "cversion", "czxid", "data", "mzxid", "owner", "version")
+
+    def __init__(self, data: bytes, zxid: int, owner: LocalStore | None = None) -> None:
+        self.data = data
+        self.czxid = self.mzxid = zxid
+        self.version = self.cversion = 0
+        self.owner = owner
+        self.children: list[str] = []
+
+    def stat(self) -> Stat:
+        return Stat(
+            self.czxid,
+            self.mzxid,
+            self.version,
+            self.cversion,
+            self.owner is not None,
+            len(self.children),
+        )
+
+
+class _RefusedError(Exception):
+    """One operation cannot happen; the list is undone."""
+
+    def __init__(self, reason: Refusal) -> None:
+        self.reason = reason
+
+
+class Tree:
+    """A tree of znodes that sessions share; `path` is its file, None: memory only."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.zxid = 0
+        self._nodes = {"/": _Znode(b"", 0)}
+        self._sessions: list[LocalStore] = []
+        self._dirty: dict[str, None] = {}
+        self._file = _open(path) if path is not None else None
+        if self._file is not None:
+            self._load(self._file)
+
+    def session(self) -> LocalStore:
+        """A new session."""
+        session = LocalStore(self)
+        self._sessions.append(session)
+        return session
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self.commit()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def commit(self) -> None:
+        """Make durable what changed since the last call."""
+        if self._file is None:
+            self._dirty.clear()
+        if not self._dirty or self._file is None:
+            return
+        rows, gone = [], []
+        for path in self._dirty:
+            node = self._nodes.get(path)
+            if node is None or node.owner is not None:
+                gone.append((path,))
+            else:
+                facts = (node.czxid, node.mzxid, node.version, node.cversion)
+                rows.append((path, node.data, *facts))
+        with self._file as file:
+            file.executemany("DELETE FROM node WHERE path = ?", gone)
+            file.executemany("INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?)", rows)
+            file.execute("INSERT OR REPLACE INTO meta VALUES ('zxid', ?)", (self.zxid,))
+        self._dirty.clear()
+
+    def end(self, session: LocalStore) -> None:
+        """Forget a session and its ephemerals."""
+        if session not in self._sessions:
+            return
+        self._sessions.remove(session)
+        own = [path for path, node in self._nodes.items() if node.owner is session]
+        if own:
+            self.write([Delete(path) for path in own], session)
+        self.commit()
+
+    def write(self, operations: Sequence[Write], session: LocalStore) -> tuple[Result, ...]:
+        """Do all writes or none, as change `zxid + 1`; fire the watches."""
+        undo: list[Callable[[], None]] = []
+        seen: list[tuple[Change, str]] = []
+        results: list[Result] = []
+        touched: list[str] = []
+        self.zxid += 1
+        for operation in operations:
+            try:
+                results.append(self._step(operation, session, _Trace(undo, seen, touched)))
+            except _RefusedError as refused:
+                for step in reversed(undo):
+                    step()
+                self.zxid -= 1
+                rest: list[Result] = [Refusal.ROLLED_BACK] * len(operations)
+                rest[len(results)] = refused.reason
+                return tuple(rest)
+        self._dirty.update(dict.fromkeys(touched))
+        for change, path in seen:
+            for each in self._sessions:
+                each.saw(change, path)
+        return tuple(results)
+
+    def query(self, operation: Read | Exists | Children) -> Result:
+        """Answer one read."""
+        node = self._nodes.get(operation.path)
+        if node is None:
+            return Refusal.NO_NODE
+        if isinstance(operation, Children):
+            return tuple(node.children)
+        return node.stat() if isinstance(operation, Exists) else Node(node.data, node.stat())
+
+    def _step(self, operation: Write, session: LocalStore, trace: _Trace) -> Result:
+        if isinstance(operation, Create):
+            return self._create(operation, session, trace)
+        node = self._nodes.get(operation.path)
+        if node is None:
+            raise _RefusedError(Refusal.NO_NODE)
+        if operation.version not in (ANY, node.version):
+            raise _RefusedError(Refusal.BAD_VERSION)
+        if isinstance(operation, Check):
+            return None
+        if isinstance(operation, Delete):
+            self._delete(operation.path, node, trace)
+            return None
+        before = (node.data, node.version, node.mzxid)
+        node.data, node.version, node.mzxid = operation.data, node.version + 1, self.zxid
+
+        def undo() -> None:
+            node.data, node.version, node.mzxid = before
+
+        trace.add(undo, operation.path)
+        trace.seen.append((Change.CHANGED, operation.path))
+        return node.stat()
+
+    def _create(self, operation: Create, session: LocalStore, trace: _Trace) -> Result:
+        path = operation.path
+        if not _is_path(path, operation.sequential):
+            raise _RefusedError(Refusal.BAD_ARGUMENTS)
+        above, _, name = path.rpartition("/")
+        above = above or "/"
+        parent = self._nodes.get(above)
+        if parent is None:
+            raise _RefusedError(Refusal.NO_NODE)
+        if parent.owner is not None:
+            raise _RefusedError(Refusal.NO_CHILDREN_FOR_EPHEMERALS)
+        if operation.sequential:
+            path, name = (f"{each}{parent.cversion:010d}" for each in (path, name))
+        if path in self._nodes:
+            raise _RefusedError(Refusal.NODE_EXISTS)
+        owner = session if operation.ephemeral else None
+        self._nodes[path] = _Znode(operation.data, self.zxid, owner)
+        insort(parent.children, name)
+        parent.cversion += 1
+
+        def undo() -> None:
+            del self._nodes[path]
+            parent.children.remove(name)
+            parent.cversion -= 1
+
+        trace.add(undo, path, above)
+        trace.seen += [(Change.CREATED, path), (Change.CHILDREN, above)]
+        return Created(path, self.zxid)
+
+    def _delete(self, path: str, node: _Znode, trace: _Trace) -> None:
+        if node.children or path == "/":
+            raise _RefusedError(Refusal.NOT_EMPTY)
+        above, _, name = path.rpartition("/")
+        above = above or "/"
+        parent = self._nodes[above]
+        del self._nodes[path]
+        del parent.children[bisect_left(parent.children, name)]
+        parent.cversion += 1
+
+        def undo() -> None:
+            self._nodes[path] = node
+            insort(parent.children, name)
+            parent.cversion -= 1
+
+        trace.add(undo, path, above)
+        trace.seen += [(Change.DELETED, path), (Change.CHILDREN, above)]
+
+    def _load(self, file: sqlite3.Connection) -> None:
+        """Read the file; parents sort before their children."""
+        for path, data, czxid, mzxid, version, cversion in file.execute(
+            "SELECT path, data, czxid, mzxid, version, cversion FROM node ORDER BY path"
+        ):
+            node = self._nodes.setdefault(path, _Znode(b"", 0))
+            node.data, node.czxid, node.mzxid = data, czxid, mzxid
+            node.version, node.cversion = version, cversion
+            above, _, name = path.rpartition("/")
+            if name:
+                self._nodes[above or "/"].children.append(name)
+        for node in self._nodes.values():
+            node.children.sort()
+        (self.zxid,) = file.execute("SELECT value FROM meta WHERE name = 'zxid'").fetchone()
+
+
+class _Trace:
+    """What a list of writes did so far: how to undo it, what watches see, which rows changed."""
+
+    __slots__ = ("_touched", "_undo", "seen")
+
+    def __init__(
+        self,
+        undo: list[Callable[[], None]],
+        seen: list[tuple[Change, str]],
+        touched: list[str],
+    ) -> None:
+        self._undo = undo
+        self.seen = seen
+        self._touched = touched
+
+    def add(self, undo: Callable[[], None], *paths: str) -> None:
+        self._undo.append(undo)
+        self._touched.extend(paths)
+
+
+class LocalStore:
+    """One session with a Tree (the contract is `store.Store`)."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._events: list[StoreEvent] = []
+        self._nodes: set[str] = set()
+        self._children: set[str] = set()
+        self._open = True
+
+    def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
+        """Do the operations now; their answer waits in `events`."""
+        writes = [each for each in operations if isinstance(each, Write)]
+        if not self._open:
+            results: tuple[Result, ...] = (Refusal.NO_SESSION,) * len(operations)
+        elif writes and len(writes) < len(operations):
+            results = (Refusal.BAD_ARGUMENTS,) * len(operations)
+        elif writes:
+            results = self._tree.write(writes, self)
+        else:
+            results = tuple(self._query(each) for each in operations if not isinstance(each, Write))
+        self._events.append(Done(token, results))
+
+    def events(self) -> list[StoreEvent]:
+        """Commit, then tell."""
+        self._tree.commit()
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """End the session."""
+        self._open = False
+        self._tree.end(self)
+
+    def saw(self, change: Change, path: str) -> None:
+        """A node changed: fire the watch on it, if there is one."""
+        watches = self._children if change is Change.CHILDREN else self._nodes
+        if path in watches:
+            watches.remove(path)
+            self._events.append(Watched(change, path))
+        if change is Change.DELETED and path in self._children:
+            self._children.remove(path)
+            self._events.append(Watched(change, path))
+
+    def _query(self, operation: Read | Exists | Children) -> Result:
+        result = self._tree.query(operation)
+        if operation.watch and (isinstance(operation, Exists) or result is not Refusal.NO_NODE):
+            watches = self._children if isinstance(operation, Children) else self._nodes
+            watches.add(operation.path)
+        return result
+
+
+def _is_path(path: str, sequential: bool) -> bool:
+    """Whether a node can be called so; a sequential one's own name may be empty."""
+    if not path.startswith("/") or path == "/" or "\0" in path:
+        return False
+    *above, name = path[1:].split("/")
+    parts = above if sequential and not name else [*above, name]
+    return all(part not in ("", ".", "..") for part in parts)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Open or make the file; ServerError where it is none of ours."""
+    import sqlite3
+
+    try:
+        file = sqlite3.connect(path, check_same_thread=False)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        with file:
+            file.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER)")
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, data BLOB, czxid INTEGER,"
+                " mzxid INTEGER, version INTEGER, cversion INTEGER) WITHOUT ROWID"
+            )
+            file.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?), ('zxid', 0)", (FORMAT,))
+        (form,) = file.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+    except sqlite3.Error as error:
+        raise ServerError(
+            f"the metadata in {path} cannot be read: {error}",
+            hint="restore the file, or move it away: topics are found again by their directories",
+        ) from None
+    if form != FORMAT:
+        file.close()
+        raise ServerError(
+            f"the metadata in {path} has format {form}, this krust reads format {FORMAT}",
+            hint="use the krust that wrote it, or a newer one",
+        )
+    return file
