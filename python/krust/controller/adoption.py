@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import configs, topics, znodes
-from krust.controller.ids import to_bytes, to_text
 from krust.controller.state import INTERNAL, NO_TOPIC_ID, Partition, State, Topic
 from krust.errors import ServerError
 from krust.metadata.store import SetData
@@ -38,7 +37,7 @@ class Found(NamedTuple):
 
     topic: str
     partition: int
-    topic_id: bytes
+    topic_id: str
     """NO_TOPIC_ID: it has none"""
     leader_epoch: int
     """the last one in the log; -1: none"""
@@ -57,10 +56,10 @@ def take_over(state: State, on_disk: Iterable[Found]) -> Generator[Asked, list[D
         if topic is None:
             adopted.append(_adopted(state, name, parts))
             continue
-        other = {each.topic_id for each in parts} - {NO_TOPIC_ID, to_bytes(topic.id)}
+        other = {each.topic_id for each in parts} - {NO_TOPIC_ID, topic.id}
         if other:
             raise ServerError(
-                f"topic {name} has id {topic.id} here, but {to_text(other.pop())} on disk",
+                f"topic {name} has id {topic.id} here, but {other.pop()} on disk",
                 hint=f"move the directories {name}-* away, or the metadata that knows it otherwise",
             )
     if adopted:
@@ -99,7 +98,7 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
             f"the directories of topic {name} belong to {len(ids)} topics of that name",
             hint="keep those with one topic_id in partition.metadata, and move the others away",
         )
-    topic_id = to_text(ids.pop()) if ids else state.new_id()
+    topic_id = ids.pop() if ids else state.new_id()
     epochs = {each.partition: each.leader_epoch + 1 for each in parts}
     own = (state.node_id,)
     partitions = tuple(

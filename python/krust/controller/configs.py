@@ -12,6 +12,7 @@ Source: KIP-133, KIP-226, KIP-339, KIP-524, KIP-569.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
@@ -213,6 +214,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
     results: list[Message] = []
     resources = request.message["resources"]
     keys = [(each["resource_type"], each["resource_name"]) for each in resources]
+    times = Counter(keys)
     for resource, key in zip(resources, keys, strict=True):
         result: Message = {
             "error_code": Code.NONE,
@@ -222,7 +224,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
         }
         results.append(result)
         try:
-            if keys.count(key) > 1:
+            if times[key] > 1:
                 raise RefusedError(Code.INVALID_REQUEST, "the request names a resource twice")
             before = _before(state, *key)
             config = changed(before, resource)
@@ -258,7 +260,7 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writi
     (done,) = yield [asked]
     _must(done.refused)
     entity.config, entity.version = config, entity.version + 1
-    state.changes.brokers = True
+    state.brokers_changed()
 
 
 def _must(refused: Refusal | None) -> None:

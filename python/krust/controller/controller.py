@@ -122,7 +122,9 @@ def failure(request: Request, error: Exception) -> Message:
     facts: Message = {"error_code": Code.UNKNOWN_SERVER_ERROR, "error_message": text}
     message = request.message
     if request.api in ("CreateTopics", "CreatePartitions", "AutoCreate"):
-        named = [each["name"] if isinstance(each, dict) else each for each in message["topics"]]
+        if request.api == "AutoCreate":
+            return {"topics": [{"name": n, "error_code": -1} for n in message["topics"]]}
+        named = [each["name"] for each in message["topics"]]
         key = "results" if request.api == "CreatePartitions" else "topics"
         return {key: [{"name": name, **facts} for name in named]}
     if request.api == "DeleteTopics":

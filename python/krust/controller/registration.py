@@ -1,7 +1,7 @@
 """How a broker enters the tree: the standing nodes, the cluster's id, itself, the controllership.
 
-Order, as Kafka's: persistent nodes, `/cluster/id`, `/brokers/ids/N` (a taken id refuses the start),
-`/controller_epoch` and `/controller`; then everything else is read into the State.
+Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; everything else is
+read into the State; last, when the broker listens, `/brokers/ids/N` (a taken id refuses the start).
 A broker's registration is create and set in one transaction, so that its epoch (the czxid) is
 known from the answer.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import znodes
-from krust.controller.state import INTERNAL, Entity, Partition, State, Topic
+from krust.controller.state import Entity, Partition, State, Topic
 from krust.errors import ServerError
 from krust.metadata.store import (
     Children,
@@ -39,8 +39,6 @@ class Registration(NamedTuple):
     endpoints: Sequence[tuple[str, str, int]]
     """(listener, host, port) as clients are told"""
     rack: str | None
-    cluster_id: str
-    """the id its directories have, or a new one to be taken where the tree has none"""
     now_ms: int
 
 
@@ -69,8 +67,8 @@ def found(state: State, cluster_id: str) -> Steps:
         raise ServerError(f"{path_of_id} holds no cluster id", hint="remove that node, or mend it")
 
 
-def register(state: State, registration: Registration) -> Steps:
-    """Announce this broker and take the controllership."""
+def announce(state: State, registration: Registration) -> Steps:
+    """Register this broker, once it is known where it listens."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     data = znodes.broker_data(registration.endpoints, registration.rack, registration.now_ms)
     (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
@@ -79,15 +77,19 @@ def register(state: State, registration: Registration) -> Steps:
             f"broker id {state.node_id} is taken in this cluster ({done.refused.value})",
             hint="give this broker another broker.id, or wait until the other one's session ends",
         )
+
+
+def claim(state: State, now_ms: int) -> Steps:
+    """Take the controllership; this broker counts as alive from here on."""
     yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
     (read,) = yield [[Read(znodes.CONTROLLER_EPOCH)]]
     node = read.results[0]
     if not isinstance(node, Node):
         raise ServerError("the controller's epoch cannot be read", hint="look at the store")
     epoch = int(node.data) + 1
-    claim = znodes.controller_data(state.node_id, registration.now_ms)
+    data = znodes.controller_data(state.node_id, now_ms)
     asked: list[Operation] = [
-        Create(znodes.CONTROLLER, claim, ephemeral=True),
+        Create(znodes.CONTROLLER, data, ephemeral=True),
         SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), node.stat.version),
     ]
     (done,) = yield [asked]
@@ -171,8 +173,3 @@ def _entity(result: Result) -> Entity:
         return Entity()
     config = znodes.decode(result.data).get("config", {})
     return Entity({str(name): str(text) for name, text in config.items()}, result.stat.version)
-
-
-def is_internal(name: str) -> bool:
-    """Whether a topic holds the broker's own state."""
-    return name in INTERNAL

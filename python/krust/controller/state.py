@@ -32,7 +32,8 @@ Policy = Generator[Asked, list[Done], Message]
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
-NO_TOPIC_ID = bytes(16)
+NO_TOPIC_ID = "A" * 22
+"""16 zero bytes"""
 
 
 class RefusedError(Exception):
@@ -41,6 +42,15 @@ class RefusedError(Exception):
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+OF_BROKER = ("krust.flush.mode", "producer.id.expiration.ms")
+"""Settings of the broker that each log needs."""
+
+
+def flattened(name: str) -> str:
+    """A topic's name as metrics show it, where `.` and `_` are one."""
+    return name.replace(".", "_")
 
 
 class Partition(NamedTuple):
@@ -114,11 +124,14 @@ class State:
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """topic id -> name"""
+    flat: dict[str, str] = field(default_factory=dict)
+    """name as metrics show it -> name"""
     own: Entity = field(default_factory=Entity)
     """dynamic settings of this broker"""
     everywhere: Entity = field(default_factory=Entity)
     """dynamic settings of all brokers"""
     changes: Changes = field(default_factory=Changes)
+    _defaults: Message = field(default_factory=dict)
 
     def fence(self) -> Check:
         """Makes a transaction fail once another broker is the controller."""
@@ -128,12 +141,14 @@ class State:
         """A topic is new or another."""
         self.topics[topic.name] = topic
         self.names[topic.id] = topic.name
+        self.flat[flattened(topic.name)] = topic.name
         self.changes.topics[topic.name] = topic
 
     def drop(self, name: str) -> None:
         """A topic is gone."""
         topic = self.topics.pop(name)
         self.names.pop(topic.id, None)
+        self.flat.pop(flattened(name), None)
         self.changes.topics[name] = None
 
     def take_changes(self) -> Changes:
@@ -159,11 +174,24 @@ class State:
         return TOPIC[name].default
 
     def topic_values(self, topic: Topic) -> Message:
-        """All settings of a topic, typed, dots as underscores."""
-        return {
-            name.replace(".", "_"): setting.parse(self.topic_text(topic, name))
-            for name, setting in TOPIC.items()
-        }
+        """All settings that a topic's log needs, typed, by name."""
+        own = {name: TOPIC[name].parse(text) for name, text in topic.config.items()}
+        return self.topic_defaults() | own
+
+    def topic_defaults(self) -> Message:
+        """What a topic's log needs where the topic says nothing; kept until a setting changes."""
+        if not self._defaults:
+            self._defaults = {
+                name: setting.parse(self.topic_text(None, name)) for name, setting in TOPIC.items()
+            }
+            for name in OF_BROKER:
+                self._defaults[name] = BROKER[name].parse(self.broker_text(name))
+        return self._defaults
+
+    def brokers_changed(self) -> None:
+        """A broker's setting is another: every topic's defaults may be."""
+        self._defaults = {}
+        self.changes.brokers = True
 
     def whole(self, name: str) -> int:
         """A broker setting that is a number, as it holds now."""

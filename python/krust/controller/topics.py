@@ -13,11 +13,11 @@ Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
 from krust.controller import configs, znodes
-from krust.controller.ids import to_bytes, to_text
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
@@ -28,6 +28,7 @@ from krust.controller.state import (
     Request,
     State,
     Topic,
+    flattened,
 )
 from krust.errors import Code, ConfigError
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
@@ -47,13 +48,15 @@ def create(state: State, request: Request) -> Policy:
     asked: list[Message] = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
     twice = _twice([topic["name"] for topic in asked])
+    told: set[str] = set()
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
     for wanted in asked:
         result = _created(wanted["name"])
         if wanted["name"] in twice:
-            if any(each["name"] == wanted["name"] for each in results):
+            if wanted["name"] in told:
                 continue
+            told.add(wanted["name"])
             refusal = RefusedError(
                 Code.INVALID_REQUEST, f"the request names {wanted['name']} more than once"
             )
@@ -73,7 +76,7 @@ def create(state: State, request: Request) -> Policy:
         for (result, topic), done in zip(planned, answers, strict=True):
             if done.refused is None:
                 state.put(topic)
-                result["topic_id"] = to_bytes(topic.id)
+                result["topic_id"] = topic.id
             else:
                 _refuse(result, _by_store(done.refused, topic.name, creating=True))
     return {"throttle_time_ms": 0, "topics": results}
@@ -87,6 +90,7 @@ def delete(state: State, request: Request) -> Policy:
     asked = (request.message.get("topics") or []) + names
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
+    named: set[str] = set()
     for wanted in asked:
         name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
         result: Message = {
@@ -101,10 +105,11 @@ def delete(state: State, request: Request) -> Policy:
         except RefusedError as refused:
             _refuse(result, refused)
             continue
-        result |= {"name": topic.name, "topic_id": to_bytes(topic.id)}
-        if any(topic.name == other.name for _, other in planned):
+        result |= {"name": topic.name, "topic_id": topic.id}
+        if topic.name in named:
             _refuse(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
             continue
+        named.add(topic.name)
         planned.append((result, topic))
     if planned:
         answers = yield [_deletion(state, topic) for _, topic in planned]
@@ -175,14 +180,12 @@ def plan(state: State, wanted: Message) -> Topic:
     check_name(name)
     if name in state.topics:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    flat = name.replace(".", "_")
-    if "." in name or "_" in name:
-        same = [other for other in state.topics if other.replace(".", "_") == flat]
-        if same:
-            raise RefusedError(
-                Code.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topics: {', '.join(sorted(same))}",
-            )
+    same = state.flat.get(flattened(name))
+    if same is not None:
+        raise RefusedError(
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {same}",
+        )
     config = _settings(wanted.get("configs") or [])
     if name in INTERNAL:
         config = configs.internal_config(name) | config
@@ -370,14 +373,14 @@ def _settings(pairs: list[Message]) -> dict[str, str]:
     return config
 
 
-def _to_delete(state: State, version: int, name: str | None, topic_id: bytes) -> Topic:
+def _to_delete(state: State, version: int, name: str | None, topic_id: str) -> Topic:
     if state.broker_text("delete.topic.enable") == "false":
         code = Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST
         raise RefusedError(code, "Topic deletion is disabled.")
     if name is not None and topic_id != NO_TOPIC_ID:
         raise RefusedError(Code.INVALID_REQUEST, "a topic is named by name or by id, not by both")
     if name is None:
-        found = state.names.get(to_text(topic_id))
+        found = state.names.get(topic_id)
         if found is None:
             raise RefusedError(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         name = found
@@ -440,6 +443,4 @@ def _by_store(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
 
 
 def _twice(names: list[str]) -> set[str]:
-    return (
-        {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    )
+    return {name for name, times in Counter(names).items() if times > 1}
