@@ -60,6 +60,8 @@ def test_every_client_reads_old_and_new_batches_of_one_topic(
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: str(client))
 def test_null_keys_and_values_stay_null(bootstrap: str, topic: str, client: Client) -> None:
     records: list[Record] = [(None, b"no key"), (b"tombstone", None), (b"k", b"last")]
+    if client.name.endswith("-as-0.8.0"):
+        records.pop(1)  # kafka-python refuses to send a tombstone to so old a broker
     here(client).write(bootstrap, topic, "none", records)
-    assert client.read(bootstrap, topic, 3) == records
-    assert Confluent().read(bootstrap, topic, 3) == records
+    assert client.read(bootstrap, topic, len(records)) == records
+    assert Confluent().read(bootstrap, topic, len(records)) == records
