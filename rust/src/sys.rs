@@ -7,25 +7,41 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// Sends `bufs` on a socket that does not block; `more` says that more follows at once. Returns
 /// the bytes taken.
 pub fn send(socket: &impl AsFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
-    let mut flags = SendFlags::NOSIGNAL;
-    if more && cfg!(target_os = "linux") {
-        flags |= SendFlags::from_bits_retain(MSG_MORE);
-    }
+    #[cfg(target_os = "linux")]
+    let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+    #[cfg(not(target_os = "linux"))]
+    let (flags, _) = (SendFlags::empty(), more);
     Ok(match bufs {
         [buf] => send(socket, buf, flags)?,
         _ => sendmsg(socket, bufs, &mut SendAncillaryBuffer::default(), flags)?,
     })
 }
 
-/// Linux's `MSG_MORE`, which other systems have no bit for.
-const MSG_MORE: u32 = 0x8000;
+/// A TCP socket that does not block and that no child process inherits.
+pub fn tcp_socket(ipv6: bool) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType, ipproto};
+    let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::{SocketFlags, socket_with};
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(socket)
+    }
+}
 
 /// Sends `len` bytes of `file` from `position` on to a socket that does not block. Returns the
 /// bytes taken; 0 where the file ends before `position`.

@@ -40,6 +40,8 @@ pub struct Replies {
 /// The bytes in memory from which a connection's replies count as many: no further request of it is
 /// handled until some were sent.
 const FULL_BYTES: usize = 1 << 20;
+/// What an output has room for at once: the replies to a few small requests.
+const FIRST_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
 enum Part {
@@ -63,7 +65,8 @@ impl Replies {
     /// The output a reply that is complete now is appended to.
     pub fn ready(&mut self) -> &mut Output {
         if !matches!(self.parts.back(), Some(Part::Ready(_))) {
-            self.parts.push_back(Part::Ready(Output::default()));
+            let buf = Vec::with_capacity(FIRST_BYTES);
+            self.parts.push_back(Part::Ready(Output { buf, files: Vec::new() }));
         }
         match self.parts.back_mut() {
             Some(Part::Ready(output)) => output,

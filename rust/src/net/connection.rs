@@ -54,6 +54,10 @@ pub(super) struct Connection<S: Service> {
     blocked: bool,
     held: bool,
     closing: bool,
+    /// It is on the reactor's list of connections to serve without an event; on that of those that
+    /// wait for a read buffer.
+    pub(super) listed: bool,
+    pub(super) starving: bool,
     /// When something last moved; when the frame that is not whole began; when bytes last left.
     active_ms: i64,
     frame_ms: i64,
@@ -99,6 +103,8 @@ impl<S: Service> Connection<S> {
             blocked: false,
             held: false,
             closing: false,
+            listed: false,
+            starving: false,
             active_ms: now_ms,
             frame_ms: now_ms,
             sent_ms: now_ms,

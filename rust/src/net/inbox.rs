@@ -32,6 +32,9 @@ pub(super) struct Pool {
     limit: usize,
     /// Connections that keep a buffer over a turn though most of it is empty.
     loose: usize,
+    /// Whether one connection was let past the limit: without that, many frames that are half
+    /// here could wait for each other for ever.
+    exempt: bool,
     /// Whether a buffer was asked for since the last trim.
     used: bool,
 }
@@ -42,6 +45,7 @@ pub(super) struct Inbox {
     buf: Vec<u8>,
     filled: usize,
     loose: bool,
+    exempt: bool,
 }
 
 /// What a read brought.
@@ -61,7 +65,7 @@ pub(super) enum Filled {
 
 impl Pool {
     pub(super) fn new(limit: usize) -> Self {
-        Self { free: Vec::new(), lent: 0, limit, loose: 0, used: false }
+        Self { free: Vec::new(), lent: 0, limit, loose: 0, exempt: false, used: false }
     }
 
     /// True where there are buffers that could be freed.
@@ -95,9 +99,8 @@ impl Pool {
         }
     }
 
-    /// Makes `buf`, whose first `filled` bytes count, hold `size` bytes; false where that is more
-    /// than this thread may lend.
-    fn grow(&mut self, buf: &mut Vec<u8>, filled: usize, size: usize) -> bool {
+    /// Makes `buf`, whose first `filled` bytes count, hold `size` bytes.
+    fn grow(&mut self, buf: &mut Vec<u8>, filled: usize, size: usize) {
         if let Some(at) = self.free.iter().position(|free| free.len() >= size) {
             let mut larger = self.free.swap_remove(at);
             self.lent += larger.len();
@@ -105,15 +108,11 @@ impl Pool {
                 to.copy_from_slice(from);
             }
             self.give_back(std::mem::replace(buf, larger));
-            return true;
+            return;
         }
         let more = size.saturating_sub(buf.len());
-        if self.lent + more > self.limit && size > READ_AHEAD {
-            return false;
-        }
         buf.resize(size.max(buf.len()), 0);
         self.lent += more;
-        true
     }
 }
 
@@ -137,7 +136,7 @@ impl Inbox {
         } else {
             size.min(self.buf.len().max(2 * self.filled).max(READ_AHEAD))
         };
-        if end > self.buf.len() && !pool.grow(&mut self.buf, self.filled, end) {
+        if end > self.buf.len() && !self.grow(pool, end) {
             return Ok(Filled::Starved);
         }
         let Some(room) = self.buf.get_mut(self.filled..end) else { return Ok(Filled::Full) };
@@ -152,6 +151,18 @@ impl Inbox {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Filled::Full),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes room for `size` bytes; false where that is more than the thread may lend.
+    fn grow(&mut self, pool: &mut Pool, size: usize) -> bool {
+        if size > READ_AHEAD && pool.lent + size > pool.limit && !self.exempt {
+            if pool.exempt {
+                return false;
+            }
+            (self.exempt, pool.exempt) = (true, true);
+        }
+        pool.grow(&mut self.buf, self.filled, size);
+        true
     }
 
     /// What was read and not handled.
@@ -222,6 +233,9 @@ impl Inbox {
     pub(super) fn release(&mut self, pool: &mut Pool) {
         if std::mem::take(&mut self.loose) {
             pool.loose -= 1;
+        }
+        if std::mem::take(&mut self.exempt) {
+            pool.exempt = false;
         }
         if !self.buf.is_empty() {
             pool.give_back(std::mem::take(&mut self.buf));

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::sockopt;
 use thiserror::Error;
+
+use crate::sys;
 
 /// How many connections may wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
@@ -152,13 +154,7 @@ fn is_missing(error: &io::Error) -> bool {
 }
 
 fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(ipproto::TCP),
-    )?;
+    let socket = sys::tcp_socket(address.is_ipv6())?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;

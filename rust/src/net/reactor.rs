@@ -28,6 +28,8 @@ const WAKER: Token = Token(usize::MAX);
 /// Listener i has the token `usize::MAX - 1 - i`.
 const LISTENERS: usize = usize::MAX - 1;
 const EVENTS: usize = 256;
+/// The most connections accepted in one turn.
+const ACCEPT_SHARE: usize = 256;
 /// How long accepting rests after the system refused a connection.
 const ACCEPT_REST_MS: i64 = 200;
 /// Read buffers that nobody used for this long are freed.
@@ -102,9 +104,7 @@ impl<S: Service> Reactor<S> {
                 break;
             }
             self.desk.now_ms = self.shared().clock.monotonic_ms();
-            for id in std::mem::take(&mut self.again) {
-                self.serve(id);
-            }
+            self.serve_again();
             for event in &events {
                 match event.token() {
                     WAKER => {}
@@ -174,12 +174,38 @@ impl<S: Service> Reactor<S> {
         self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.desk.shared.options));
         match outcome {
             Outcome::Wait => {}
-            Outcome::Again => self.again.push(id),
+            Outcome::Again => {
+                if !std::mem::replace(&mut connection.listed, true) {
+                    self.again.push(id);
+                }
+            }
             Outcome::Starved => {
-                self.starved.push(id);
                 self.starved_at = self.desk.pool.lent();
+                if !std::mem::replace(&mut connection.starving, true) {
+                    self.starved.push(id);
+                }
             }
             Outcome::Close => self.close(id),
+        }
+    }
+
+    /// Serves the connections that had more to do than their share of the last turn.
+    fn serve_again(&mut self) {
+        for id in std::mem::take(&mut self.again) {
+            if let Some(connection) = self.connections.at(id) {
+                connection.listed = false;
+                self.serve(id);
+            }
+        }
+    }
+
+    /// Lets the connections that waited for a read buffer try again: some were given back.
+    fn feed_starved(&mut self) {
+        for id in std::mem::take(&mut self.starved) {
+            if let Some(connection) = self.connections.at(id) {
+                connection.starving = false;
+                self.serve(id);
+            }
         }
     }
 
@@ -257,7 +283,7 @@ impl<S: Service> Reactor<S> {
             self.sweep();
         }
         if !self.starved.is_empty() && self.desk.pool.lent() < self.starved_at {
-            self.again.append(&mut self.starved);
+            self.feed_starved();
         }
         let freed = !shared.census.paused.load(Ordering::Acquire);
         if self.accept_ms.is_some_and(|due| freed || due <= now_ms) {
@@ -296,7 +322,12 @@ impl<S: Service> Reactor<S> {
         let shared = Arc::clone(&self.desk.shared);
         self.accept_ms = None;
         let mut number = 0;
+        let mut accepted = 0;
         while let Some((socket, name)) = self.listeners.get(number) {
+            if accepted == ACCEPT_SHARE {
+                self.accept_ms = Some(self.desk.now_ms);
+                return;
+            }
             if shared.census.is_full() {
                 shared.census.paused.store(true, Ordering::Release);
                 if shared.census.is_full() {
@@ -307,6 +338,7 @@ impl<S: Service> Reactor<S> {
             match socket.accept() {
                 Ok((stream, remote)) => {
                     self.refused = false;
+                    accepted += 1;
                     if shared.census.enter(remote.ip()) {
                         let listener = Arc::clone(name);
                         self.place(Accepted { stream, listener, remote });
@@ -349,6 +381,7 @@ impl<S: Service> Reactor<S> {
         let conn = self.connections.next_id();
         let send_buffer = self.shared().options.near_send_buffer;
         let prepared = stream.set_nodelay(true).and_then(|()| {
+            sockopt::set_socket_keepalive(&stream, true)?;
             if is_near(remote) {
                 sockopt::set_socket_send_buffer_size(&stream, send_buffer)?;
             }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::double::{Site, alone, until};
+use crate::double::{Site, alone, framed, until};
 
 #[test]
 fn oversized_frame_is_refused_before_memory() {
@@ -45,4 +45,27 @@ pub fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1).and_then(|field| field.parse::<usize>().ok());
     pages.unwrap_or(0) * 4096
+}
+
+#[test]
+fn connections_that_wait_for_memory_get_it_in_turn() {
+    let site = Site::with(1, |options| {
+        options.request_max_bytes = 400_000;
+        options.request_memory = 0;
+    });
+    let frame = framed(&vec![b'e'; 400_000]);
+    let (front, back) = frame.split_at(300_000);
+    let mut clients: Vec<_> = (0..10).map(|_| site.connect()).collect();
+    for client in &mut clients {
+        client.0.write_all(front).unwrap();
+    }
+    site.turn();
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                client.0.write_all(back).unwrap();
+                assert_eq!(client.reply().len(), 400_000);
+            });
+        }
+    });
 }
