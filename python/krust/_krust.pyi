@@ -2,9 +2,16 @@
 
 Every call that can wait lets other threads run. Messages are dicts with Kafka's field names in
 snake_case; topic ids are text of 22 characters ("A" * 22: none). Errors are `krust.errors`.
+
+Of a client: a call that waits ends within 100 ms of Ctrl-C. What a broker refuses is KafkaError; no
+broker, or no answer in time, UnreachableError; arguments that cannot be, ConfigError.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, final
+
+from krust.errors import KrustError
 
 __version__: str
 
@@ -85,3 +92,125 @@ class Server:
 
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""
+
+@final
+class Client:
+    """Any API of Kafka's by name, over one connection a broker.
+
+    bootstrap  "host:port,host:port"
+    options    client properties: client.id, request.timeout.ms, retry.backoff.ms,
+               socket.connection.setup.timeout.ms, security.protocol (PLAINTEXT)
+    """
+
+    def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Client: ...
+    def request(
+        self,
+        api: str,
+        body: dict[str, Any],
+        version: int | None = None,
+        *,
+        broker: int | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return the answer, at `version` or the newest both sides know.
+
+        Missing fields have Kafka's defaults. What only the controller answers goes there by itself.
+        """
+
+    def versions(self, broker: int | None = None) -> list[tuple[int, str | None, int, int]]:
+        """(key, name, first version, last version) of each API the broker serves."""
+
+    def list_offsets(
+        self, moments: Sequence[tuple[str, int, int]], *, read_committed: bool = False
+    ) -> list[tuple[str, int, int, int, int]]:
+        """Offsets by time.
+
+        moments  (topic, partition, time): milliseconds, -1 the end, -2 the start
+        returns  (topic, partition, time asked, offset, time of the record); -1: none
+        """
+
+@final
+class Producer:
+    """Records into batches; nothing is sent between calls.
+
+    options  those of Client, and acks, batch.size, buffer.memory, compression.type,
+             compression.level, delivery.timeout.ms, enable.idempotence, linger.ms,
+             max.request.size, allow.auto.create.topics
+    """
+
+    def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Producer: ...
+    def send(
+        self,
+        topic: str,
+        records: Sequence[
+            tuple[
+                bytes | None,
+                bytes | None,
+                list[tuple[str, bytes | None]],
+                int | None,
+                int | None,
+            ]
+        ],
+    ) -> None:
+        """Add records: (key, value, headers, partition or by key, timestamp in ms or now)."""
+
+    def repeat(self, topic: str, value: bytes, count: int, *, partition: int | None = None) -> None:
+        """Add the same value `count` times, without a key."""
+
+    def poll(self) -> None:
+        """Send what has waited `linger.ms`, take what answers are here; waits for nothing."""
+
+    def flush(self) -> None:
+        """Send all, and wait until each batch is acknowledged or has failed."""
+
+    def delivered(self) -> list[tuple[str, int, int, int, KrustError | None]]:
+        """(topic, partition, base offset, records, error) of each batch since the last call."""
+
+@final
+class Consumer:
+    """Reads assigned partitions, from all their leaders at once.
+
+    options  those of Client, and fetch.min.bytes, fetch.max.wait.ms, fetch.max.bytes,
+             max.partition.fetch.bytes, isolation.level
+    """
+
+    def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Consumer: ...
+    def assign(self, assignments: Sequence[tuple[str, int, int, int | None]]) -> None:
+        """Read these: (topic, partition, first offset, first offset not wanted or None)."""
+
+    def poll(
+        self, timeout_ms: int, limit: int = 1000
+    ) -> list[
+        tuple[str, int, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+    ]:
+        """Up to `limit` records, waiting for the first.
+
+        Each is (topic, partition, offset, timestamp in ms, timestamp type 0 producer 1 broker,
+        key, value, headers).
+        """
+
+    def count(self, timeout_ms: int) -> tuple[int, int]:
+        """Walk what comes without giving it out: records, bytes of their batches."""
+
+    def done(self) -> bool:
+        """Whether every partition has reached its end, and all was given out."""
+
+    def positions(self) -> list[tuple[str, int, int, int]]:
+        """(topic, partition, next offset fetched, high watermark or -1)."""
+
+@final
+class LogDump:
+    """The batches of one `.log` file, read without a broker."""
+
+    def __new__(cls, path: str | Path) -> LogDump: ...
+    def read(self, limit: int, *, records: bool = False) -> list[dict[str, Any]]:
+        """The next batches as dicts; empty at the end.
+
+        `problem` says what is wrong with one. With `records`, each has `records`:
+        (offset, timestamp in ms, key, value, headers).
+        """
+
+def log_verify(directory: str | Path) -> list[tuple[str, int, str]]:
+    """What is wrong in a partition's directory: (file, position in bytes, what)."""
+
+def error_facts(code: int) -> tuple[str, bool]:
+    """Kafka's name of an error code, and whether the same request may succeed later."""

@@ -29,6 +29,13 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "serve": Entry("krust.cli.serve", "Run a broker."),
+    "topic": Entry("krust.cli.topic", "List, create, describe, delete and alter topics."),
+    "produce": Entry("krust.cli.produce", "Write records."),
+    "consume": Entry("krust.cli.consume", "Read records."),
+    "config": Entry("krust.cli.config", "Show and change settings of brokers and topics."),
+    "cluster": Entry("krust.cli.cluster", "Show a cluster's brokers and what they serve."),
+    "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),
+    "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
 }
 """THE table of commands."""
 

@@ -1,17 +1,93 @@
-//! Brokers before 0.11 know no batches: what is written to them is refused here, and so is what they
-//! answer.
+//! Brokers before 0.11 know no batches: message sets of magic 0 or 1 are made for them, and what
+//! they answer becomes batches, with the offsets it has.
+//!
+//! Not promised: headers, which the old formats cannot hold, and for magic 0 timestamps.
+
+use std::sync::Arc;
 
 use super::error::{Error, Result};
+use crate::record::RecordError;
+use crate::record::batch::{Batch, Builder, Entry, Fields};
+use crate::record::convert::{self, Target};
+use crate::record::legacy;
+
+/// What one compressed message may inflate to.
+const INFLATED: usize = 256 << 20;
 
 /// A batch as a message set of an old magic.
-pub(super) fn downgrade(_batch: &[u8], _magic: i8) -> Result<Vec<u8>> {
-    Err(Error::refused(43, "a broker before 0.11"))
+pub(super) fn downgrade(batch: &[u8], magic: i8) -> Result<Vec<u8>> {
+    let invalid = |error: RecordError| Error::Invalid(error.to_string());
+    let batch = Batch::parse(batch).map_err(invalid)?;
+    let (mut out, mut limit) = (Vec::new(), usize::MAX);
+    let target = Target { magic, first_offset: batch.base_offset() };
+    convert::to_legacy(&batch, &target, &mut limit, &mut out).map_err(invalid)?;
+    Ok(out)
 }
 
-/// A message set as batches.
-pub(super) fn upgrade(
-    _set: &[u8],
-    (topic, partition): &(std::sync::Arc<str>, i32),
-) -> Result<Vec<u8>> {
-    Err(Error::refused(43, format!("{topic}:{partition}")))
+/// A fetched message set as batches; a cut tail is left out.
+pub(super) fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u8>> {
+    let corrupt = |error: RecordError| Error::Refused {
+        code: 2,
+        subject: format!("{topic}:{partition}"),
+        message: Some(error.to_string()),
+    };
+    let mut out = Vec::new();
+    let (mut builder, mut held) = (Builder::new(), Vec::new());
+    for message in legacy::iter(set) {
+        let message = match message {
+            Ok(message) => message,
+            Err(RecordError::Truncated { .. }) => break,
+            Err(error) => return Err(corrupt(error)),
+        };
+        held.clear();
+        let mut base_offset = None;
+        for inner in legacy::records(&message, INFLATED, &mut held).map_err(corrupt)? {
+            let base = *base_offset.get_or_insert(inner.offset);
+            let (timestamp, key, value) = (inner.timestamp, inner.key, inner.value);
+            let delta = i32::try_from(inner.offset - base);
+            let delta = delta.map_err(|_| corrupt(RecordError::Corrupt("offsets in a wrapper")))?;
+            builder.add_at(delta, &Entry { timestamp, key, value, headers: &[] });
+        }
+        if let Some(base_offset) = base_offset {
+            let fields = Fields { base_offset, ..Fields::default() };
+            builder.finish(&fields, &mut out).map_err(corrupt)?;
+            builder.clear();
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::batch;
+    use crate::record::compression::Codec;
+
+    #[test]
+    fn records_survive_the_way_to_an_old_broker_and_back() {
+        for (magic, codec) in
+            [(0, Codec::None), (1, Codec::None), (1, Codec::Gzip), (0, Codec::Lz4)]
+        {
+            let mut builder = Builder::new();
+            for value in ["a", "b", "c"] {
+                let value = Some(value.as_bytes());
+                builder.add(&Entry { timestamp: 7, key: None, value, headers: &[] });
+            }
+            let batch = builder.to_bytes(&Fields { codec, ..Fields::default() }).unwrap();
+            let mut set = downgrade(&batch, magic).unwrap();
+            let whole = upgrade(&set, &("t".into(), 0)).unwrap();
+            let mut seen = Vec::new();
+            for batch in batch::iter(&whole) {
+                for record in batch.unwrap().records() {
+                    let record = record.unwrap();
+                    seen.push((record.offset, record.value.unwrap().to_vec()));
+                }
+            }
+            let expected: Vec<_> =
+                [(0, "a"), (1, "b"), (2, "c")].map(|(o, v)| (o, v.as_bytes().to_vec())).into();
+            assert_eq!(seen, expected, "magic {magic} {codec:?}");
+            set.pop(); // a tail that the broker cut
+            assert!(upgrade(&set, &("t".into(), 0)).unwrap().len() < whole.len());
+        }
+    }
 }

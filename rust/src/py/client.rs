@@ -207,3 +207,10 @@ impl Client {
         Ok(list)
     }
 }
+
+/// Name of an error code, and whether the same request may succeed later. See `_krust.pyi`.
+#[pyfunction]
+pub(super) fn error_facts(code: i16) -> (&'static str, bool) {
+    let error = protocol::ErrorCode::from(code);
+    (error.name(), error.is_retriable())
+}

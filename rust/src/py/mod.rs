@@ -9,6 +9,7 @@ mod client;
 mod consumer;
 mod convert;
 mod errors;
+mod logtools;
 mod producer;
 
 use pyo3::prelude::*;
@@ -19,7 +20,11 @@ mod _krust {
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
+    use super::client::error_facts;
+    #[pymodule_export]
     use super::consumer::Consumer;
+    #[pymodule_export]
+    use super::logtools::{LogDump, log_verify};
     #[pymodule_export]
     use super::producer::Producer;
 }

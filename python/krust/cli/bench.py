@@ -1,0 +1,157 @@
+"""`krust bench`: how fast a broker takes and gives records, asked by krust's own client.
+
+The client is one thread that makes real batches and walks real records, so its own cost is in the
+figures; figures of one machine are for comparing brokers and settings, not for quoting.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from krust import _krust
+from krust.cli import options as shared
+from krust.cli import output, session
+from krust.cli.options import Duration, Options
+from krust.cli.produce import CODECS
+
+STEP = 2000
+"""Records handed over at once, so that progress and Ctrl-C have their turn."""
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Measure producing and consuming."""
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes each.")
+@click.option("--count", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
+@click.option("--batch", type=click.IntRange(1), default=256 << 10, show_default=True)
+@click.option("-z", "--codec", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option("--idempotent", is_flag=True, help="Five batches of a partition in flight.")
+@shared.client
+@click.pass_obj
+def produce(options: Options, /, topic: str, **how: Any) -> None:
+    """Write many records of one size to TOPIC."""
+    producer = _krust.Producer(
+        options.bootstrap,
+        session.properties(
+            options,
+            acks=how["acks"],
+            compression_type=how["codec"],
+            batch_size=how["batch"],
+            linger_ms=1000,
+            enable_idempotence=str(how["idempotent"]).lower(),
+        ),
+    )
+    pattern = b"krust measures 0123456789 "
+    value = (pattern * (how["size"] // len(pattern) + 1))[: how["size"]]
+    producer.repeat(topic, value, 1)  # connections and metadata are not what is measured
+    producer.flush()
+    _raise_failed(producer)
+    clock, sent = _Clock(how["duration"]), 0
+    with _bar(options, how["count"], "produce") as bar:
+        while sent < how["count"] and not clock.over():
+            step = min(STEP, how["count"] - sent)
+            producer.repeat(topic, value, step)
+            _raise_failed(producer)
+            sent += step
+            bar.update(step)
+        producer.flush()
+    _raise_failed(producer)
+    _report(options, clock, (sent, sent * how["size"]), {"topic": topic} | _kept(how))
+
+
+def _raise_failed(producer: _krust.Producer) -> None:
+    for *_, error in producer.delivered():
+        if error is not None:
+            raise error
+
+
+def _kept(how: dict[str, Any]) -> dict[str, object]:
+    return {name: how[name] for name in ("size", "codec", "acks", "idempotent")}
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
+@shared.client
+@click.pass_obj
+def consume(options: Options, topic: str, count: int | None, duration: int | None) -> None:
+    """Read TOPIC from its start to its end; bytes are those of the batches."""
+    asked = session.client(options)
+    found = session.topics(asked, [topic], options.bootstrap)[topic]
+    moments = [(topic, partition["partition_index"], -2) for partition in found["partitions"]]
+    starts = asked.list_offsets(moments)
+    ends = asked.list_offsets([(name, partition, -1) for name, partition, _ in moments])
+    end_of = {partition: offset for _, partition, _, offset, _ in ends}
+    consumer = _krust.Consumer(
+        options.bootstrap, session.properties(options, max_partition_fetch_bytes=8 << 20)
+    )
+    consumer.assign([(name, p, offset, end_of[p]) for name, p, _, offset, _ in starts])
+    total = sum(end_of[partition] - offset for _, partition, _, offset, _ in starts)
+    clock, records, size = _Clock(duration), 0, 0
+    with _bar(options, min(total, count or total), "consume") as bar:
+        while not consumer.done() and not clock.over() and (count is None or records < count):
+            more, more_bytes = consumer.count(500)
+            records, size = records + more, size + more_bytes
+            bar.update(more)
+    _report(options, clock, (records, size), {"topic": topic})
+
+
+class _Clock:
+    def __init__(self, duration_ms: int | None) -> None:
+        self._begun = time.perf_counter()
+        self._cpu = time.process_time()
+        self._duration = None if duration_ms is None else duration_ms / 1000
+
+    def over(self) -> bool:
+        return self._duration is not None and self.spent()[0] >= self._duration
+
+    def spent(self) -> tuple[float, float]:
+        """Seconds passed, and seconds of this process's CPU."""
+        return time.perf_counter() - self._begun, time.process_time() - self._cpu
+
+
+def _report(
+    options: Options, clock: _Clock, did: tuple[int, int], facts: dict[str, object]
+) -> None:
+    seconds, cpu = clock.spent()
+    records, size = did
+    measured: dict[str, object] = {
+        "records": records,
+        "bytes": size,
+        "elapsed_ms": round(seconds * 1000),
+        "records_per_second": round(records / seconds),
+        "bytes_per_second": round(size / seconds),
+        "client_cpu_ms": round(cpu * 1000),
+    }
+    if options.output in ("table", "wide"):
+        click.echo(
+            f"{records:,} records, {size / 1e6:,.1f} MB in {seconds:.2f} s: "
+            f"{records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s, "
+            f"client CPU {cpu:.2f} s"
+        )
+    else:
+        output.one(options, facts | measured)
+
+
+def _bar(options: Options, length: int, label: str) -> Any:
+    from contextlib import nullcontext
+
+    if options.quiet or not sys.stderr.isatty():
+        return nullcontext(_Silent())
+    return click.progressbar(length=length, label=label, file=sys.stderr)
+
+
+class _Silent:
+    def update(self, count: int) -> None:
+        """Show nothing."""

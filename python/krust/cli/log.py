@@ -1,0 +1,182 @@
+"""`krust log`: log files as they lie on disk, without a broker. Nothing is written or locked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust import _krust, spec
+from krust.cli import options as shared
+from krust.cli import output, session
+from krust.cli.exits import Exit
+from krust.cli.records import decode, when
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.cli.options import Options
+_FLAGS = ("transactional", "control", "log_append_time")
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Look into a log directory, without a broker."""
+
+
+@command.command()
+@click.argument("path")
+@click.option("-o", "--offset", "where", metavar="SPEC", help="Only offsets such as 10:20.")
+@click.option("--records", is_flag=True, help="The records too.")
+@click.option("--headers", is_flag=True, help="The records with their headers.")
+@shared.client
+@click.pass_obj
+def dump(options: Options, path: str, where: str | None, records: bool, headers: bool) -> None:
+    """Print the batches of PATH: a .log file, a partition's directory, or DATA-DIR/TOPIC/P."""
+    wanted = _range(where)
+    bad = 0
+    for batch in _batches(_files(path), records=records or headers):
+        if "base_offset" in batch and not _overlaps(batch, wanted):
+            continue
+        bad += "problem" in batch or not batch.get("crc_ok", True)
+        if "records" in batch:
+            batch["records"] = [
+                _shown(record, headers=headers)
+                for record in batch["records"]
+                if wanted[0] <= record[0] and (wanted[1] is None or record[0] < wanted[1])
+            ]
+        if options.output in ("json", "ndjson"):
+            click.echo(output.to_json(batch, compact=True))
+        else:
+            _print(batch)
+    if bad:
+        session.note(options, f"{bad} damaged")
+        session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@shared.client
+@click.pass_obj
+def verify(options: Options, directories: tuple[str, ...]) -> None:
+    """Check segments and indexes of partitions, or of a whole data directory; exit 9 if damaged."""
+    partitions = [found for directory in directories for found in _partitions(Path(directory))]
+    rows: list[dict[str, object]] = []
+    with click.progressbar(
+        partitions, label="verify", file=_progress(options), hidden=len(partitions) < 2
+    ) as bar:
+        for partition in bar:
+            for path, position, what in _krust.log_verify(str(partition)):
+                rows.append({"file": path, "position": position, "problem": what})
+    if rows or options.output not in ("table", "wide"):
+        output.rows(options, ("file", "position", "problem"), rows)
+    session.note(options, f"{len(partitions)} partitions, {len(rows)} problems")
+    if rows:
+        session.sys_exit(Exit.PROBLEMS)
+
+
+def _progress(options: Options) -> Any:
+    import os
+    import sys
+
+    quiet = options.quiet or not sys.stderr.isatty()
+    return Path(os.devnull).open("w") if quiet else sys.stderr
+
+
+def _partitions(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} is no directory")
+    if any(directory.glob("*.log")):
+        return [directory]
+    return sorted({path.parent for path in directory.glob("*-*/*.log")})
+
+
+def _files(path: str) -> list[Path]:
+    given = Path(path)
+    if given.is_file():
+        return [given]
+    if not given.is_dir():  # DATA-DIR/TOPIC/P
+        given = given.parent.with_name(f"{given.parent.name}-{given.name}")
+    if not given.is_dir():
+        raise FileNotFoundError(f"{path}: no such log file or partition directory")
+    files = sorted(given.glob("*.log"))
+    if not files:
+        raise FileNotFoundError(f"{given} holds no .log file")
+    return files
+
+
+def _range(where: str | None) -> tuple[int, int | None]:
+    if where is None:
+        return 0, None
+    try:
+        wanted = spec.parse(where, 0)
+    except spec.SpecError as error:
+        raise click.UsageError(str(error)) from error
+    places = [place for place in (wanted.begin, wanted.end) if place is not None]
+    counted = (spec.Kind.OFFSET, spec.Kind.LENGTH, spec.Kind.START)
+    if any(place.kind not in counted for place in places):
+        raise click.UsageError("log dump knows offsets only; write 10, 10:20, 10:+5 or :20")
+    return wanted.resolve(0, 2**63 - 1)
+
+
+def _overlaps(batch: dict[str, Any], wanted: tuple[int, int | None]) -> bool:
+    first, end = wanted
+    return batch["last_offset"] >= first and (end is None or batch["base_offset"] < end)
+
+
+def _batches(files: list[Path], *, records: bool) -> Iterator[dict[str, Any]]:
+    for file in files:
+        opened = _krust.LogDump(str(file))
+        while found := opened.read(100, records=records):
+            for batch in found:
+                yield {"file": str(file), **batch}
+
+
+def _shown(
+    record: tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]],
+    *,
+    headers: bool,
+) -> dict[str, object]:
+    offset, timestamp, key, value, given = record
+    shown: dict[str, object] = {
+        "offset": offset,
+        "timestamp_ms": timestamp,
+        "key": decode(key, "string"),
+        "value": decode(value, "string"),
+    }
+    if headers:
+        shown["headers"] = [{"key": name, "value": decode(v, "string")} for name, v in given]
+    return shown
+
+
+def _print(batch: dict[str, Any]) -> None:
+    if "base_offset" not in batch:
+        click.echo(f"BAD    at {batch['position']:,} of {batch['file']}: {batch['problem']}")
+        return
+    crc = "ok" if batch["crc_ok"] else "WRONG"
+    line = f"batch  base {batch['base_offset']:,} last {batch['last_offset']:,}"
+    if "count" in batch:
+        line += f" count {batch['count']:,}"
+    line += f" magic {batch['magic']} {batch.get('codec', '')} {batch['size_bytes']:,} B crc {crc}"
+    if batch.get("producer_id", -1) >= 0:
+        line += f"  producer {batch['producer_id']}/{batch['producer_epoch']}"
+        line += f" seq {batch['base_sequence']}"
+    if "leader_epoch" in batch:
+        line += f"  epoch {batch['leader_epoch']}"
+    flags = [name.replace("_", "-") for name in _FLAGS if batch.get(name)]
+    time = when(batch["max_timestamp"], "iso")
+    click.echo("  ".join(part for part in (line, *flags, time) if part))
+    if "problem" in batch:
+        click.echo(f"  BAD  {batch['problem']}")
+    for record in batch.get("records", ()):
+        parts = [f"{record['offset']:,}", f"key {_text(record['key'])}"]
+        parts.append(f"value {_text(record['value'])}")
+        if record.get("headers"):
+            pairs = (f"{header['key']}={_text(header['value'])}" for header in record["headers"])
+            parts.append("headers " + " ".join(pairs))
+        click.echo("  " + "  ".join(parts))
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else output.to_json(value, compact=True)

@@ -1,0 +1,96 @@
+"""Results on stdout: a table for people, or json, ndjson, csv with raw values for programs.
+
+Promised: the names and types of fields in json, ndjson and csv. Not promised: the table's look.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from krust.cli.options import Options
+
+
+def rows(options: Options, columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
+    """Write rows: in a table and csv these columns, in json every field."""
+    if options.output == "json":
+        click.echo(to_json(list(found)))
+    elif options.output == "ndjson":
+        for row in found:
+            click.echo(to_json(row, compact=True))
+    elif options.output == "csv":
+        _csv(columns, found)
+    else:
+        table(columns, found)
+
+
+def one(options: Options, fields: Mapping[str, object]) -> None:
+    """Write one thing: its fields one a line, or one JSON object."""
+    if options.output in ("json", "ndjson"):
+        click.echo(to_json(fields, compact=options.output == "ndjson"))
+    elif options.output == "csv":
+        _csv(list(fields), [fields])
+    else:
+        width = max(map(len, fields), default=0)
+        for name, value in fields.items():
+            click.echo(f"{name.replace('_', ' '):{width}}  {cell(value)}".rstrip())
+
+
+def table(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
+    """Write aligned columns; numbers stand to the right."""
+    head = [column.upper().replace("_", " ") for column in columns]
+    cells = [[cell(row.get(column)) for column in columns] for row in found]
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    right = [
+        bool(found) and all(isinstance(row.get(name), int | None) for row in found)
+        for name in columns
+    ]
+    for line in [head, *cells]:
+        parts = (
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(line, widths, right, strict=True)
+        )
+        click.echo("  ".join(parts).rstrip())
+
+
+def cell(value: object) -> str:
+    """One value for people."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items()) or "-"
+    return str(value)
+
+
+def to_json(value: object, *, compact: bool = False) -> str:
+    """JSON as every command writes it."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=None if compact else 2)
+
+
+def _csv(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in found:
+        values = (row.get(column) for column in columns)
+        writer.writerow([_plain(value) for value in values])
+    click.echo(text.getvalue(), nl=False)
+
+
+def _plain(value: object) -> object:
+    return to_json(value, compact=True) if isinstance(value, list | tuple | dict) else value

@@ -1,0 +1,334 @@
+"""`krust topic`: list, create, describe, delete and alter topics, and their offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust.cli import options as shared
+from krust.cli import output, session
+from krust.cli.options import KeyValue, Options
+from krust.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust import _krust
+
+TOPIC, SET, DELETE = 2, 0, 1
+"""Kafka's numbers: the resource type; the operations of IncrementalAlterConfigs."""
+TOPIC_ALREADY_EXISTS = 36
+DYNAMIC_TOPIC_CONFIG = 1
+LATEST, EARLIEST = -1, -2
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """List, create, describe, delete and alter topics."""
+
+
+@command.command("list")
+@click.argument("pattern", required=False)
+@click.option("-i", "--internal", is_flag=True, help="Internal topics too.")
+@shared.client
+@click.pass_obj
+def list_(options: Options, pattern: str | None, internal: bool) -> None:
+    """List topics, all or those that match PATTERN (* and ?)."""
+    found = session.metadata(session.client(options))["topics"]
+    found = [topic for topic in found if internal or not _is_internal(topic)]
+    if pattern:
+        from fnmatch import fnmatchcase
+
+        found = [topic for topic in found if fnmatchcase(topic["name"], pattern)]
+    rows = [
+        {
+            "name": topic["name"],
+            "partitions": len(topic["partitions"]),
+            "replicas": max((len(p["replica_nodes"]) for p in topic["partitions"]), default=0),
+            "internal": _is_internal(topic),
+        }
+        for topic in sorted(found, key=lambda topic: str(topic["name"]))
+    ]
+    columns = ("name", "partitions", "replicas", "internal")
+    output.rows(options, columns if internal else columns[:3], rows)
+
+
+@command.command()
+@click.argument("names", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=int, default=-1, help="Default: the broker's.")
+@click.option("-r", "--replicas", type=int, default=-1, help="Default: the broker's.")
+@click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="KEY=VALUE.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
+@click.option("--dry-run", is_flag=True, help="Only ask whether it would work.")
+@shared.client
+@click.pass_obj
+def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
+    """Create topics."""
+    wanted = [_named(text, how["partitions"]) for text in names]
+    configs = [{"name": key, "value": value} for key, value in how["configs"]]
+    body = {
+        "topics": [
+            {
+                "name": name,
+                "num_partitions": partitions,
+                "replication_factor": how["replicas"],
+                "configs": configs,
+            }
+            for name, partitions in wanted
+        ],
+        "timeout_ms": options.timeout_ms,
+        "validate_only": how["dry_run"],
+    }
+    answer = session.client(options).request("CreateTopics", body)
+    many = session.Many(len(wanted))
+    rows = []
+    for topic in answer["topics"]:
+        existed = topic["error_code"] == TOPIC_ALREADY_EXISTS
+        with many.item():
+            if existed and how["if_not_exists"]:
+                session.note(options, f'topic "{topic["name"]}" exists already')
+                continue
+            session.check(topic, f'topic "{topic["name"]}"')
+            rows.append(_created(topic, dict(wanted)[topic["name"]]))
+    if rows:
+        output.rows(options, ("name", "partitions", "replicas", "topic_id"), rows)
+    many.leave()
+
+
+def _named(text: str, partitions: int) -> tuple[str, int]:
+    name, colon, count = text.partition(":")
+    if colon and not count.isdecimal():
+        raise click.BadParameter(f"{text!r} is not TOPIC:PARTITIONS")
+    return name, int(count) if colon else partitions
+
+
+def _created(topic: dict[str, Any], asked: int) -> dict[str, object]:
+    partitions = topic.get("num_partitions", -1)
+    replicas = topic.get("replication_factor", -1)
+    return {
+        "name": topic["name"],
+        "partitions": (partitions if partitions > 0 else asked) or None,
+        "replicas": replicas if replicas > 0 else None,
+        "topic_id": topic.get("topic_id"),
+    }
+
+
+@command.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every setting, not only changed.")
+@shared.client
+@click.pass_obj
+def describe(options: Options, names: tuple[str, ...], everything: bool) -> None:
+    """Show partitions, offsets and settings of topics."""
+    asked = session.client(options)
+    many = session.Many(len(names))
+    described = []
+    for name in names:
+        with many.item():
+            topic = session.topics(asked, [name], options.bootstrap)[name]
+            described.append(_described(asked, topic, everything=everything))
+    if options.output in ("table", "wide"):
+        for topic in described:
+            _print_topic(topic)
+    else:
+        columns = ("name", "topic_id", "internal", "partitions", "config")
+        output.rows(options, columns, described)
+    many.leave()
+
+
+def _described(asked: _krust.Client, topic: dict[str, Any], *, everything: bool) -> dict[str, Any]:
+    led = [p["partition_index"] for p in topic["partitions"] if p["leader_id"] >= 0]
+    offsets = _offsets(asked, topic["name"], led)
+    partitions = [
+        {
+            "partition": p["partition_index"],
+            "leader": p["leader_id"],
+            "leader_epoch": p.get("leader_epoch", -1),
+            "replicas": p["replica_nodes"],
+            "isr": p["isr_nodes"],
+            "offline": p.get("offline_replicas", []),
+            "start_offset": offsets.get(p["partition_index"], (None, None))[0],
+            "end_offset": offsets.get(p["partition_index"], (None, None))[1],
+        }
+        for p in topic["partitions"]
+    ]
+    return {
+        "name": topic["name"],
+        "topic_id": topic.get("topic_id"),
+        "internal": _is_internal(topic),
+        "partitions": partitions,
+        "config": _config(asked, topic["name"], everything=everything),
+    }
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    mark = "  internal" if topic["internal"] else ""
+    click.echo(f"{topic['name']}  id {topic['topic_id']}{mark}")
+    columns = ["partition", "leader", "leader_epoch", "replicas", "isr"]
+    if any(partition["offline"] for partition in topic["partitions"]):
+        columns.append("offline")
+    output.table([*columns, "start_offset", "end_offset"], topic["partitions"])
+    if topic["config"]:
+        settings = [{"setting": key, "value": value} for key, value in topic["config"].items()]
+        output.table(("setting", "value"), settings)
+
+
+def _config(asked: _krust.Client, name: str, *, everything: bool) -> dict[str, str | None]:
+    body = {"resources": [{"resource_type": TOPIC, "resource_name": name}]}
+    [result] = asked.request("DescribeConfigs", body)["results"]
+    session.check(result, f'settings of topic "{name}"')
+    return {
+        entry["name"]: entry["value"]
+        for entry in sorted(result["configs"], key=lambda entry: str(entry["name"]))
+        if everything or _is_own(entry)
+    }
+
+
+def _is_own(entry: dict[str, Any]) -> bool:
+    if "config_source" in entry:
+        return bool(entry["config_source"] == DYNAMIC_TOPIC_CONFIG)
+    return not entry["is_default"]
+
+
+@command.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@shared.client
+@click.pass_obj
+def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
+    """Delete topics with all their records; asks first on a terminal (--yes: no)."""
+    session.confirm(options, f"Delete {', '.join(names)} with all records?")
+    asked = session.client(options)
+    body = {
+        "topics": [{"name": name} for name in names],
+        "topic_names": list(names),
+        "timeout_ms": options.timeout_ms,
+    }
+    many = session.Many(len(names))
+    gone = []
+    for answer in asked.request("DeleteTopics", body)["responses"]:
+        with many.item():
+            if answer["error_code"] == session.UNKNOWN_TOPIC:
+                if if_exists:
+                    continue
+                raise session.missing(asked, answer["name"], options.bootstrap)
+            session.check(answer, f'topic "{answer["name"]}"')
+            gone.append({"name": answer["name"], "deleted": True})
+    if gone:
+        output.rows(options, ("name", "deleted"), gone)
+    many.leave()
+
+
+@command.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="Set KEY=VALUE.")
+@click.option("-d", "--delete-config", "unset", multiple=True, help="Back to the default: KEY.")
+@click.option("-p", "--partitions", type=int, help="Grow to this many partitions.")
+@click.option("--dry-run", is_flag=True, help="Only ask whether it would work.")
+@shared.client
+@click.pass_obj
+def alter(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
+    """Change settings of topics, or grow them."""
+    changes = [(key, SET, value) for key, value in how["configs"]]
+    changes += [(key, DELETE, None) for key in how["unset"]]
+    if not changes and how["partitions"] is None:
+        raise click.UsageError("nothing to change; give -c KEY=VALUE, -d KEY or -p COUNT")
+    asked = session.client(options)
+    many = session.Many(len(names))
+    done: list[dict[str, object]] = []
+    for name in names:
+        with many.item():
+            session.topics(asked, [name], options.bootstrap)
+            if changes:
+                alter_configs(asked, (TOPIC, name), changes, dry_run=how["dry_run"])
+            if how["partitions"] is not None:
+                _grow(asked, name, how["partitions"], (options.timeout_ms, how["dry_run"]))
+            done.append({"name": name, "altered": not how["dry_run"]})
+    if done:
+        output.rows(options, ("name", "altered"), done)
+    many.leave()
+
+
+def alter_configs(
+    asked: _krust.Client,
+    resource: tuple[int, str],
+    changes: Sequence[tuple[str, int, str | None]],
+    *,
+    dry_run: bool = False,
+    broker: int | None = None,
+) -> None:
+    """Change settings of one resource, each as (key, operation, value); the others stay."""
+    kind, name = resource
+    body = {
+        "resources": [
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [
+                    {"name": key, "config_operation": operation, "value": value}
+                    for key, operation, value in changes
+                ],
+            }
+        ],
+        "validate_only": dry_run,
+    }
+    [answer] = asked.request("IncrementalAlterConfigs", body, broker=broker)["responses"]
+    session.check(answer, f"settings of {name or 'the cluster'}")
+
+
+def _grow(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) -> None:
+    timeout_ms, dry_run = how
+    body = {
+        "topics": [{"name": name, "count": count, "assignments": None}],
+        "timeout_ms": timeout_ms,
+        "validate_only": dry_run,
+    }
+    [answer] = asked.request("CreatePartitions", body)["results"]
+    session.check(answer, f'partitions of topic "{name}"')
+
+
+@command.command()
+@click.argument("names", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@shared.client
+@click.pass_obj
+def offsets(options: Options, names: tuple[str, ...]) -> None:
+    """Show the first and the next offset of each partition."""
+    asked = session.client(options)
+    many = session.Many(len(names))
+    rows: list[dict[str, object]] = []
+    for text in names:
+        name, chosen = session.partitions_of(text)
+        with many.item():
+            topic = session.topics(asked, [name], options.bootstrap)[name]
+            known = [p["partition_index"] for p in topic["partitions"]]
+            unknown = sorted(set(chosen or ()) - set(known))
+            if unknown:
+                raise KafkaError(
+                    f'topic "{name}" has no partition {unknown[0]}',
+                    code=session.UNKNOWN_TOPIC,
+                    name="UNKNOWN_TOPIC_OR_PARTITION",
+                    hint=f"it has {len(known)}, counted from 0",
+                )
+            for partition, (start, end) in _offsets(asked, name, chosen or known).items():
+                place: dict[str, object] = {"topic": name, "partition": partition}
+                span = {"start_offset": start, "end_offset": end, "offsets": end - start}
+                rows.append(place | span)
+    columns = ("topic", "partition", "start_offset", "end_offset", "offsets")
+    output.rows(options, columns, rows)
+    many.leave()
+
+
+def _offsets(
+    asked: _krust.Client, name: str, partitions: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    if not partitions:
+        return {}
+    starts = asked.list_offsets([(name, partition, EARLIEST) for partition in partitions])
+    ends = asked.list_offsets([(name, partition, LATEST) for partition in partitions])
+    begin = {partition: offset for _, partition, _, offset, _ in starts}
+    return {partition: (begin[partition], offset) for _, partition, _, offset, _ in sorted(ends)}
+
+
+def _is_internal(topic: dict[str, Any]) -> bool:
+    return bool(topic.get("is_internal")) or str(topic["name"]).startswith("__")
