@@ -18,7 +18,7 @@ use crate::record::crc::Crc32c;
 const PREFIX: u64 = 12;
 /// Bytes that tell magic and, before magic 2, everything else.
 const MIN_HEAD: usize = 26;
-const WINDOW: usize = 8 << 10;
+const WINDOW: usize = 4 << 10;
 const CHUNK: usize = 256 << 10;
 
 /// A batch (or older message) and its place.

@@ -14,6 +14,7 @@ mod cuts_zero_tail;
 mod damage_below_the_recovery_point_is_reported;
 mod disk_full_refuses_and_resumes;
 mod failed_fsync_takes_directory_offline;
+mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
 mod producers_are_idempotent;
 mod reads_find_every_offset;
