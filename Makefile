@@ -9,7 +9,6 @@ ARGS ?=
 SECONDS ?= 60
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
-export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
@@ -73,7 +72,7 @@ bench: $(VENV)/.tools ## micro-benches of the core, throughput of a broker built
 	cargo bench --quiet --no-default-features $(ARGS)
 
 fuzz: ## run each fuzz target for SECONDS (60)
-	rust/fuzz/run $(SECONDS)
+	fuzz/run $(SECONDS)
 
 crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600

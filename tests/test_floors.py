@@ -52,7 +52,7 @@ def name(path: Path) -> str:
 RUST_FILES = sources("rust/src", suffix=".rs")
 PYTHON_FILES = sources("python/krust", suffix=".py")
 OTHERS = sources("tests", "examples", "benches", suffix=".py") + sources(
-    "rust/build", "rust/tests", "rust/benches", "rust/fuzz", suffix=".rs"
+    "rust/build", "rust/tests", "rust/benches", "fuzz/targets", suffix=".rs"
 )
 
 
