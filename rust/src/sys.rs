@@ -1,5 +1,5 @@
-//! The only file with calls that differ between systems, each with a portable fallback: sending on a
-//! socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
+//! The only file with calls that differ between systems, each with a portable fallback: sending on
+//! a socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
 //! process locks, free space, read-only maps.
 //! Threads: every function is free of state.
 //! Not promised: [`allocate_ahead`] may do nothing where the file system cannot; nobody's

@@ -2,13 +2,14 @@
 //! counts, tagged fields. Knows no message by name.
 //!
 //! Format: numbers are big-endian. A *classic* length is an i16 (strings) or i32 (bytes, arrays),
-//!     -1 = null; a *compact* one is an unsigned varint of length + 1, 0 = null. Varints hold 7 bits
-//!     a byte, lowest first; signed ones are zigzag. Tagged fields: varint count, then per field
-//!     varint tag, varint size, bytes.
+//!     -1 = null; a *compact* one is an unsigned varint of length + 1, 0 = null. Varints hold 7
+//!     bits a byte, lowest first; signed ones are zigzag. Tagged fields: varint count, then per
+//!     field varint tag, varint size, bytes.
 //! Invariants of [`Reader`]: no byte outside the frame is read; an array is refused unless
 //!     count x smallest element <= bytes left; the memory that decoded arrays take
 //!     (sum of count x size_of element) <= [`BUDGET_BASE`] + [`BUDGET_FACTOR`] x frame length, and
-//!     both hold before anything is reserved. Tags: at most [`MAX_TAGS`] a struct, ascending, unique.
+//!     both hold before anything is reserved. Tags: at most [`MAX_TAGS`] a struct, ascending,
+//!     unique.
 //! Threads: values are owned by whoever decodes or encodes; nothing is shared.
 //! Not promised: that a varint is in its shortest form (Kafka does not ask for it either), nor that
 //!     a boolean is 0 or 1 (all but 0 is true).

@@ -4,7 +4,8 @@
 //! partition keeps its identity from image to image while its topic's id stays.
 //! Threads: any but a reactor: opening a log may recover it, deleting one removes files. One delta
 //! at a time.
-//! Not promised: that all partitions of a delta are there; one whose disk failed has no leader here.
+//! Not promised: that all partitions of a delta are there; one whose disk failed has no leader
+//! here.
 
 use std::collections::HashMap;
 use std::sync::Arc;

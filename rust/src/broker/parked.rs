@@ -1,7 +1,7 @@
 //! The requests of one reactor thread that wait: for a watermark, for records, for a decision.
 //!
-//! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers` exactly
-//! while it is in `requests` and has a deadline.
+//! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers`
+//! exactly while it is in `requests` and has a deadline.
 //! Threads: owned by the reactor thread; others know a request by its [`ParkedId`] only, and a name
 //! that is no longer here is not an error: the request was answered, or its connection closed.
 //! Not promised: a limit; a connection whose request waits long is not read from.

@@ -1,9 +1,9 @@
 //! A partition that lives here: its log, and who waits for it.
 //!
-//! Two kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its last
-//! record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
-//! collects the numbers of the partitions that changed since it was last asked, so that an idle poll
-//! over a thousand partitions looks at none.
+//! Two kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
+//! last record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
+//! collects the numbers of the partitions that changed since it was last asked, so that an idle
+//! poll over a thousand partitions looks at none.
 //! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
 //! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
 //! of the two sees the other.

@@ -1,9 +1,9 @@
 //! The Kafka client: what krust's command line and a broker that asks its peers use.
 //!
 //! `socket` moves frames with deadlines, `connection` agrees on versions and pairs answers with
-//! requests, `cluster` knows brokers and topics, and on it stand `producer`, `consumer` and `admin`.
-//! It trusts its peers no more than `net` trusts clients: frames are bounded before they are
-//! reserved, messages go through the schema's checks, records through the record floor's.
+//! requests, `cluster` knows brokers and topics, and on it stand `producer`, `consumer` and
+//! `admin`. It trusts its peers no more than `net` trusts clients: frames are bounded before they
+//! are reserved, messages go through the schema's checks, records through the record floor's.
 //! Threads: blocking; each value belongs to one thread at a time; every wait ends at its deadline,
 //! or within 100 ms of the caller's [`Interrupt`]. There is no thread behind a call but the one
 //! that asks the system's resolver.

@@ -3,7 +3,8 @@
 //!
 //! Format: see `wire`. A nullable struct is a byte, -1 (null) or 1, before its fields.
 //! Promise: `put` into a `Counter` and into a `Writer` is the same code, so a size is never wrong.
-//! Not promised: `skip` goes by lengths; it finds neither bad UTF-8 nor a null in the wrong version.
+//! Not promised: `skip` goes by lengths; it finds neither bad UTF-8 nor a null in the wrong
+//! version.
 
 use crate::ids::TopicId;
 use crate::wire::{Counter, DecodeError, Reader, Sink};
@@ -74,7 +75,8 @@ scalars!(bool, bool, 1; i8, i8, 1; i16, i16, 2; u16, u16, 2; i32, i32, 4; i64, i
     f64, f64, 8; TopicId, uuid, 16);
 
 macro_rules! views {
-    ($($kind:ty, $read:ident, $read_nullable:ident, $write:ident, $length:ident, $classic:literal);*)
+    ($($kind:ty, $read:ident, $read_nullable:ident, $write:ident, $length:ident,
+      $classic:literal);*)
     => {$(
         impl<'a> Coded<'a> for &'a $kind {
             #[inline]

@@ -10,7 +10,8 @@
 //!     that equal their default are not written, unknown ones are skipped and never kept;
 //!     `size(v)` = bytes that `encode(v)` writes + bytes of its holes.
 //! Not promised: a field that the version lacks is left out in silence, and null where the version
-//!     knows no null is written as empty. Which versions the broker serves is `broker::apis`' to say.
+//!     knows no null is written as empty. Which versions the broker serves is `broker::apis`' to
+//!     say.
 
 mod codec;
 pub mod error;

@@ -161,8 +161,8 @@ impl<'a> Batch<'a> {
     }
 
     /// The records of an uncompressed batch; one of the results is an error, and the last, where
-    /// they are not as many or as long as they should be. A compressed batch gives `UnsupportedCodec`:
-    /// inflate it and ask [`Batch::records_in`].
+    /// they are not as many or as long as they should be. A compressed batch gives
+    /// `UnsupportedCodec`: inflate it and ask [`Batch::records_in`].
     pub fn records(&self) -> Records<'a> {
         match self.codec() {
             Codec::None => self.records_in(self.payload()),

@@ -1,5 +1,5 @@
-//! Writing a batch of magic 2: records go into a buffer one by one, then header, codec and checksum.
-//! A builder keeps its buffers, so that the next batch allocates nothing.
+//! Writing a batch of magic 2: records go into a buffer one by one, then header, codec and
+//! checksum. A builder keeps its buffers, so that the next batch allocates nothing.
 //! Invariant: offset deltas ascend; the size foretold by [`Builder::size`] is the uncompressed one.
 
 use super::RecordError;

@@ -1,11 +1,12 @@
 //! The five codecs: compressing a whole buffer, and inflating as a stream.
 //!
 //! Bounds of inflating, since the bytes come from anyone: the window is at most 8 MiB (zstd
-//!     window log 23; the block of lz4 and snappy, since those are decoded by the block), the caller
-//!     holds no more output than it asks for, and all output of one stream is at most [`budget`]:
-//!     1 MiB + 1024 x the first 64 KiB of input + 128 x the input after that. So a batch of up to
-//!     1 MiB may be as repetitive as it likes, one of 64 MiB may shrink to a thousandth, any may
-//!     shrink to a hundredth, and what a byte from the wire can cost stays bounded.
+//!     window log 23; the block of lz4 and snappy, since those are decoded by the block), the
+//!     caller holds no more output than it asks for, and all output of one stream is at most
+//!     [`budget`]: 1 MiB + 1024 x the first 64 KiB of input + 128 x the input after that. So a
+//!     batch of up to 1 MiB may be as repetitive as it likes, one of 64 MiB may shrink to a
+//!     thousandth, any may shrink to a hundredth, and what a byte from the wire can cost stays
+//!     bounded.
 //! Threads: a stream belongs to its owner.
 //! Not promised: a checksum inside a codec's frame is checked where that codec's library does.
 

@@ -3,8 +3,8 @@
 //! key:   version int16 = 0, type int16 (0 abort, 1 commit, 2 .. of KRaft)
 //! value: of 0 and 1: version int16 = 0, coordinator_epoch int32
 //! ```
-//! A batch of attributes *control* holds one of them; that of a transaction's end is *transactional*
-//! too and carries the producer's id and epoch, but no sequence number.
+//! A batch of attributes *control* holds one of them; that of a transaction's end is
+//! *transactional* too and carries the producer's id and epoch, but no sequence number.
 
 use super::RecordError;
 use super::batch::{Builder, Entry, Fields, Record};

@@ -1,8 +1,8 @@
-//! From batches to message sets, where an old consumer reads; see [`convert`](super::convert) for the
-//! other way.
+//! From batches to message sets, where an old consumer reads; see [`convert`](super::convert) for
+//! the other way.
 //! Behaviour: an uncompressed batch becomes one message a record, a compressed one becomes one
-//!     wrapper of the same codec, its offsets as in [`legacy`]. Headers are dropped, control batches
-//!     left out, magic 0 drops times. zstd has no place there: `UnsupportedCodec`.
+//!     wrapper of the same codec, its offsets as in [`legacy`]. Headers are dropped, control
+//!     batches left out, magic 0 drops times. zstd has no place there: `UnsupportedCodec`.
 //! Memory: compressed records pass through as a stream; beside the output, one record is held.
 //! Source: Kafka's `RecordsUtil`.
 
@@ -128,9 +128,9 @@ pub(crate) fn write_wrapper(
 }
 
 /// Appends what a run of stored bytes, of any magic, becomes for an old consumer; gives how many of
-/// the run's bytes that took. Less than all: `limit` is used up (see [`to_legacy`]), or the run ends
-/// in a cut batch. A plain batch that was begun and cut is not counted: its last messages are there,
-/// and the next fetch starts behind them.
+/// the run's bytes that took. Less than all: `limit` is used up (see [`to_legacy`]), or the run
+/// ends in a cut batch. A plain batch that was begun and cut is not counted: its last messages are
+/// there, and the next fetch starts behind them.
 ///
 /// Errors: those of [`to_legacy`], if the first batch has them; later ones show at the next call.
 pub fn run_to_legacy(

@@ -7,8 +7,8 @@
 //! ```
 //! Attributes: bits 0-2 codec (no zstd), 3 (magic 1) log append time. With a codec the message is a
 //!     *wrapper*: its value is a compressed set of messages of the same magic, none a wrapper.
-//! Offsets in a wrapper: magic 0 absolute; magic 1 relative, the wrapper's own being the last one's.
-//!     A producer's offsets mean nothing, only the broker's.
+//! Offsets in a wrapper: magic 0 absolute; magic 1 relative, the wrapper's own being the last
+//!     one's. A producer's offsets mean nothing, only the broker's.
 //! Times: magic 0 has none (-1); in a wrapper with log append time, all have the wrapper's.
 //! Threads: borrowed values.
 //! Not promised: [`Message::parse`] does not check the checksum; [`records`] checks those inside.

@@ -1,4 +1,5 @@
-//! The sparse indexes of a segment: `.index` (offset to position) and `.timeindex` (time to offset).
+//! The sparse indexes of a segment: `.index` (offset to position) and `.timeindex` (time to
+//! offset).
 //! Format: `.index` entries of 8 bytes, `offset - base_offset int32, position int32`: the batch at
 //! `position` ends at that offset. `.timeindex` entries of 12 bytes, `timestamp int64, offset -
 //! base_offset int32`: the largest timestamp up to there, and the last offset of its batch.

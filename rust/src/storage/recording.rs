@@ -2,8 +2,9 @@
 //! build each image a crash may leave behind, or fail on demand. For tests and simulators.
 //!
 //! Model: names and contents are apart. A directory's changes become durable in order, with
-//! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512 bytes,
-//! in any subset; its size in order; what the size covers and no block filled reads as zeros.
+//! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
+//! bytes, in any subset; its size in order; what the size covers and no block filled reads as
+//! zeros.
 //! Threads: one mutex; order of the record = order of the calls.
 //! Not promised: hard links, directories below a partition's, or files opened past this disk.
 

@@ -2,8 +2,8 @@
 //!
 //! Steps: check the producer's sequence, make place (roll), set base offset and epoch in a copy of
 //! the header, note index entries, producers and epochs, keep small batches and write large ones at
-//! once; commit writes what is kept with one call and shows it. A failed write takes all back to the
-//! last commit: file, indexes, producers, epochs.
+//! once; commit writes what is kept with one call and shows it. A failed write takes all back to
+//! the last commit: file, indexes, producers, epochs.
 //! Threads: all under the writer's mutex.
 
 use std::sync::Arc;
