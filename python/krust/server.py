@@ -24,7 +24,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust import _krust
+from krust._krust import Server, logs
 from krust.config import Config, listeners, load, properties
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, Outcome, failure
@@ -258,7 +258,7 @@ class _Core:
         self._tree: Tree | None = None
         self._store: Store | None = None
         node_id = _node_id(config, dirs)
-        self.server = _krust.Server(
+        self.server = Server(
             {
                 "node_id": node_id,
                 "cluster_id": None,
@@ -534,7 +534,7 @@ def _text(value: object) -> str:
 
 def _drain() -> None:
     """Hand the core's log lines to Python's logging."""
-    for level, name, text in _krust.logs():
+    for level, name, text in logs():
         logging.getLogger(name).log(level, "%s", text)
 
 
