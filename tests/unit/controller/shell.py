@@ -1,0 +1,91 @@
+"""A controller over a tree in memory, driven without threads, core or clock."""
+
+from collections.abc import Generator, Iterator
+from itertools import count
+from typing import Any
+
+from krust.config import load
+from krust.controller import adoption, ids, registration
+from krust.controller.controller import Controller, Outcome
+from krust.controller.state import Message, Request, State
+from krust.metadata.local import Tree
+from krust.metadata.store import Children, Done, Node, Read
+
+NOW_MS = 1_795_254_517_394
+CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
+
+
+def numbered_ids() -> Iterator[str]:
+    for number in count(1):
+        yield ids.from_random(number.to_bytes(16, "big"))
+
+
+class Shell:
+    """What `krust.server` does for a controller, one step after the other."""
+
+    def __init__(
+        self,
+        options: dict[str, object] | None = None,
+        *,
+        tree: Tree | None = None,
+        found: tuple[adoption.Found, ...] = (),
+    ) -> None:
+        numbers = numbered_ids()
+        self.tree = tree or Tree()
+        self.store = self.tree.session()
+        self.state = State(load(options=options), lambda: next(numbers), 0)
+        self.controller = Controller(self.state)
+        self.applied: list[str] = []
+        self.run(registration.found(self.state, CLUSTER))
+        self.run(registration.claim(self.state, NOW_MS))
+        self.run(registration.load(self.state))
+        self.run(adoption.take_over(self.state, found))
+        where = [("PLAINTEXT", "127.0.0.1", 19092)]
+        self.run(registration.announce(self.state, registration.Registration(where, None, NOW_MS)))
+
+    def run(self, steps: Generator[Any, Any, Any]) -> Any:
+        return self.follow(self.controller.run(0, steps))
+
+    def ask(self, api: str, message: Message, version: int = 99) -> Message:
+        request = Request(api, version, message, {}, NOW_MS)
+        answer = self.follow(self.controller.request(0, request))
+        assert isinstance(answer, dict)
+        return answer
+
+    def follow(self, outcome: Outcome) -> Any:
+        waiting = [outcome]
+        while True:
+            now = waiting.pop(0)
+            self.applied += now.changes.topics
+            for token, operations in now.submits:
+                self.store.submit(operations, token)
+            if now.replies:
+                return now.replies[0][1]
+            if not waiting:
+                events = self.store.events()
+                waiting += [self.controller.done(each) for each in events if isinstance(each, Done)]
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> Message:
+        pairs = [{"name": key.replace("_", "."), "value": text} for key, text in configs.items()]
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": pairs,
+        }
+        (result,) = self.ask("CreateTopics", {"topics": [topic], "validate_only": False})["topics"]
+        assert isinstance(result, dict)
+        return result
+
+    def nodes(self, path: str = "/") -> dict[str, tuple[str, bool]]:
+        """Every znode under `path`: its data and whether it is ephemeral."""
+        self.store.submit([Read(path), Children(path)], "nodes")
+        (done,) = (each for each in self.store.events() if isinstance(each, Done))
+        node, names = done.results
+        assert isinstance(node, Node)
+        assert isinstance(names, tuple)
+        found = {path: (node.data.decode(), node.stat.ephemeral)}
+        for name in map(str, names):
+            found |= self.nodes(f"{path.rstrip('/')}/{name}")
+        return found

@@ -1,0 +1,78 @@
+"""The tree that krust builds is the tree that Kafka 3.9.1 built (tests/data/znodes-3.9.1.json)."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+from krust.controller import znodes
+from krust.controller.state import Asked, Partition, Topic
+from krust.controller.topics import creation
+from krust.metadata.store import Create, Done
+from tests.unit.controller.shell import Shell
+
+KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
+NOT_OURS = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/__consumer_offsets")
+
+
+def as_kafka() -> Shell:
+    """Do what was done to the Kafka that the file was taken from."""
+    shell = Shell()
+    state = shell.state
+    topic = Topic(
+        "orders",
+        "PctXnh4jScWzv_Ab2ih1zQ",
+        (Partition((0,), 0, 0, (0,)),) * 3,
+        {"max.message.bytes": "2000000"},
+    )
+
+    def made() -> Generator[Asked, list[Done], None]:
+        yield [creation(state, topic)]
+        state.put(topic)
+
+    shell.run(made())
+    pairs = [{"name": "retention.ms", "config_operation": 0, "value": "123456"}]
+    resource = {"resource_type": 2, "resource_name": "orders", "configs": pairs}
+    shell.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    shell.ask("AllocateProducerIds", {"broker_id": 0, "broker_epoch": -1})
+    return shell
+
+
+def test_every_path_of_kafkas_stands_with_kafkas_data() -> None:
+    ours = as_kafka().nodes()
+    for path, node in KAFKA.items():
+        if path.startswith(NOT_OURS):
+            continue
+        data, ephemeral = ours.pop(path)
+        assert ephemeral == node["ephemeral"], path
+        expected = node["data"] or ""
+        if '"timestamp"' in expected:
+            theirs, mine = json.loads(expected), json.loads(data)
+            assert theirs.pop("timestamp").isdecimal()
+            assert mine.pop("timestamp").isdecimal()
+            assert mine == theirs, path
+        else:
+            assert data == expected, path
+    assert ours == {}, "paths that Kafka does not have"
+
+
+def test_keys_stand_in_kafkas_order() -> None:
+    ours = as_kafka().nodes()
+    for path in ("/brokers/ids/0", "/controller", "/brokers/topics/orders", "/feature"):
+        assert list(json.loads(ours[path][0])) == list(json.loads(KAFKA[path]["data"])), path
+
+
+def test_settings_are_written_before_the_topic() -> None:
+    topic = Topic("a", "x" * 22, (), {})
+    paths = [each.path for each in creation(Shell().state, topic) if isinstance(each, Create)]
+    assert paths.index("/config/topics/a") < paths.index("/brokers/topics/a")
+
+
+def test_names_of_entities_are_sanitised() -> None:
+    assert znodes.change_data("users", "carl x") == (
+        b'{"version":2,"entity_path":"users/carl%20x"}'
+    )
+    assert b"<default>" in znodes.change_data("brokers", znodes.DEFAULT_ENTITY)
+
+
+def test_broken_json_reads_as_nothing() -> None:
+    assert znodes.decode(b"{") == znodes.decode(b"") == znodes.decode(b"[1]") == {}
