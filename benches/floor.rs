@@ -96,7 +96,7 @@ fn announce(port: u16) {
 /// What is done with a frame, whichever loop brought it.
 enum Work {
     Receive { files: Vec<(File, u64)>, pending: Vec<u8>, limit: u64, turn: usize },
-    Send { range: FileRange, reply: usize },
+    Send { file: Arc<File>, reply: usize, turn: u64, turns: u64 },
     Echo { reply: usize },
 }
 
@@ -112,9 +112,11 @@ impl Work {
             },
             "send" => {
                 let mut file = create(&name(9));
-                file.write_all(&vec![7; arguments.reply]).expect("write the file to send");
-                let range = FileRange { file: Arc::new(file), position: 0, len: arguments.reply };
-                Self::Send { range, reply: arguments.reply }
+                let turns = (arguments.file_bytes / arguments.reply as u64).max(1);
+                for _ in 0..turns {
+                    file.write_all(&vec![7; arguments.reply]).expect("write the file to send");
+                }
+                Self::Send { file: Arc::new(file), reply: arguments.reply, turn: 0, turns }
             }
             "echo" => Self::Echo { reply: arguments.reply },
             other => panic!("unknown mode {other}"),
@@ -140,10 +142,13 @@ impl Work {
                 }
                 output.buf.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0]);
             }
-            Self::Send { range, reply } => {
+            Self::Send { file, reply, turn, turns } => {
                 output.buf.extend_from_slice(&(*reply as u32 + 4).to_be_bytes());
                 output.buf.extend_from_slice(&[0; 4]);
-                output.files.push((output.buf.len(), range.clone()));
+                let position = *turn % *turns * *reply as u64;
+                *turn += 1;
+                let range = FileRange { file: Arc::clone(file), position, len: *reply };
+                output.files.push((output.buf.len(), range));
             }
             Self::Echo { reply } => {
                 let body = reply.saturating_sub(frame::PREFIX);

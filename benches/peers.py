@@ -1,6 +1,8 @@
 """krust beside the floor, Apache Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
 
-    python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..] [--bin DIR]
+    python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..]
+
+KRUST_BENCH_BIN is where the project's own programs lie (default target/release/examples).
 
 Every scenario is one call of the `driver` program a round, the contenders taking turns, so that a
 machine that changes under the run changes for all of them; what counts are the medians, and of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
+BINARIES = Path(os.environ.get("KRUST_BENCH_BIN", HERE.parent / "target/release/examples"))
 START_LIMIT_S = 60
 RUN_LIMIT_S = 180
 PRODUCE = ("--batch-bytes", "1048500")
@@ -97,8 +100,9 @@ SCENARIOS = (
     ),
     Scenario(
         "one record a request, 32 in flight",
-        ("produce-small", "--in-flight", "32", "--requests", "50000"),
+        ("produce-small", "--in-flight", "32", "--requests", "60000"),
         floor=_ECHO,
+        floor_driver=("produce-small", "--in-flight", "32", "--requests", "600000"),
         shows=_SMALL,
         targets=(
             Target("requests_s", "kafka", 10, least=True),
@@ -180,6 +184,20 @@ def _child(command: Sequence[str], stderr: Path, **options: Any) -> Iterator[sub
             process.wait()
 
 
+@contextlib.contextmanager
+def _announcing(command: Sequence[str], folder: Path) -> Iterator[Running]:
+    """Start one of the project's own programs, which say where they listen."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    log = folder / "stderr"
+    with _child(command, log, **pipes) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise AbsentError(f"it does not start: {log.read_text()[-200:]}")
+        facts = json.loads(line)
+        yield Running(f"127.0.0.1:{facts['port']}", facts["pid"])
+
+
 def _wait_for(ready: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while not ready():
@@ -207,6 +225,13 @@ def krust(folder: Path) -> Iterator[Running]:
         _wait_for(ready.exists, process, log)
         facts = json.loads(ready.read_text())
         yield Running(facts["bootstrap"].split(",")[0], facts["pid"])
+
+
+@contextlib.contextmanager
+def core(folder: Path) -> Iterator[Running]:
+    """Start krust's Rust half alone (`benches/core.rs`): what the Python half adds is the rest."""
+    with _announcing([str(BINARIES / "core"), "--dir", str(folder / "data")], folder) as running:
+        yield running
 
 
 @contextlib.contextmanager
@@ -261,29 +286,31 @@ def noida(folder: Path) -> Iterator[Running]:
         yield Running(f"127.0.0.1:{port}", process.pid)
 
 
-PEERS = {"krust": krust, "kafka": kafka, "tansu": tansu, "noida-db": noida}
+PEERS = {"krust": krust, "core": core, "kafka": kafka, "tansu": tansu, "noida-db": noida}
 
 
-@contextlib.contextmanager
-def _floor(binary: Path, arguments: Sequence[str], folder: Path) -> Iterator[Running]:
-    command = [str(binary), arguments[0], "--dir", str(folder), *arguments[1:]]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with _child(command, folder / "stderr", **pipes) as process:
-        assert process.stdout is not None
-        facts = json.loads(process.stdout.readline())
-        yield Running(f"127.0.0.1:{facts['port']}", facts["pid"])
-
-
-def drive(driver: Path, at: Running, arguments: Sequence[str]) -> dict[str, float]:
+def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
     """Run the driver once against a server.
 
     raises  RuntimeError: it failed; the text is the last thing it said
     """
-    command = [str(driver), arguments[0], "--bootstrap", at.bootstrap, "--pid", str(at.pid)]
+    command = [
+        str(BINARIES / "driver"),
+        arguments[0],
+        "--bootstrap",
+        at.bootstrap,
+        "--pid",
+        str(at.pid),
+    ]
     command += arguments[1:]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=RUN_LIMIT_S
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_LIMIT_S,
+            env={**os.environ, "RUST_BACKTRACE": "0"},
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"no end after {RUN_LIMIT_S} s") from None
@@ -297,8 +324,7 @@ def drive(driver: Path, at: Running, arguments: Sequence[str]) -> dict[str, floa
 class Bench:
     """The programs, the servers that run, and what they came to."""
 
-    def __init__(self, binaries: Path, folder: Path, rounds: int) -> None:
-        self.driver, self.floor = binaries / "driver", binaries / "floor"
+    def __init__(self, folder: Path, rounds: int) -> None:
         self.folder, self.rounds = folder, rounds
         self.servers: dict[str, Running] = {}
         self.absent: dict[str, str] = {}
@@ -322,7 +348,9 @@ class Bench:
             turns: list[tuple[str, Running, tuple[str, ...]]] = []
             if scenario.floor:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
-                running = stack.enter_context(_floor(self.floor, scenario.floor, folder))
+                command = [str(BINARIES / "floor"), scenario.floor[0], "--dir", str(folder)]
+                command += scenario.floor[1:]
+                running = stack.enter_context(_announcing(command, folder))
                 arguments = scenario.floor_driver or scenario.driver
                 turns.append(("floor", running, (*arguments, "--raw")))
             turns += [(name, at, scenario.driver) for name, at in self.servers.items()]
@@ -332,7 +360,7 @@ class Bench:
                         continue
                     topic = f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
                     try:
-                        sample = drive(self.driver, at, (*arguments, "--topic", topic))
+                        sample = drive(at, (*arguments, "--topic", topic))
                     except RuntimeError as error:
                         failures[name] = str(error)
                         continue
@@ -353,7 +381,7 @@ class Bench:
 def _verdicts(scenario: Scenario, medians: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
     verdicts = []
     for target in scenario.targets:
-        mine = medians.get("krust", {}).get(target.metric)
+        mine = medians.get("krust", medians.get("core", {})).get(target.metric)
         other = medians.get(target.against, {}).get(target.metric)
         if mine is None or not other:
             continue
@@ -395,7 +423,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default="", help="scenarios, by a part of their name")
     parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("--bin", type=Path, default=HERE.parent / "target/release/examples")
     parser.add_argument("--dir", type=Path, default=None, help="where the servers keep their data")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     given = parser.parse_args()
@@ -405,7 +432,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=given.dir)))
-        bench = Bench(given.bin.resolve(), folder, given.rounds)
+        bench = Bench(folder, given.rounds)
         bench.start(stack, [name for name in given.peers.split(",") if name])
         for scenario in chosen:
             results[scenario.name] = bench.run(scenario)
