@@ -24,7 +24,7 @@ RUST_FLOORS = {
     **dict.fromkeys(("py",), 6),
 }
 PYTHON_FLOORS = {
-    **dict.fromkeys(("__version__", "_krust", "errors", "settings"), 0),
+    **dict.fromkeys(("__version__", "_krust", "errors", "settings", "spec"), 0),
     **dict.fromkeys(("Broker",), 3),
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
@@ -175,7 +175,7 @@ def test_open_ends_have_a_number(word: str) -> None:
 
 
 def test_every_file_opens_with_its_contract() -> None:
-    openings = ("//!", '"""', "#!", "//")
+    openings = ("//!", '"""', 'r"""', "#!", "//")
     files = [path for path in RUST_FILES + PYTHON_FILES if path.stat().st_size]
     assert not [name(path) for path in files if not path.read_text().startswith(openings)]
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use krust::ids::Offset;
+use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 use proptest::prelude::*;
 
@@ -121,17 +122,21 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                 assert_eq!(log.log_end_offset().0.max(model.start), model.end());
             }
         }
-        let end = log.log_end_offset().0;
-        let visible: Vec<_> = model.visible().into_iter().filter(|r| r.0 < end).collect();
-        let mut all = visible.clone();
-        all.extend(model.staged.iter().filter(|r| r.0 < end && r.0 >= model.start).cloned());
-        assert_eq!(read_all(&log), all, "after step {number} {step:?}");
-        let middle = i64::midpoint(log.log_start_offset().0, end);
-        let tail: Vec<_> = all.into_iter().filter(|record| record.0 >= middle).collect();
-        assert_eq!(read_from(&log, middle, 300), tail);
+        compare(&log, &model, &format!("after step {number} {step:?}"));
     }
     model.commit();
     model
+}
+
+/// The log shows what the vector has, from its start and from its middle.
+fn compare(log: &Log, model: &Model, when: &str) {
+    let end = log.log_end_offset().0;
+    let mut all: Vec<_> = model.visible().into_iter().filter(|r| r.0 < end).collect();
+    all.extend(model.staged.iter().filter(|r| r.0 < end && r.0 >= model.start).cloned());
+    assert_eq!(read_all(log), all, "{when}");
+    let middle = i64::midpoint(log.log_start_offset().0, end);
+    let tail: Vec<_> = all.into_iter().filter(|record| record.0 >= middle).collect();
+    assert_eq!(read_from(log, middle, 300), tail, "{when}");
 }
 
 proptest! {
