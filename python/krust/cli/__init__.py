@@ -40,8 +40,19 @@ COMMANDS = {
 """THE table of commands."""
 
 
+class ReaderLeftError(Exception):
+    """Whoever read our output has closed it. click would call that exit 1."""
+
+
 class Root(click.Group):
     """A group that knows its commands by name before it imports them."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderLeftError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""
@@ -88,7 +99,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     try:
         code = root.main(args, "krust", standalone_mode=False, obj=settings)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough
+    except (BrokenPipeError, ReaderLeftError):  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.OK
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -1,0 +1,136 @@
+"""The client commands, run as processes against three brokers: krust, Apache Kafka 3.9 and 4.3.
+
+Without Java or Maven the two are skipped, and say so. `KRUST_TEST_KAFKA39=host:port` and
+`KRUST_TEST_KAFKA43=host:port` name brokers that run already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving import Served
+
+KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
+_NUMBER = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        """One JSON object a line."""
+        assert self.code == 0, self.err
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(frozen=True)
+class Command:
+    """`krust`, bound to a broker."""
+
+    bootstrap: str
+
+    def argv(self, *args: str, timeout: str = "20s") -> list[str]:
+        first = ["-b", self.bootstrap, "--timeout", timeout]
+        return [sys.executable, "-m", "krust", *first, *args]
+
+    def __call__(self, *args: str, given: bytes = b"", timeout: str = "20s") -> Done:
+        run = subprocess.run(
+            self.argv(*args, timeout=timeout),
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        return Done(run.returncode, run.stdout, run.stderr.decode())
+
+    def ok(self, *args: str, given: bytes = b"") -> Done:
+        done = self(*args, given=given)
+        assert done.code == 0, done.err
+        return done
+
+
+def _kafka(which: str, folder: Path) -> Iterator[str]:
+    running = os.environ.get(f"KRUST_TEST_{which.upper()}")
+    if running:
+        yield running
+        return
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} here")
+    ports = _free_ports()
+    start = ["start39", str(folder), *map(str, ports)]
+    if which == "kafka43":
+        start = ["start4", str(folder), str(ports[0])]
+    run = subprocess.run([KAFKA, *start], capture_output=True, text=True, check=False)
+    try:
+        if run.returncode:
+            pytest.skip(f"{which} does not start: {(run.stderr or run.stdout)[-300:]}")
+        yield f"127.0.0.1:{ports[0]}"
+    finally:
+        subprocess.run([KAFKA, "stop", str(folder)], check=False, capture_output=True)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "krust",
+        pytest.param("kafka39", marks=[pytest.mark.java, pytest.mark.timeout(600)]),
+        pytest.param("kafka43", marks=[pytest.mark.java, pytest.mark.timeout(600)]),
+    ],
+)
+def krust(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Command]:
+    """The command, against each broker in turn."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "krust":
+        with Served(folder / "data", "--prod") as broker:
+            yield Command(broker.bootstrap)
+    else:
+        for bootstrap in _kafka(request.param, folder):
+            yield Command(bootstrap)
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic's name that nothing else uses."""
+    return f"cli-{os.getpid()}-{next(_NUMBER)}"
+
+
+@pytest.fixture
+def topic(krust: Command, name: str) -> str:
+    """A new topic with three partitions."""
+    krust.ok("topic", "create", f"{name}:3")
+    return name

@@ -1,0 +1,150 @@
+"""Records come back as they went in: every codec, every format, every range."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("how", ["--idempotent", "--acks=1"])
+def test_lines_go_in_and_come_back(krust: Command, topic: str, codec: str, how: str) -> None:
+    lines = b"".join(b"line %d of some length\n" % n for n in range(5000))
+    krust.ok("produce", topic, "-z", codec, how, "-p", "2", given=lines)
+    assert krust.ok("consume", topic, "-e").out == lines
+
+
+def test_keys_headers_nulls_and_bytes_survive(krust: Command, topic: str) -> None:
+    raw = bytes(range(256))
+    given = "\n".join(
+        [
+            '{"key": "k", "value": "v", "headers": [{"key": "h", "value": "1"}], "partition": 1}',
+            '{"key": null, "value": null, "timestamp_ms": 1700000000000}',
+            f'{{"value": {{"base64": "{base64.b64encode(raw).decode()}"}}, "key": ""}}',
+            '{"value": {"nested": [1, "zwei"]}, "headers": [{"key": "n", "value": null}]}',
+        ]
+    ).encode()
+    krust.ok("produce", topic, "-f", "json", given=given)
+    found = krust.ok("consume", topic, "-e", "--json").lines()
+    by_key = {str(record["key"]) + str(type(record["value"])): record for record in found}
+    assert len(by_key) == 4
+    first = by_key["k<class 'str'>"]
+    assert (first["partition"], first["value"]) == (1, "v")
+    assert first["headers"] == [{"key": "h", "value": "1"}]
+    null = by_key["None<class 'NoneType'>"]
+    assert null["timestamp_ms"] == 1_700_000_000_000
+    binary = next(record for record in found if record["key"] == "")
+    assert base64.b64decode(binary["value"]["base64"]) == raw
+    nested = next(record for record in found if record["headers"] == [{"key": "n", "value": None}])
+    assert nested["value"] == '{"nested": [1, "zwei"]}'
+    shown = krust.ok("consume", topic, "-e", "--json", "--value", "json").lines()
+    assert {"nested": [1, "zwei"]} in [record["value"] for record in shown]
+
+
+def test_a_format_cuts_input_and_shapes_output(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "-f", r"%p;%k=%v\n", "-H", "a=1", given=b"0;x=1\n2;y=2=2\n0;z=\n")
+    form = r"%t/%p@%o %k{hex} %v %K %V %H %h{%k:%v,} %% %i\n"
+    rows = krust.ok("consume", topic, "-e", "-f", form).text.splitlines()
+    assert sorted(row.rpartition(" ")[0] for row in rows) == [
+        f"{topic}/0@0 78 1 1 1 1 a:1, %",
+        f"{topic}/0@1 7a  1 0 1 a:1, %",
+        f"{topic}/2@0 79 2=2 1 3 1 a:1, %",
+    ]
+    meta = krust.ok("consume", f"{topic}:0", "-e", "--meta-only").text
+    assert "key=1 value=1" in meta
+
+
+def test_equal_keys_go_to_the_partition_that_java_would_choose(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "-f", r"%k %v\n", given=b"21 a\nfoobar b\nabc c\n21 d\n")
+    rows = krust.ok("consume", topic, "-e", "-f", r"%k %p\n").text.split("\n")
+    # murmur2 & 0x7fffffff, modulo 3
+    expected = {"21": 1_173_551_340 % 3, "foobar": 1_357_151_166 % 3, "abc": 479_470_107 % 3}
+    assert sorted(filter(None, rows)) == sorted(
+        f"{key} {expected[key]}" for key in ("21", "foobar", "abc", "21")
+    )
+
+
+def test_tombstones_templates_and_files(krust: Command, topic: str, tmp_path: Path) -> None:
+    krust.ok("produce", topic, "-k", "gone", "--tombstone", "-p", "0", given=b"\n")
+    [tombstone] = krust.ok("consume", f"{topic}:0", "-e", "--json").lines()
+    assert (tombstone["key"], tombstone["value"]) == ("gone", None)
+    krust.ok("produce", topic, "--template", '{"id":{{i}}}', "--count", "2500", "-p", "1")
+    values = krust.ok("consume", f"{topic}:1", "-e").text.splitlines()
+    assert values == [f'{{"id":{n}}}' for n in range(2500)]
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntwo\nthree")
+    krust.ok("produce", topic, "--from", str(path), "--count", "3", "-p", "2")
+    assert krust.ok("consume", f"{topic}:2", "-e").out == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("start", range(100)),
+        ("90", range(90, 100)),
+        ("-3", range(97, 100)),
+        ("+97", range(97, 100)),
+        ("10:20", range(10, 20)),
+        (":5", range(5)),
+        ("-10:-8", range(90, 92)),
+        ("50:+2", range(50, 52)),
+        ("@-1h:end", range(100)),
+        ("@2020-01-01:+2", range(2)),
+        ("end", range(0)),
+    ],
+)
+def test_a_range_names_its_records(krust: Command, where: str, expected: range) -> None:
+    topic = "cli-ranges"
+    if krust("topic", "create", topic).code == 0:
+        krust.ok("produce", topic, "--template", "{{i}}", "--count", "100", "-p", "0")
+    found = krust.ok("consume", f"{topic}:0", "-o", where, "-e").text.split()
+    assert found == [str(number) for number in expected]
+
+
+def test_limits_and_grep_end_the_reading(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "--template", "value {{i}}", "--count", "2000", "-p", "0")
+    assert krust.ok("consume", topic, "-n", "3").out.count(b"\n") == 3
+    found = krust.ok("consume", topic, "-e", "--grep", "7{3}$").text.split("\n")
+    assert found == ["value 777", "value 1777", ""]
+    assert krust.ok("consume", topic, "-n", "0").out == b""
+    assert krust.ok("consume", topic, "-p", "1,2", "-e").out == b""
+
+
+def test_a_waiting_consumer_gets_what_is_written_and_leaves_on_ctrl_c(
+    krust: Command, topic: str
+) -> None:
+    argv = krust.argv("consume", topic, "-o", "start")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        krust.ok("produce", topic, given=b"now\n")
+        assert waiting.stdout.readline() == b"now\n"
+        begun = time.monotonic()
+        waiting.send_signal(2)
+        assert waiting.wait(10) == 130
+        assert time.monotonic() - begun < 1.0
+
+
+def test_a_reader_that_leaves_is_no_error(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "--template", "x" * 200, "--count", "5000")
+    argv = krust.argv("consume", topic, "-e")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writing:
+        assert writing.stdout is not None
+        assert writing.stderr is not None
+        writing.stdout.readline()
+        writing.stdout.close()
+        assert writing.wait(20) == 0
+        assert writing.stderr.read() == b""
+
+
+def test_benches_report_what_they_did(krust: Command, topic: str) -> None:
+    made = krust.ok("bench", "produce", topic, "--count", "20000", "-z", "lz4", "--json").json()
+    assert (made["records"], made["bytes"]) == (20_000, 2_000_000)
+    read = krust.ok("bench", "consume", topic, "--json").json()
+    assert read["records"] == 20_001
+    assert read["records_per_second"] > 0

@@ -1,0 +1,95 @@
+"""Topics live and die through their commands, on krust and on Kafka alike."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Command
+
+
+def test_a_topic_is_created_listed_described_and_deleted(krust: Command, name: str) -> None:
+    [made] = krust.ok("topic", "create", f"{name}:2", "-c", "retention.ms=3600000", "--json").json()
+    assert (made["name"], made["partitions"], made["replicas"]) == (name, 2, 1)
+    assert name in krust.ok("topic", "list", f"{name}*").text
+    assert krust.ok("topic", "list", "--json", "no-such-*").json() == []
+    [described] = krust.ok("topic", "describe", name, "--json").json()
+    assert described["config"] == {"retention.ms": "3600000"}
+    assert described["topic_id"] == made["topic_id"]
+    assert [p["partition"] for p in described["partitions"]] == [0, 1]
+    assert all(p["start_offset"] == p["end_offset"] == 0 for p in described["partitions"])
+    everything = krust.ok("topic", "describe", "-a", name, "--json").json()[0]["config"]
+    assert {"cleanup.policy", "retention.ms", "segment.bytes"} <= everything.keys()
+    assert "retention.ms  3600000" in krust.ok("topic", "describe", name).text
+    krust.ok("topic", "delete", name)
+    gone = krust("topic", "describe", name)
+    assert (gone.code, gone.out) == (5, b"")
+    assert "UNKNOWN_TOPIC_OR_PARTITION (3)" in gone.err
+
+
+def test_what_exists_is_exit_6_and_with_if_not_exists_fine(krust: Command, topic: str) -> None:
+    again = krust("topic", "create", topic)
+    assert again.code == 6
+    assert "TOPIC_ALREADY_EXISTS (36)" in again.err
+    assert krust("topic", "create", topic, "--if-not-exists").code == 0
+
+
+def test_some_of_many_is_exit_8_and_the_rest_is_done(krust: Command, topic: str) -> None:
+    made = krust("topic", "create", topic, f"{topic}-new")
+    assert made.code == 8
+    assert f"{topic}-new" in made.text
+    gone = krust("topic", "delete", topic, f"{topic}-none", f"{topic}-new")
+    assert gone.code == 8
+    assert krust("topic", "delete", f"{topic}-none", "--if-exists").code == 0
+    both = krust("topic", "delete", topic, f"{topic}-new")
+    assert both.code == 5, "all failed: the first error's own code"
+
+
+def test_settings_and_partitions_are_altered(krust: Command, topic: str) -> None:
+    krust.ok("topic", "alter", topic, "-c", "retention.ms=77000", "-c", "segment.bytes=2097152")
+    krust.ok("topic", "alter", topic, "-d", "segment.bytes", "-p", "5")
+    [described] = krust.ok("topic", "describe", topic, "--json").json()
+    assert described["config"] == {"retention.ms": "77000"}
+    assert len(described["partitions"]) == 5
+    fewer = krust("topic", "alter", topic, "-p", "1")
+    assert fewer.code == 1
+    assert "INVALID_PARTITIONS (37)" in fewer.err
+    bad = krust("topic", "alter", topic, "-c", "retention.ms=soon")
+    assert bad.code == 1
+    assert "INVALID_CONFIG (40)" in bad.err
+
+
+def test_a_dry_run_changes_nothing(krust: Command, name: str) -> None:
+    krust.ok("topic", "create", name, "--dry-run")
+    assert name not in krust.ok("topic", "list").text
+    assert krust("topic", "create", "no/name", "--dry-run").code == 1
+
+
+def test_offsets_name_start_end_and_count(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "-p", "1", given=b"a\nb\nc\n")
+    rows = krust.ok("topic", "offsets", topic, "--json").json()
+    assert [(row["partition"], row["offsets"]) for row in rows] == [(0, 0), (1, 3), (2, 0)]
+    csv = krust.ok("topic", "offsets", f"{topic}:1", "--output", "csv").text.splitlines()
+    assert csv == ["topic,partition,start_offset,end_offset,offsets", f"{topic},1,0,3,3"]
+    assert krust("topic", "offsets", f"{topic}:9").code == 5
+
+
+def test_config_shows_sets_and_unsets(krust: Command, topic: str) -> None:
+    krust.ok("config", "set", "--topic", topic, "retention.ms=5000")
+    assert krust.ok("config", "get", "--topic", topic, "retention.ms").text == "5000\n"
+    [row] = krust.ok("config", "show", "--topic", topic, "--json").json()
+    assert (row["name"], row["value"], row["source"]) == ("retention.ms", "5000", "topic")
+    krust.ok("config", "unset", "--topic", topic, "retention.ms")
+    assert krust.ok("config", "get", "--topic", topic, "retention.ms").text == "604800000\n"
+    missing = krust("config", "get", "--topic", topic, "retention.sm")
+    assert missing.code == 5
+    assert "did you mean retention.ms?" in missing.err
+    everything = krust.ok("config", "show", "--all", "--json").json()
+    assert {"log.retention.hours", "num.partitions"} <= {row["name"] for row in everything}
+
+
+def test_a_cluster_tells_its_brokers_and_versions(krust: Command, topic: str) -> None:
+    info = krust.ok("cluster", "info", "--json").json()
+    assert len(info["cluster_id"]) == 22
+    assert info["partitions"] >= 3
+    [broker] = info["brokers"]
+    assert f"{broker['host']}:{broker['port']}".endswith(krust.bootstrap.rpartition(":")[2])
+    rows = krust.ok("cluster", "versions", "--json").json()
+    assert {"Produce", "Fetch", "Metadata", "ApiVersions"} <= {row["api"] for row in rows}
