@@ -160,6 +160,16 @@ fn verify_log(
     Ok(batches)
 }
 
+/// Whether an index may say `offset` of the batch at `index`: its last one; brokers that wrote the
+/// older formats said the first one, which a compressed message does not bear.
+fn indexed(batches: &[Dumped], index: usize, offset: i64) -> bool {
+    let before = index.checked_sub(1).and_then(|before| batches.get(before));
+    batches.get(index).is_some_and(|batch| {
+        let inside = before.is_none_or(|before| before.last_offset < offset);
+        batch.last_offset == offset || (batch.magic < 2 && inside && offset < batch.last_offset)
+    })
+}
+
 fn verify_index(
     path: &Path,
     (base, batches): (i64, &[Dumped]),
@@ -169,10 +179,9 @@ fn verify_index(
     let bytes = bytes.get(..index::valid_len::<OffsetEntry>(&bytes)).unwrap_or_default();
     for (number, entry) in index::entries::<OffsetEntry>(bytes).enumerate() {
         let at = u64::try_from(entry.position).unwrap_or(u64::MAX);
-        let batch = batches.binary_search_by_key(&at, |batch| batch.position);
-        let batch = batch.ok().and_then(|index| batches.get(index));
+        let found = batches.binary_search_by_key(&at, |batch| batch.position).ok();
         let offset = base + i64::from(entry.delta);
-        if batch.is_none_or(|batch| batch.last_offset != offset) {
+        if !found.is_some_and(|index| indexed(batches, index, offset)) {
             problems.push(Problem {
                 path: path.to_owned(),
                 position: (number * 8) as u64,
