@@ -45,21 +45,28 @@ pub(crate) enum Run {
 const SERVED: &[(i16, i16, i16, Run)] = &[
     (0, 0, 13, Run::Staged),
     (1, 0, 18, Run::Here(fetch::handle)),
+    (2, 0, 11, Run::Here(list_offsets::handle)),
     (3, 0, 13, Run::Here(metadata::handle)),
     (10, 0, 6, Run::Here(find_coordinator::handle)),
     (17, 0, 1, Run::Here(sasl_handshake::handle)),
     (18, 0, 4, Run::Here(api_versions::handle)),
     (19, 0, 7, Run::Policy),
     (20, 0, 6, Run::Policy),
+    (21, 0, 2, Run::Here(delete_records::handle)),
     (22, 0, 5, Run::Here(init_producer_id::handle)),
+    (23, 0, 4, Run::Here(offset_for_leader_epoch::handle)),
     (29, 0, 3, Run::Here(describe_acls::handle)),
     (32, 0, 4, Run::Policy),
     (33, 0, 2, Run::Policy),
+    (35, 0, 5, Run::Here(describe_log_dirs::handle)),
     (37, 0, 3, Run::Policy),
     (43, 0, 2, Run::Policy),
     (44, 0, 1, Run::Policy),
     (46, 0, 0, Run::Policy),
+    (60, 0, 2, Run::Here(describe_cluster::handle)),
+    (61, 0, 0, Run::Here(describe_producers::handle)),
     (74, 0, 1, Run::Policy),
+    (75, 0, 0, Run::Here(describe_topic_partitions::handle)),
 ];
 
 static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {

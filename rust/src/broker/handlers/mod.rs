@@ -1,11 +1,18 @@
 //! The handlers, one file per API; each opens with what it serves, how, and what it leaves out.
 
 pub(crate) mod api_versions;
+pub(crate) mod delete_records;
 pub(crate) mod describe_acls;
+pub(crate) mod describe_cluster;
+pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod init_producer_id;
+pub(crate) mod list_offsets;
 pub(crate) mod metadata;
+pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;

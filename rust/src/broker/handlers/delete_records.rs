@@ -1,0 +1,55 @@
+//! DeleteRecords (21), v0-2: moves the start of partitions, so that older records are gone.
+//! Behaviour: -1 is the high watermark, beyond it OFFSET_OUT_OF_RANGE (1); the answer is the new log
+//!     start. Not on a compacted topic that does not delete: POLICY_VIOLATION (44). Segments go with
+//!     the next retention.
+//! Version notes: v2 is flexible.
+//! Not done: waiting for followers, which there are none of.
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::errors;
+use super::super::service::Flow;
+use super::{Named, led};
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::protocol::delete_records::{
+    DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+};
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let request = DeleteRecordsRequest::decode(&mut call.reader(), call.version())?;
+    let image = call.image();
+    let node = call.broker.settings.load().node_id;
+    let mut moved = Vec::new();
+    let topics = request.topics.iter().map(|topic| {
+        let found = Named { topic: topic.name, id: None }.find(&image);
+        let answers = topic.partitions.iter().map(|asked| {
+            let deleted = found
+                .and_then(|topic| Ok((topic, led(topic, asked.partition_index, node)?)))
+                .and_then(|(topic, (_, partition))| {
+                    let config = &topic.settings.log;
+                    if config.compact && !config.delete {
+                        return Err(ErrorCode::PolicyViolation);
+                    }
+                    let start = partition.log.delete_records(Offset(asked.offset));
+                    let start = start.map_err(|error| errors::of_read(&error))?;
+                    moved.push(partition);
+                    Ok(start)
+                });
+            let (error_code, low_watermark) = match deleted {
+                Ok(start) => (0, start.0),
+                Err(error) => (error.code(), -1),
+            };
+            let partition_index = asked.partition_index;
+            DeleteRecordsPartitionResult { partition_index, low_watermark, error_code }
+        });
+        DeleteRecordsTopicResult { name: topic.name, partitions: answers.collect() }
+    });
+    let response = DeleteRecordsResponse { topics: topics.collect(), ..Default::default() };
+    for partition in moved {
+        partition.advance(&mut call.broker.wakes(call.thread));
+    }
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}

@@ -1,0 +1,58 @@
+//! DescribeCluster (60), v0-2: the cluster's id, its controller and its brokers.
+//! Behaviour: from the image alone; addresses as Metadata tells them.
+//! Version notes: v1 asks for brokers (1) or controllers (2): the latter are not to be reached here,
+//!     MISMATCHED_ENDPOINT_TYPE (114); any other type is UNSUPPORTED_ENDPOINT_TYPE (115). v2 may
+//!     include fenced brokers, which there are none of.
+//! Not done: authorization.
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::service::Flow;
+use super::CLUSTER_OPERATIONS;
+use super::metadata::{operations, places};
+use crate::protocol::ErrorCode;
+use crate::protocol::describe_cluster::{
+    DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
+};
+
+const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let request = DescribeClusterRequest::decode(&mut call.reader(), call.version())?;
+    let (error, error_message) = match request.endpoint_type {
+        _ if call.version() == 0 => (ErrorCode::None, None),
+        BROKERS => (ErrorCode::None, None),
+        CONTROLLERS => {
+            (ErrorCode::MismatchedEndpointType, Some("this listener is one for brokers"))
+        }
+        _ => (ErrorCode::UnsupportedEndpointType, Some("unknown endpoint type")),
+    };
+    let image = call.image();
+    let places = match error {
+        ErrorCode::None => places(&image, &call.session.peer),
+        _ => Vec::new(),
+    };
+    let brokers = places.iter().map(|(broker_id, (host, port), rack)| DescribeClusterBroker {
+        broker_id: *broker_id,
+        host,
+        port: *port,
+        rack: *rack,
+        is_fenced: false,
+    });
+    let response = DescribeClusterResponse {
+        error_code: error.code(),
+        error_message,
+        endpoint_type: BROKERS,
+        cluster_id: &image.cluster_id,
+        controller_id: image.controller_id,
+        brokers: brokers.collect(),
+        cluster_authorized_operations: operations(
+            request.include_cluster_authorized_operations,
+            CLUSTER_OPERATIONS,
+        ),
+        ..Default::default()
+    };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}

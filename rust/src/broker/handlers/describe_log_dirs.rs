@@ -1,0 +1,86 @@
+//! DescribeLogDirs (35), v0-5: what lies in which log directory, and how large it is.
+//! Behaviour: one result per directory, online or not (KAFKA_STORAGE_ERROR, 56); of the topics
+//!     asked, or of all. The lag is 0: what is here is the leader's.
+//! Version notes: v3 adds an error of its own; v4 total and usable bytes of the file system; v5
+//!     whether the directory is cordoned (never).
+//! Not done: future replicas.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::image::ClusterImage;
+use super::super::partition::Partition;
+use super::super::service::Flow;
+use crate::protocol::ErrorCode;
+use crate::protocol::describe_log_dirs::{
+    DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,
+    DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use crate::storage::LogDir;
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
+    let image = call.image();
+    let partitions = wanted(&image, &request);
+    let dirs = call.broker.store.dirs();
+    let paths: Vec<String> = dirs.iter().map(|dir| dir.path().display().to_string()).collect();
+    let results = dirs.iter().zip(&paths).map(|(dir, path)| result(dir, path, &partitions));
+    let response = DescribeLogDirsResponse { results: results.collect(), ..Default::default() };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}
+
+/// The partitions asked for that live here.
+fn wanted<'i>(
+    image: &'i ClusterImage,
+    request: &DescribeLogDirsRequest<'_>,
+) -> Vec<&'i Arc<Partition>> {
+    match &request.topics {
+        None => {
+            let all = image.topics().flat_map(|topic| &topic.partitions);
+            all.filter_map(|partition| partition.local.as_ref()).collect()
+        }
+        Some(topics) => {
+            let asked = topics.iter().filter_map(|asked| Some((asked, image.topic(asked.topic)?)));
+            asked
+                .flat_map(|(asked, topic)| {
+                    let indexes = asked.partitions.iter();
+                    indexes.filter_map(|index| topic.partition(*index)?.local.as_ref())
+                })
+                .collect()
+        }
+    }
+}
+
+fn result<'a>(
+    dir: &Arc<LogDir>,
+    path: &'a str,
+    partitions: &[&'a Arc<Partition>],
+) -> DescribeLogDirsResult<'a> {
+    if dir.is_offline() {
+        let error_code = ErrorCode::KafkaStorageError.code();
+        return DescribeLogDirsResult { error_code, log_dir: path, ..Default::default() };
+    }
+    let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
+    for partition in partitions.iter().filter(|p| Arc::ptr_eq(p.log.dir(), dir)) {
+        topics.entry(&partition.name.topic).or_default().push(DescribeLogDirsPartition {
+            partition_index: partition.name.partition,
+            partition_size: i64::try_from(partition.log.size()).unwrap_or(i64::MAX),
+            offset_lag: 0,
+            is_future_key: false,
+        });
+    }
+    let (usable, total) = dir.disk_space().unwrap_or_default();
+    DescribeLogDirsResult {
+        log_dir: path,
+        topics: topics
+            .into_iter()
+            .map(|(name, partitions)| DescribeLogDirsTopic { name, partitions })
+            .collect(),
+        total_bytes: i64::try_from(total).unwrap_or(i64::MAX),
+        usable_bytes: i64::try_from(usable).unwrap_or(i64::MAX),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,58 @@
+//! DescribeProducers (61), v0: the producers that a partition remembers.
+//! Behaviour: each with its epoch, last sequence number, time of its last batch, and where its open
+//!     transaction began (-1: none).
+//! Version notes: there is only v0.
+//! Not done: nothing.
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::service::Flow;
+use super::{Named, led};
+use crate::protocol::describe_producers::{
+    DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
+    TopicResponse,
+};
+use crate::storage::ProducerFacts;
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
+    let image = call.image();
+    let node = call.broker.settings.load().node_id;
+    let topics = request.topics.iter().map(|topic| {
+        let found = Named { topic: topic.name, id: None }.find(&image);
+        let answers = topic.partition_indexes.iter().map(|index| {
+            let producers = found
+                .and_then(|topic| led(topic, *index, node))
+                .map(|(_, partition)| partition.log.producers());
+            let partition_index = *index;
+            match producers {
+                Ok(producers) => PartitionResponse {
+                    partition_index,
+                    active_producers: producers.iter().map(state).collect(),
+                    ..Default::default()
+                },
+                Err(error) => PartitionResponse {
+                    partition_index,
+                    error_code: error.code(),
+                    error_message: Some(error.name()),
+                    ..Default::default()
+                },
+            }
+        });
+        TopicResponse { name: topic.name, partitions: answers.collect() }
+    });
+    let response = DescribeProducersResponse { topics: topics.collect(), ..Default::default() };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}
+
+fn state(facts: &ProducerFacts) -> ProducerState {
+    ProducerState {
+        producer_id: facts.producer_id,
+        producer_epoch: i32::from(facts.producer_epoch),
+        last_sequence: facts.last_sequence,
+        last_timestamp: facts.last_timestamp,
+        coordinator_epoch: facts.coordinator_epoch,
+        current_txn_start_offset: facts.current_txn_start_offset,
+    }
+}

@@ -1,0 +1,144 @@
+//! ListOffsets (2), v0-11: the offset that belongs to a point in time, for each partition asked.
+//! Behaviour: -1 is the high watermark (read_committed: the last stable offset; a replica: the log
+//!     end), -2 and -4 the log start, -3 the record with the largest timestamp. A time goes through
+//!     the time index to the first record as late; nothing that late, or beyond what the reader may
+//!     see: offset -1, no error.
+//! Version notes: v0 lists segment base offsets, descending, by the age of their files; v1 one
+//!     (timestamp, offset); v2 isolation level; v4 leader epoch, an old one is fenced; v7 adds -3,
+//!     v8 -4, v9 -5, v11 -6: below those versions UNSUPPORTED_VERSION (35).
+//! Not done: -5 and -6 (tiered storage) answer -1, because nothing is tiered.
+
+use super::super::apis::Outcome;
+use super::super::call::Call;
+use super::super::errors;
+use super::super::service::Flow;
+use super::{Named, fence, led};
+use crate::ids::{Epoch, Offset};
+use crate::protocol::ErrorCode;
+use crate::protocol::list_offsets::{
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+};
+use crate::storage::{FoundOffset, Log};
+
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING: i64 = -6;
+
+/// What the request says for all of its partitions.
+struct Reading {
+    version: i16,
+    read_committed: bool,
+    is_replica: bool,
+}
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let version = call.version();
+    let request = ListOffsetsRequest::decode(&mut call.reader(), version)?;
+    let image = call.image();
+    let node = call.broker.settings.load().node_id;
+    let reading = Reading {
+        version,
+        read_committed: request.isolation_level == 1,
+        is_replica: request.replica_id >= 0,
+    };
+    let topics = request.topics.iter().map(|topic| {
+        let found = Named { topic: topic.name, id: None }.find(&image);
+        let answers = topic.partitions.iter().map(|asked| {
+            let answered = found
+                .and_then(|topic| led(topic, asked.partition_index, node))
+                .and_then(|(image, partition)| {
+                    fence(asked.current_leader_epoch, image.state.leader_epoch)?;
+                    reading.answer(&partition.log, asked)
+                });
+            let partition_index = asked.partition_index;
+            match answered {
+                Ok(answer) => ListOffsetsPartitionResponse { partition_index, ..answer },
+                Err(error) => ListOffsetsPartitionResponse {
+                    partition_index,
+                    error_code: error.code(),
+                    ..nowhere()
+                },
+            }
+        });
+        ListOffsetsTopicResponse { name: topic.name, partitions: answers.collect() }
+    });
+    let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
+    call.reply(|writer, version| response.encode(writer, version));
+    Ok(Flow::Go)
+}
+
+impl Reading {
+    fn answer(
+        &self,
+        log: &Log,
+        asked: &ListOffsetsPartition,
+    ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
+        if self.version == 0 {
+            let count = usize::try_from(asked.max_num_offsets).unwrap_or(0);
+            let all = log.legacy_offsets_before(asked.timestamp, usize::MAX).into_iter();
+            let seen = all.map(|offset| offset.min(self.end(log)).0);
+            let old_style_offsets = seen.take(count).collect();
+            return Ok(ListOffsetsPartitionResponse { old_style_offsets, ..nowhere() });
+        }
+        let first = match asked.timestamp {
+            MAX_TIMESTAMP => 7,
+            EARLIEST_LOCAL => 8,
+            LATEST_TIERED => 9,
+            EARLIEST_PENDING => 11,
+            other if other < EARLIEST_PENDING => i16::MAX,
+            _ => 1,
+        };
+        if self.version < first {
+            return Err(ErrorCode::UnsupportedVersion);
+        }
+        let storage = |error| errors::of_storage(&error);
+        Ok(match asked.timestamp {
+            LATEST => at(self.end(log), -1, log.latest_epoch()),
+            EARLIEST | EARLIEST_LOCAL => {
+                let start = log.log_start_offset();
+                at(start, -1, log.epoch_at(start))
+            }
+            LATEST_TIERED | EARLIEST_PENDING => nowhere(),
+            MAX_TIMESTAMP => self.seen(log, log.max_timestamp().map_err(storage)?),
+            time => self.seen(log, log.offset_for_timestamp(time).map_err(storage)?),
+        })
+    }
+
+    /// How far the reader may see.
+    fn end(&self, log: &Log) -> Offset {
+        if self.is_replica {
+            log.log_end_offset()
+        } else if self.read_committed {
+            log.last_stable_offset()
+        } else {
+            log.high_watermark()
+        }
+    }
+
+    /// A record, if the reader may see it.
+    fn seen(&self, log: &Log, found: Option<FoundOffset>) -> ListOffsetsPartitionResponse {
+        match found.filter(|found| found.offset < self.end(log)) {
+            Some(found) => at(found.offset, found.timestamp, found.leader_epoch),
+            None => nowhere(),
+        }
+    }
+}
+
+fn at(offset: Offset, timestamp: i64, epoch: Epoch) -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse { offset: offset.0, timestamp, leader_epoch: epoch.0, ..nowhere() }
+}
+
+fn nowhere() -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse {
+        partition_index: 0,
+        error_code: 0,
+        old_style_offsets: Vec::new(),
+        timestamp: -1,
+        offset: -1,
+        leader_epoch: -1,
+    }
+}
