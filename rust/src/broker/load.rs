@@ -17,7 +17,7 @@ use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage
 use super::partition::{Partition, Wakes};
 use super::{Broker, ClusterImage};
 use crate::ids::{Epoch, TopicPartition};
-use crate::storage::{Found, Kind, Log, LogDir, Open, StorageError, Syncer};
+use crate::storage::{Found, Intervals, Keeper, Kind, Log, LogDir, Open, StorageError, Syncer};
 
 /// The log directories of a broker, and which partition lies in which.
 pub struct Store {
@@ -224,7 +224,7 @@ impl Broker {
         }
     }
 
-    /// Starts the thread that syncs logs. Call it before the first delta.
+    /// Starts the threads that sync logs and keep house. Call it before the first delta.
     pub fn start_syncing(self: &Arc<Self>) -> std::io::Result<()> {
         let broker = Arc::downgrade(self);
         let syncer = Syncer::start(Box::new(move |name| {
@@ -233,6 +233,9 @@ impl Broker {
             }
         }))?;
         let _ = self.syncer.set(syncer);
+        let dirs = self.store.dirs.clone();
+        let keeper = Keeper::start(dirs, Intervals::default(), Arc::clone(&self.clock))?;
+        let _ = self.keeper.set(keeper);
         Ok(())
     }
 
@@ -248,6 +251,9 @@ impl Broker {
     pub fn close(&self) -> Result<(), StorageError> {
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();
+        }
+        if let Some(keeper) = self.keeper.get() {
+            keeper.stop();
         }
         let mut outcome = Ok(());
         for partition in self.partitions() {

@@ -44,7 +44,7 @@ pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 use crate::clock::Clock;
 use crate::protocol::value::{Value, ValueError};
 use crate::protocol::{Direction, encode_any};
-use crate::storage::Syncer;
+use crate::storage::{Keeper, Syncer};
 use crate::wire::Sink;
 use fetch_sessions::FetchSessions;
 use handlers::init_producer_id::ProducerIds;
@@ -102,6 +102,7 @@ pub struct Broker {
     policy: Arc<dyn Policy>,
     mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
     syncer: OnceLock<Arc<Syncer>>,
+    keeper: OnceLock<Arc<Keeper>>,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -144,6 +145,7 @@ impl Broker {
             policy,
             mailbox: OnceLock::new(),
             syncer: OnceLock::new(),
+            keeper: OnceLock::new(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
         })

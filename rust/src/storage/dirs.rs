@@ -1,7 +1,7 @@
 //! One entry of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints, and
 //! what partitions lie in it.
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
-//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`; `.lock` held by fcntl as Java
+//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, taken away at the start; `.lock` held by fcntl as Java
 //! does; directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`, `-stray`.
 //! States: online -> offline on EIO or any failed sync, until the next start: what was written
 //! before may be lost without a trace, so nothing is acknowledged from it again.
@@ -77,6 +77,31 @@ pub(crate) struct Points {
     pub high_watermark: Option<Offset>,
 }
 
+/// The checkpoint files' content, and which of them are behind it.
+#[derive(Debug, Default)]
+struct Table {
+    offsets: [Offsets; 3],
+    changed: [bool; 3],
+}
+
+impl Table {
+    fn set(&mut self, index: usize, name: &TopicPartition, offset: Option<Offset>) {
+        if let (Some(map), Some(changed)) =
+            (self.offsets.get_mut(index), self.changed.get_mut(index))
+        {
+            let before = match offset {
+                Some(offset) => map.insert(name.clone(), offset),
+                None => map.remove(name),
+            };
+            *changed |= before != offset;
+        }
+    }
+
+    fn offset(&self, index: usize, name: &TopicPartition) -> Option<Offset> {
+        self.offsets.get(index).and_then(|map| map.get(name)).copied()
+    }
+}
+
 /// An open log directory.
 pub struct LogDir {
     path: PathBuf,
@@ -86,8 +111,9 @@ pub struct LogDir {
     broker_id: i32,
     was_clean: bool,
     offline: AtomicBool,
-    offsets: Mutex<[Offsets; 3]>,
+    offsets: Mutex<Table>,
     logs: Mutex<Vec<Weak<Log>>>,
+    opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
 }
 
@@ -124,7 +150,11 @@ impl LogDir {
             broker_id: options.broker_id,
             was_clean: clean.exists(),
             offline: AtomicBool::new(false),
-            offsets: Mutex::new([read(RECOVERY_POINT), read(LOG_START), read(HIGH_WATERMARK)]),
+            offsets: Mutex::new(Table {
+                offsets: [read(RECOVERY_POINT), read(LOG_START), read(HIGH_WATERMARK)],
+                changed: [false; 3],
+            }),
+            opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
             lock: Mutex::new(Some(lock)),
             descriptors: Arc::clone(&options.descriptors),
@@ -132,6 +162,11 @@ impl LogDir {
             path,
         };
         dir.check_meta(options)?;
+        if dir.was_clean {
+            let fail = |e| dir.failed("remove the clean-shutdown marker", e);
+            files::remove_if_there(&*dir.disk, &clean).map_err(fail)?;
+            dir.sync_dir(&dir.path)?;
+        }
         Ok(Arc::new(dir))
     }
 
@@ -209,77 +244,76 @@ impl LogDir {
     /// `log.flush.offset.checkpoint.interval.ms`, never on a reactor thread.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.online()?;
-        let logs: Vec<Arc<Log>> = {
-            let mut logs = self.logs.lock();
-            logs.retain(|log| log.strong_count() > 0);
-            logs.iter().filter_map(Weak::upgrade).collect()
-        };
-        logs.iter().filter(|log| log.is_on_disk()).for_each(|log| self.note(log));
-        self.write_offsets(&self.offsets.lock())
+        self.logs().iter().for_each(|log| self.note(log));
+        self.write_offsets(&mut self.offsets.lock())
     }
 
     /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in
-    /// it must be closed before.
+    /// it must be closed before. No marker is written where partitions that nobody opened may not
+    /// have been shut down in order.
     pub fn close(&self) -> Result<(), StorageError> {
-        let outcome = self
-            .checkpoint()
-            .and_then(|()| self.replace(CLEAN, br#"{"version":0,"brokerEpoch":-1}"#));
+        let outcome = self.checkpoint().and_then(|()| {
+            let opened = self.opened.lock();
+            let unopened =
+                |found: &Found| found.kind == Kind::Live && !opened.contains(&found.name);
+            if !self.was_clean && self.partitions()?.iter().any(unopened) {
+                return Ok(());
+            }
+            self.replace(CLEAN, br#"{"version":0,"brokerEpoch":-1}"#)
+        });
         self.unlock();
         outcome
     }
 
-    /// Takes away the clean-shutdown marker. Call it once all logs are loaded, before the first
-    /// append.
-    pub fn begin(&self) -> Result<(), StorageError> {
-        let fail = |e| self.failed("remove the clean-shutdown marker", e);
-        files::remove_if_there(&*self.disk, &self.path.join(CLEAN)).map_err(fail)?;
-        self.sync_dir(&self.path)
-    }
-
-    /// Takes note of a log's offsets, for the next checkpoint.
+    /// Takes note of a log's offsets, for the next checkpoint. Those of a damaged log stay as they
+    /// were: they are what tells the damage.
     pub(crate) fn note(&self, log: &Log) {
-        let mut offsets = self.offsets.lock();
-        let [recovery, starts, highs] = &mut *offsets;
-        recovery.insert(log.name().clone(), log.recovery_point());
-        highs.insert(log.name().clone(), log.high_watermark());
-        match log.checkpointed_start() {
-            Some(start) => starts.insert(log.name().clone(), start),
-            None => starts.remove(log.name()),
-        };
+        if log.damage().is_some() {
+            return;
+        }
+        let mut table = self.offsets.lock();
+        table.set(0, log.name(), Some(log.recovery_point()));
+        table.set(1, log.name(), log.checkpointed_start());
+        table.set(2, log.name(), Some(log.high_watermark()));
     }
 
     /// Takes note of a log that was opened in it.
     pub(crate) fn register(&self, log: &Arc<Log>) {
+        self.opened.lock().insert(log.name().clone());
         self.logs.lock().push(Arc::downgrade(log));
+    }
+
+    /// The logs that are open.
+    pub(crate) fn logs(&self) -> Vec<Arc<Log>> {
+        let mut logs = self.logs.lock();
+        logs.retain(|log| log.strong_count() > 0);
+        logs.iter().filter_map(Weak::upgrade).filter(|log| log.is_on_disk()).collect()
     }
 
     /// What the checkpoints say of a partition.
     pub(crate) fn points(&self, name: &TopicPartition) -> Points {
-        let offsets = self.offsets.lock();
-        let [recovery, log_start, high_watermark] =
-            [0, 1, 2].map(|index| offsets.get(index).and_then(|map| map.get(name)).copied());
-        Points { recovery, log_start, high_watermark }
+        let table = self.offsets.lock();
+        Points {
+            recovery: table.offset(0, name),
+            log_start: table.offset(1, name),
+            high_watermark: table.offset(2, name),
+        }
     }
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
-        let mut offsets = self.offsets.lock();
-        let mut known = false;
-        for map in &mut *offsets {
-            known |= map.remove(name).is_some();
-        }
-        if known { self.write_offsets(&offsets) } else { Ok(()) }
+        let mut table = self.offsets.lock();
+        (0..3).for_each(|index| table.set(index, name, None));
+        self.write_offsets(&mut table)
     }
 
     /// Lowers a partition's recovery point on disk to `point`, before its log is cut there.
     pub(crate) fn lower(&self, name: &TopicPartition, point: Offset) -> Result<(), StorageError> {
-        let mut offsets = self.offsets.lock();
-        let [recovery, ..] = &mut *offsets;
-        match recovery.get_mut(name) {
-            Some(known) if *known > point => *known = point,
-            _ => return Ok(()),
+        let mut table = self.offsets.lock();
+        if table.offset(0, name).is_some_and(|known| known > point) {
+            table.set(0, name, Some(point));
         }
-        self.write_offsets(&offsets)
+        self.write_offsets(&mut table)
     }
 
     pub(crate) fn disk(&self) -> &dyn Disk {
@@ -337,9 +371,16 @@ impl LogDir {
         self.sync_dir(path.parent().unwrap_or(&self.path))
     }
 
-    fn write_offsets(&self, offsets: &[Offsets; 3]) -> Result<(), StorageError> {
-        for (name, map) in [RECOVERY_POINT, LOG_START, HIGH_WATERMARK].iter().zip(offsets) {
-            self.replace(name, checkpoints::to_text(map).as_bytes())?;
+    fn write_offsets(&self, table: &mut Table) -> Result<(), StorageError> {
+        let Table { offsets, changed } = table;
+        let names = [RECOVERY_POINT, LOG_START, HIGH_WATERMARK];
+        for ((name, map), changed) in names.iter().zip(offsets).zip(changed) {
+            if std::mem::take(changed)
+                && let Err(error) = self.replace(name, checkpoints::to_text(map).as_bytes())
+            {
+                *changed = true;
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -490,7 +531,6 @@ mod tests {
         first.close().unwrap();
         let again = LogDir::open(dir.path(), &options).unwrap();
         assert!(again.was_clean());
-        again.begin().unwrap();
         drop(again);
         assert!(!LogDir::open(dir.path(), &options).unwrap().was_clean());
     }

@@ -10,7 +10,8 @@
 //! producers    .snapshot                           epochs      leader-epoch-checkpoint
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
-//! checkpoints  the small text files                inspect     read-only dump and verify
+//! checkpoints  the small text files                keeper      retention and checkpoints, in time
+//! inspect      read-only dump and verify
 //! ```
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
@@ -27,6 +28,7 @@ mod errors;
 pub mod files;
 pub mod index;
 pub mod inspect;
+mod keeper;
 mod log;
 pub mod producers;
 pub mod recording;
@@ -41,6 +43,7 @@ pub use descriptors::Descriptors;
 pub use dirs::{DirOptions, Found, Kind, LogDir};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
+pub use keeper::{Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
 pub use producers::ProducerFacts;
 pub use sync::Syncer;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::errors::AppendError;
 use super::txnindex::Aborted;
 use crate::record::batch::{Batch, Header};
+use crate::record::control::Control;
 use crate::record::crc::crc32c;
 
 const KEPT: usize = 5;
@@ -388,18 +389,12 @@ impl Producers {
 
 /// What a control batch says; `None` for control records that end no transaction.
 pub(crate) fn marker_of(batch: &Batch<'_>) -> Option<Marker> {
-    let record = batch.records().next()?.ok()?;
-    let (_, kind) = record.key?.split_first_chunk::<2>()?;
-    let commit = match i16::from_be_bytes(*kind.first_chunk()?) {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    let (_, coordinator_epoch) = record.value?.split_first_chunk::<2>()?;
-    Some(Marker {
-        commit,
-        coordinator_epoch: i32::from_be_bytes(*coordinator_epoch.first_chunk()?),
-    })
+    match Control::parse(&batch.records().next()?.ok()?) {
+        Ok(Control::EndTransaction { commit, coordinator_epoch }) => {
+            Some(Marker { commit, coordinator_epoch })
+        }
+        _ => None,
+    }
 }
 
 fn last_sequence(header: &Header) -> i32 {

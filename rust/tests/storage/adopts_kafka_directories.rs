@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use krust::ids::{Offset, TopicPartition};
-use krust::record::batch;
 use krust::record::compression::{Codec, Inflate};
-use krust::storage::{Kind, Log, Read};
+use krust::record::{batch, legacy};
+use krust::storage::{Kind, Log, Read, inspect};
 use serde_json::Value;
 
 use crate::support::{Home, append, batch as make, run};
@@ -155,5 +155,65 @@ fn a_directory_of_a_killed_broker_has_all_that_was_acknowledged() {
             value.as_str().map(str::as_bytes),
             "{place}"
         );
+    }
+}
+
+/// All records of a log of older messages, wrappers opened.
+fn read_legacy(log: &Log) -> Vec<Record> {
+    let upper = log.log_end_offset();
+    let mut found: Vec<Record> = Vec::new();
+    let mut next = log.log_start_offset();
+    while next < upper {
+        let slice = log.read(Read { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
+        let bytes = slice.to_vec().unwrap();
+        let before = next;
+        for message in legacy::iter(&bytes) {
+            let Ok(message) = message else { break };
+            assert!(message.crc_ok());
+            let mut held = Vec::new();
+            for record in legacy::records(&message, 1 << 20, &mut held).unwrap() {
+                if record.offset >= before.0 {
+                    let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+                    found.push((record.offset, owned(record.key), owned(record.value)));
+                }
+            }
+            next = Offset(message.offset + 1);
+        }
+        assert!(next > before);
+    }
+    found
+}
+
+#[test]
+fn directories_of_message_sets() {
+    for name in ["kafka-0.8.2.2", "kafka-0.10.2.2"] {
+        for clean in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = unpack(name, dir.path());
+            if !clean {
+                std::fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
+                std::fs::remove_file(path.join("recovery-point-offset-checkpoint")).unwrap();
+            }
+            let mut home = Home::new(&path);
+            assert_eq!(home.dir.was_clean(), clean);
+            let facts = json(&format!("{name}.json.xz"));
+            for (topic, partitions) in facts["topics"].as_object().unwrap() {
+                for (partition, facts) in partitions.as_object().unwrap() {
+                    let log = open(&mut home, topic, partition);
+                    assert_eq!(log.log_start_offset().0, facts["low"].as_i64().unwrap());
+                    assert_eq!(log.log_end_offset().0, facts["high"].as_i64().unwrap(), "{topic}");
+                    let all = expected(&facts["records"]);
+                    assert_eq!(read_legacy(&log), all, "{name} {topic} {clean}");
+                    if name == "kafka-0.10.2.2" {
+                        let (offset, time) = (&facts["records"][70][0], &facts["records"][70][1]);
+                        let found = log.offset_for_timestamp(time.as_i64().unwrap()).unwrap();
+                        assert!(found.unwrap().offset.0 <= offset.as_i64().unwrap());
+                    }
+                    append(&log, &make(&[b"of today"])).unwrap();
+                    log.close().unwrap();
+                    assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+                }
+            }
+        }
     }
 }

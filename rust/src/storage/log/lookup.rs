@@ -9,12 +9,14 @@ use std::sync::Arc;
 use super::super::errors::StorageError;
 use super::super::index::{self, TimeEntry};
 use super::super::scan::{self, BatchAt, Step, Walker};
-use super::super::segment::Segment;
+use super::super::segment::{LOG, Segment};
 use super::super::txnindex::Aborted;
 use super::Log;
 use crate::ids::{Epoch, Offset};
 use crate::record::batch::Batch;
-use crate::record::compression::{Codec, Inflate, budget};
+use crate::record::compression::budget;
+use crate::record::convert::each_record;
+use crate::record::legacy::{self, Message};
 
 /// A record found by its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,23 +40,9 @@ impl Log {
             if segment.max_timestamp()?.0 < timestamp {
                 continue;
             }
-            let want =
-                |batch: &BatchAt| batch.max_timestamp >= timestamp && batch.last_offset >= start;
-            let near = segment.with_times(|bytes| {
-                index::floor(bytes, |entry: &TimeEntry| entry.timestamp < timestamp)
-            })?;
-            let from =
-                near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
-            for batch in self.batches(segment, from, want)? {
-                let fits = |(offset, time): &(i64, i64)| *time >= timestamp && *offset >= start;
-                let found = records_of(segment, &batch, &mut scratch)?.into_iter().find(fits);
-                if let Some((offset, timestamp)) = found {
-                    return Ok(Some(Found {
-                        offset: Offset(offset),
-                        timestamp,
-                        leader_epoch: Epoch(batch.leader_epoch),
-                    }));
-                }
+            let found = self.find_time(segment, (timestamp, start), &mut scratch)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -72,8 +60,8 @@ impl Log {
         }
         let Some((timestamp, offset, segment)) = best else { return Ok(None) };
         let Some(batch) = segment.find(offset, segment.size())? else { return Ok(None) };
-        let records = records_of(&segment, &batch, &mut Vec::new())?;
-        let first = records.into_iter().find(|record| record.1 == timestamp);
+        let largest = |_, time| time == timestamp;
+        let first = find_record((&segment, &batch), &mut Vec::new(), largest)?;
         let offset = first.map_or(batch.last_offset, |record| record.0);
         let leader_epoch = Epoch(batch.leader_epoch);
         Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
@@ -126,66 +114,72 @@ impl Log {
         found
     }
 
-    /// The batches of a segment from the one that holds `from`, as far as `want` takes them. Ends
-    /// with the first one that is taken: its records decide whether to go on.
-    fn batches<'l>(
-        &'l self,
-        segment: &'l Arc<Segment>,
-        from: i64,
-        want: impl Fn(&BatchAt) -> bool + 'l,
-    ) -> Result<Vec<BatchAt>, StorageError> {
+    /// The first record of a segment at or after a time, and not below `start`.
+    fn find_time(
+        &self,
+        segment: &Arc<Segment>,
+        (timestamp, start): (i64, i64),
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<Found>, StorageError> {
+        let near = segment.with_times(|bytes| {
+            index::floor(bytes, |entry: &TimeEntry| entry.timestamp < timestamp)
+        })?;
+        let from = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
         let size = segment.size();
         let position = segment.find(from, size)?.map_or(0, |batch| batch.position);
         let file = segment.file()?;
         let mut walker = Walker::new(&file, position, size);
-        let mut found = Vec::new();
         let fail = |error| self.home.dir.failed("read", error);
         while let Step::Batch(batch) = walker.step().map_err(fail)? {
-            if want(&batch) {
-                found.push(batch);
-                if batch.base_offset >= self.log_start_offset().0 {
-                    break;
-                }
+            if batch.max_timestamp < timestamp || batch.last_offset < start {
+                continue;
+            }
+            let fits = |offset, time| time >= timestamp && offset >= start;
+            if let Some((offset, timestamp)) = find_record((segment, &batch), scratch, fits)? {
+                let leader_epoch = Epoch(batch.leader_epoch);
+                return Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }));
             }
         }
-        Ok(found)
+        Ok(None)
     }
 }
 
-/// Offset and time of each record of a batch.
-fn records_of(
-    segment: &Arc<Segment>,
-    at: &BatchAt,
+/// Offset and time of the first record of a batch that `fits`.
+fn find_record(
+    (segment, at): (&Arc<Segment>, &BatchAt),
     scratch: &mut Vec<u8>,
-) -> Result<Vec<(i64, i64)>, StorageError> {
+    fits: impl Fn(i64, i64) -> bool,
+) -> Result<Option<(i64, i64)>, StorageError> {
     let file = segment.file()?;
-    let path = || segment.path(super::super::segment::LOG);
-    let bytes =
-        scan::read_batch(&file, at, scratch).map_err(|e| StorageError::io("read", &path(), e))?;
-    let bad = |reason: String| StorageError::Damaged {
-        log: path().display().to_string().into(),
-        offset: at.base_offset,
-        reason: reason.into(),
-    };
-    if at.magic < 2 {
-        return Ok(vec![(at.last_offset, at.max_timestamp)]);
-    }
-    let batch = Batch::parse(bytes).map_err(|error| bad(error.to_string()))?;
-    let mut inflated = Vec::new();
-    let payload = match batch.codec() {
-        Codec::None => batch.payload(),
-        codec => {
-            let limit = usize::try_from(budget(batch.payload().len())).unwrap_or(usize::MAX);
-            Inflate::new(codec, batch.payload())
-                .map_err(|error| bad(error.to_string()))?
-                .read_all(limit, &mut inflated)
-                .map_err(|error| bad(error.to_string()))?;
-            &inflated
+    let path = segment.path(LOG);
+    let read = scan::read_batch(&file, at, scratch);
+    let bytes = read.map_err(|e| StorageError::io("read", &path, e))?;
+    let mut found = None;
+    let mut look = |offset: i64, timestamp: i64| {
+        if found.is_none() && fits(offset, timestamp) {
+            found = Some((offset, timestamp));
         }
     };
-    let records = batch.records_in(payload);
-    records
-        .map(|record| record.map(|record| (record.offset, record.timestamp)))
-        .collect::<Result<_, _>>()
-        .map_err(|error| bad(error.to_string()))
+    let outcome = if at.magic < 2 {
+        let limit = usize::try_from(budget(bytes.len())).unwrap_or(usize::MAX);
+        Message::parse(bytes).and_then(|message| {
+            let mut held = Vec::new();
+            let records = legacy::records(&message, limit, &mut held)?;
+            records.for_each(|record| look(record.offset, record.timestamp));
+            Ok(())
+        })
+    } else {
+        Batch::parse(bytes).and_then(|batch| {
+            each_record(&batch, |record| {
+                look(record.offset, record.timestamp);
+                Ok(())
+            })
+        })
+    };
+    outcome.map_err(|error| StorageError::Damaged {
+        log: path.display().to_string().into(),
+        offset: at.base_offset,
+        reason: error.to_string().into(),
+    })?;
+    Ok(found)
 }

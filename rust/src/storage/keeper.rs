@@ -1,0 +1,117 @@
+//! The thread that keeps house: retention, and checkpoints, each at its interval.
+//!
+//! Threads: one of its own; it takes a partition's mutex for short. Time between rounds is
+//! monotonic, ages of records are wall time.
+//! Not promised: a round is late where the one before took long; errors are logged, a failed disk
+//! takes its directory offline by itself.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::dirs::LogDir;
+use super::errors::StorageError;
+use crate::clock::Clock;
+
+/// How often what is done, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intervals {
+    /// `log.flush.offset.checkpoint.interval.ms`.
+    pub checkpoint_ms: u64,
+    /// `log.retention.check.interval.ms`.
+    pub retention_ms: u64,
+}
+
+/// The thread.
+#[derive(Debug)]
+pub struct Keeper {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Self { checkpoint_ms: 60_000, retention_ms: 300_000 }
+    }
+}
+
+impl Keeper {
+    /// Starts to keep house in `dirs`.
+    pub fn start(
+        dirs: Vec<Arc<LogDir>>,
+        intervals: Intervals,
+        clock: Arc<dyn Clock>,
+    ) -> std::io::Result<Arc<Self>> {
+        let keeper = Arc::new(Self {
+            stopped: Mutex::new(false),
+            changed: Condvar::new(),
+            thread: Mutex::new(None),
+        });
+        let me = Arc::clone(&keeper);
+        let thread = std::thread::Builder::new()
+            .name("krust-keeper".into())
+            .spawn(move || me.run(&dirs, intervals, &*clock))?;
+        *keeper.thread.lock() = Some(thread);
+        Ok(keeper)
+    }
+
+    /// Lets the thread end what it does and waits for it.
+    pub fn stop(&self) {
+        *self.stopped.lock() = true;
+        self.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the keeper thread had panicked");
+        }
+    }
+
+    fn run(&self, dirs: &[Arc<LogDir>], intervals: Intervals, clock: &dyn Clock) {
+        let checkpoint = Duration::from_millis(intervals.checkpoint_ms.max(1));
+        let retention = Duration::from_millis(intervals.retention_ms.max(1));
+        let mut next_checkpoint = Instant::now() + checkpoint;
+        let mut next_retention = Instant::now() + retention;
+        loop {
+            {
+                let mut stopped = self.stopped.lock();
+                let until = next_checkpoint.min(next_retention);
+                while !*stopped && !self.changed.wait_until(&mut stopped, until).timed_out() {}
+                if *stopped {
+                    return;
+                }
+            }
+            let now = Instant::now();
+            if now >= next_retention {
+                dirs.iter().for_each(|dir| dir.retain(clock.wall_ms()));
+                next_retention = Instant::now() + retention;
+            }
+            if now >= next_checkpoint {
+                for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
+                    report(dir, dir.checkpoint());
+                }
+                next_checkpoint = Instant::now() + checkpoint;
+            }
+        }
+    }
+}
+
+impl LogDir {
+    /// Applies retention to all logs that are open.
+    fn retain(&self, now_ms: i64) {
+        for log in self.logs() {
+            if self.is_offline() {
+                return;
+            }
+            report(self, log.retain(now_ms).map(|_| ()));
+        }
+    }
+}
+
+fn report(dir: &LogDir, outcome: Result<(), StorageError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(dir = %dir.path().display(), "keeping house: {error}");
+    }
+}
