@@ -234,13 +234,16 @@ pub struct Plain<'a> {
 /// Appends a message to a set.
 pub fn put(out: &mut Vec<u8>, message: &Plain<'_>) {
     let start = out.len();
-    let lengths = message.key.map_or(0, <[u8]>::len) + message.value.map_or(0, <[u8]>::len);
-    out.reserve(COVERED_AT + 18 + lengths);
-    out.extend_from_slice(&message.offset.to_be_bytes());
-    out.extend_from_slice(&[0; 8]);
+    let length = |bytes: Option<&[u8]>| bytes.map_or(-1, |bytes| int32(bytes.len()));
+    let (key, value) = (message.key.unwrap_or_default(), message.value.unwrap_or_default());
+    out.reserve(COVERED_AT + 18 + key.len() + value.len());
+    let [a, b, c, d, e, f, g, h] = message.offset.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]);
     put_fields(out, message);
-    put_nullable32(out, message.key);
-    put_nullable32(out, message.value);
+    out.extend_from_slice(&length(message.key).to_be_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(&length(message.value).to_be_bytes());
+    out.extend_from_slice(value);
     seal(out, start);
 }
 

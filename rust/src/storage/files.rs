@@ -56,9 +56,21 @@ pub struct FileRange {
 impl FileRange {
     /// Reads the bytes into memory, for readers that cannot take a file.
     pub fn to_vec(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len];
-        self.file.read_exact_at(&mut bytes, self.position)?;
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Appends the bytes to `out`; after an error `out` is as before.
+    pub fn read_into(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let start = out.len();
+        out.resize(start + self.len, 0);
+        let room = out.get_mut(start..).unwrap_or_default();
+        let outcome = self.file.read_exact_at(room, self.position);
+        if outcome.is_err() {
+            out.truncate(start);
+        }
+        outcome
     }
 }
 

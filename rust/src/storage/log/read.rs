@@ -69,10 +69,13 @@ impl Slice {
     /// Reads all bytes into memory.
     pub fn to_vec(&self) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.size);
-        for range in &self.ranges {
-            bytes.extend(range.to_vec()?);
-        }
+        self.read_into(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Appends all bytes to `out`.
+    pub fn read_into(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        self.ranges.iter().try_for_each(|range| range.read_into(out))
     }
 }
 

@@ -3,7 +3,10 @@
 //! Invariant: an answer holds at most [`LIMIT`] bytes of converted records, plus one message.
 //! Behaviour: a slice in which nothing is for an old consumer (markers of transactions) is passed
 //!     over, so that the consumer, who knows no offset but that of a message, gets on.
-//! Threads: reads files on the reactor thread; the price of being old.
+//! Threads: reads files on the reactor thread; the price of being old. Each thread keeps the buffers
+//!     of its last conversion, at most [`KEEP`] bytes each: fresh memory costs more than converting.
+
+use std::cell::RefCell;
 
 use super::super::super::errors;
 use crate::ids::Offset;
@@ -14,6 +17,28 @@ use crate::storage::{Log, Read, Slice};
 /// Bytes of converted records in one answer.
 pub(super) const LIMIT: usize = 4 << 20;
 
+/// The largest buffer that is kept for the next conversion.
+const KEEP: usize = 2 << 20;
+
+/// What a thread keeps: for what is read, and for what it becomes.
+#[derive(Default)]
+struct Buffers {
+    run: Vec<u8>,
+    converted: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+/// Takes back what [`slice`] gave, once it was sent on.
+pub(super) fn give_back(mut converted: Vec<u8>) {
+    if converted.capacity() <= KEEP {
+        converted.clear();
+        BUFFERS.with_borrow_mut(|buffers| buffers.converted = converted);
+    }
+}
+
 /// Converts `slice`, which `read` gave; reads on where nothing of it is for an old consumer.
 pub(super) fn slice(
     log: &Log,
@@ -21,11 +46,13 @@ pub(super) fn slice(
     (magic, limit): (i8, &mut usize),
 ) -> Result<Vec<u8>, ErrorCode> {
     let target = convert::Target { magic, first_offset: read.offset.0 };
-    let mut converted = Vec::new();
+    let Buffers { mut run, mut converted } = BUFFERS.take();
+    converted.reserve(slice.size + slice.size / 4);
     let mut next = *read;
-    let broken = |_| ErrorCode::KafkaStorageError;
+    let broken = |_: std::io::Error| ErrorCode::KafkaStorageError;
     while slice.size > 0 && *limit > 0 {
-        let run = slice.to_vec().map_err(broken)?;
+        run.clear();
+        slice.read_into(&mut run).map_err(broken)?;
         let taken = convert::run_to_legacy(&run, &target, limit, &mut converted)
             .map_err(|error| errors::of_record(&error))?;
         if !converted.is_empty() || taken == 0 {
@@ -36,6 +63,9 @@ pub(super) fn slice(
         let Some(last) = last else { break };
         next.offset = Offset(last.last_offset() + 1);
         *slice = log.read(next).map_err(|error| errors::of_read(&error))?;
+    }
+    if run.capacity() <= KEEP {
+        BUFFERS.with_borrow_mut(|buffers| buffers.run = run);
     }
     Ok(converted)
 }

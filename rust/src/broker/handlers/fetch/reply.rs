@@ -4,7 +4,7 @@
 use super::super::super::Output;
 use super::super::super::call::{Fill, Head};
 use super::super::super::fetch_sessions::{Entry, Interest};
-use super::Found;
+use super::{Found, convert};
 use crate::protocol::ErrorCode;
 use crate::protocol::Records;
 use crate::protocol::fetch::{
@@ -46,6 +46,7 @@ pub(super) fn write(
     }
     let response = FetchResponse { session_id, responses, ..Default::default() };
     head.reply_with(output, fill, |writer, version| response.encode(writer, version));
+    found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
 }
 
 fn partition<'a>(entry: &Entry, found: &'a Found) -> PartitionData<'a> {
