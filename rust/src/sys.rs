@@ -135,6 +135,12 @@ pub fn map_sealed(file: &File) -> io::Result<memmap2::Mmap> {
     unsafe { memmap2::Mmap::map(file) }
 }
 
+/// How many descriptors the process may have open now (`ulimit -n`).
+pub fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
 /// Whether an I/O error says that there is no room (ENOSPC, EDQUOT), which may pass by itself.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -1,4 +1,7 @@
-//! Errors of the core as exceptions of `krust.errors`, and Ctrl-C while the core waits.
+//! Errors of the core as exceptions of `krust.errors`: the one mapping; and Ctrl-C while the core
+//! waits. A message tree that is not what it should be is a bug of the caller: ValueError.
+
+use std::fmt::Display;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -6,7 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::client::{Error, Interrupt};
+use crate::net::StartError;
 use crate::protocol::ErrorCode;
+use crate::storage::StorageError;
 
 /// What the client's error becomes in Python.
 pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
@@ -39,6 +44,41 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Ok(PyErr::from_value(exception))
     };
     raise().unwrap_or_else(|failed| failed)
+}
+
+/// A `ServerError`: what happened, and what to do.
+pub(super) fn server(py: Python<'_>, what: &dyn Display, hint: Option<&str>) -> PyErr {
+    let raise = || -> PyResult<PyErr> {
+        let details = PyDict::new(py);
+        details.set_item("hint", hint)?;
+        let class = py.import("krust.errors")?.getattr("ServerError")?;
+        Ok(PyErr::from_value(class.call((what.to_string(),), Some(&details))?))
+    };
+    raise().unwrap_or_else(|failed| failed)
+}
+
+/// A log directory that cannot be used.
+pub(super) fn of_storage(py: Python<'_>, error: &StorageError) -> PyErr {
+    let hint = match error {
+        StorageError::Locked(_) => "stop the broker that uses it, or choose another data directory",
+        StorageError::Io { .. } => "check that the directory is there and may be written",
+        StorageError::NoSpace(_) => "free some disk space",
+        StorageError::Meta(_) => "choose the directory of this cluster and node, or an empty one",
+        _ => "look at what the log says before",
+    };
+    server(py, error, Some(hint))
+}
+
+/// A server that cannot listen.
+pub(super) fn of_start(py: Python<'_>, error: &StartError) -> PyErr {
+    let hint = match error {
+        StartError::Bind(bind) if bind.source.kind() == std::io::ErrorKind::AddrInUse => {
+            "stop what listens there, or choose another port (0: any that is free)"
+        }
+        StartError::Bind(_) => "choose another host or port",
+        StartError::System(_) => "raise the limits on threads and open files (ulimit -u, -n)",
+    };
+    server(py, error, Some(hint))
 }
 
 /// Lets Python's signal handlers run while the core waits, and keeps what they raise.

@@ -1,6 +1,7 @@
 //! The door to Python: the module `krust._krust`, and the only room that says pyo3.
 //!
-//! Classes are frozen. A call that may wait detaches from the interpreter first, and takes its lock
+//! Reactor threads never attach to the interpreter; they push into queues that Python's threads
+//! empty. Classes are frozen. A call that may wait detaches from the interpreter first, and takes its lock
 //! only then, so that no lock is held across a crossing; while it waits, it attaches for a moment
 //! every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi` describes
 //! each item, and stubtest holds the two together.
@@ -9,14 +10,20 @@ mod client;
 mod consumer;
 mod convert;
 mod errors;
+mod events;
+mod logs;
 mod logtools;
 mod producer;
+mod server;
+mod settings;
 
 use pyo3::prelude::*;
 
 /// krust's native core.
 #[pymodule]
 mod _krust {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
@@ -24,7 +31,17 @@ mod _krust {
     #[pymodule_export]
     use super::consumer::Consumer;
     #[pymodule_export]
+    use super::logs::logs;
+    #[pymodule_export]
     use super::logtools::{LogDump, log_verify};
     #[pymodule_export]
     use super::producer::Producer;
+    #[pymodule_export]
+    use super::server::Server;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::logs::install();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -36,6 +36,7 @@ mod recovery;
 mod scan;
 mod segment;
 pub mod sync;
+mod temporary;
 pub mod txnindex;
 
 pub use config::{LogConfig, TimestampType};
@@ -47,4 +48,5 @@ pub use keeper::{Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
 pub use producers::ProducerFacts;
 pub use sync::Syncer;
+pub use temporary::TemporaryDisk;
 pub use txnindex::Aborted;

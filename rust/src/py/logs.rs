@@ -1,0 +1,93 @@
+//! Log lines of the core, kept until Python asks for them, so that a reactor thread's line needs no
+//! interpreter.
+//!
+//! Limit: 1,024 lines; of what comes while it is full only the number is told.
+//! Threads: any writes; whoever asks takes all.
+
+use std::collections::VecDeque;
+use std::fmt::{Debug, Write};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const LINES: usize = 1024;
+
+static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Kept {
+    lines: VecDeque<Line>,
+    dropped: usize,
+}
+
+/// Level as `logging` counts it, logger name, text.
+type Line = (u8, String, String);
+
+/// Puts this in front of all log lines of the core; does nothing the second time.
+pub(super) fn install() {
+    let _ = tracing::subscriber::set_global_default(Queue);
+}
+
+/// The lines since the last call: `(level, logger, text)`, level as `logging` counts it.
+#[pyfunction]
+pub(super) fn logs() -> Vec<(u8, String, String)> {
+    let Kept { mut lines, dropped } = std::mem::take(&mut *KEPT.lock());
+    if dropped > 0 {
+        lines.push_back((30, "krust".into(), format!("{dropped} log lines were dropped")));
+    }
+    lines.into()
+}
+
+struct Queue;
+
+impl Subscriber for Queue {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.target().starts_with("krust")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let level = match *event.metadata().level() {
+            Level::ERROR => 40,
+            Level::WARN => 30,
+            _ => 20,
+        };
+        let mut text = Text::default();
+        event.record(&mut text);
+        let logger = event.metadata().target().replace("::", ".");
+        let line = (level, logger, text.message + &text.fields);
+        let mut kept = KEPT.lock();
+        if kept.lines.len() < LINES {
+            kept.lines.push_back(line);
+        } else {
+            kept.dropped += 1;
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}

@@ -1,0 +1,256 @@
+//! `_krust.Server`: the broker's core as Python drives it. The order of calls is the start of a
+//! broker: open the log directories, load, join the cluster, apply the first delta, listen; then
+//! events and answers until stop.
+//!
+//! Threads: any; one thread at a time changes the image (`apply`). Calls that touch the disk or
+//! wait are detached.
+//! Not promised: after `stop` nothing but `stop` does anything useful.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::convert::{from_python, to_python};
+use super::errors::{of_start, of_storage, server};
+use super::events::Events;
+use super::settings::{self, Table};
+use crate::broker::{Broker, Event, Loaded, Settings, Store, Ticket, Wake};
+use crate::clock::SystemClock;
+use crate::ids::TopicPartition;
+use crate::net::{self, Mailboxes};
+use crate::storage::epochs::Epochs;
+use crate::storage::files::{Disk, RealDisk};
+use crate::storage::{Descriptors, DirOptions, Kind, LogDir, StorageError, TemporaryDisk};
+use crate::sys;
+
+/// Open files that are not logs: sockets, checkpoints, the interpreter's own.
+const RESERVED_DESCRIPTORS: u64 = 512;
+/// Log files kept open at most.
+const MOST_DESCRIPTORS: u64 = 8192;
+
+/// The broker's core.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct Server {
+    broker: Arc<Broker>,
+    events: Arc<Events>,
+    mailboxes: Arc<Mailboxes<Wake>>,
+    net: Mutex<Option<net::Server<Broker>>>,
+    dirs: Vec<Arc<LogDir>>,
+    settings: Settings,
+    options: net::Options,
+    pid: u32,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let table = Table(config);
+        let node_id: i32 = table.must("node_id")?;
+        let given = table.table("settings")?;
+        let options = settings::network(&Table(&given))?;
+        let settings = settings::broker(&Table(&given), node_id)?;
+        let paths: Vec<PathBuf> = table.must("log_dirs")?;
+        let disk: Arc<dyn Disk> = match table.or("temporary", false)? {
+            true => Arc::new(TemporaryDisk),
+            false => Arc::new(RealDisk),
+        };
+        let dir_options = DirOptions {
+            cluster_id: table.maybe("cluster_id")?,
+            broker_id: node_id,
+            disk,
+            descriptors: Descriptors::new(descriptors()),
+        };
+        let threads = match table.or("threads", 0)? {
+            0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
+            count => count,
+        };
+        let open = || paths.iter().map(|path| LogDir::open(path, &dir_options)).collect();
+        let opened: Result<Vec<_>, StorageError> = py.detach(open);
+        let dirs = opened.map_err(|error| of_storage(py, &error))?;
+        let events = Arc::new(Events::default());
+        let store = Store::new(dirs.clone());
+        let policy = Arc::clone(&events);
+        let broker = Broker::new(settings.clone(), store, policy, Arc::new(SystemClock));
+        let mailboxes = Mailboxes::new(threads);
+        broker.connect(Arc::clone(&mailboxes) as _);
+        let pid = std::process::id();
+        let net = Mutex::default();
+        Ok(Self { broker, events, mailboxes, net, dirs, settings, options, pid })
+    }
+
+    /// The cluster that the log directories belong to.
+    #[getter]
+    fn cluster_id(&self) -> Option<String> {
+        self.dirs.iter().find_map(|dir| dir.cluster_id())
+    }
+
+    fn join(&self, py: Python<'_>, cluster_id: &str) -> PyResult<()> {
+        self.guard(py)?;
+        let join = || self.dirs.iter().try_for_each(|dir| dir.join(cluster_id));
+        py.detach(join).map_err(|error| of_storage(py, &error))
+    }
+
+    fn load<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.guard(py)?;
+        let load = || {
+            let found = self.broker.load()?;
+            let epochs: Vec<i32> =
+                found.iter().map(|each| latest_epoch(&each.found.path)).collect();
+            Ok((found, epochs))
+        };
+        let (found, epochs) = py.detach(load).map_err(|error| of_storage(py, &error))?;
+        let list = PyList::empty(py);
+        for (Loaded { found, dir }, leader_epoch) in found.iter().zip(epochs) {
+            let entry = PyDict::new(py);
+            entry.set_item("topic", &*found.name.topic)?;
+            entry.set_item("partition", found.name.partition)?;
+            entry.set_item("topic_id", found.topic_id.map(|id| id.to_string()))?;
+            entry.set_item("leader_epoch", leader_epoch)?;
+            entry.set_item("clean", self.dirs.get(*dir).is_some_and(|dir| dir.was_clean()))?;
+            entry.set_item("kind", kind(found.kind))?;
+            list.append(entry)?;
+        }
+        Ok(list)
+    }
+
+    fn apply(
+        &self,
+        py: Python<'_>,
+        delta: &Bound<'_, PyDict>,
+    ) -> PyResult<Vec<(String, i32, String)>> {
+        self.guard(py)?;
+        let table = Table(delta);
+        if let Some(changed) = table.maybe::<Bound<'_, PyDict>>("settings")? {
+            self.broker.set_settings(settings::broker(&Table(&changed), self.settings.node_id)?);
+        }
+        let delta = settings::delta(&table)?;
+        let failures = py.detach(|| self.broker.apply(delta));
+        let told = |failure: crate::broker::ApplyError| {
+            let TopicPartition { topic, partition } = failure.partition;
+            (topic.to_string(), partition, failure.error.to_string())
+        };
+        Ok(failures.into_iter().map(told).collect())
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py)?;
+        py.detach(|| self.broker.start_syncing())
+            .map_err(|error| server(py, &error, Some("raise the limit on threads (ulimit -u)")))?;
+        let begin = || self.dirs.iter().try_for_each(|dir| dir.begin());
+        py.detach(begin).map_err(|error| of_storage(py, &error))
+    }
+
+    fn listen(
+        &self,
+        py: Python<'_>,
+        listeners: Vec<(String, String, u16)>,
+    ) -> PyResult<Vec<(String, String, u16)>> {
+        self.guard(py)?;
+        let options =
+            net::Options { endpoints: settings::endpoints(listeners), ..self.options.clone() };
+        let mailboxes = Arc::clone(&self.mailboxes);
+        let broker = Arc::clone(&self.broker);
+        let start = || net::Server::start(options, broker, mailboxes, Arc::new(SystemClock));
+        let started = py.detach(start).map_err(|error| of_start(py, &error))?;
+        let bound = started.bound().iter();
+        let told =
+            bound.map(|b| (b.name.to_string(), b.address.ip().to_string(), b.address.port()));
+        let told = told.collect();
+        *self.net.lock() = Some(started);
+        Ok(told)
+    }
+
+    fn events<'py>(
+        &self,
+        py: Python<'py>,
+        timeout_ms: u64,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.guard(py)?;
+        let timeout = Duration::from_millis(timeout_ms);
+        let Some(events) = py.detach(|| self.events.take(timeout)) else { return Ok(None) };
+        let list = PyList::empty(py);
+        for Event { ticket, api, version, request, client } in events {
+            let who = PyDict::new(py);
+            who.set_item("id", client.id)?;
+            who.set_item("host", client.host)?;
+            who.set_item("listener", &*client.listener)?;
+            list.append((ticket.0, api, version, to_python(py, &request)?, who))?;
+        }
+        Ok(Some(list))
+    }
+
+    fn nudge(&self) {
+        self.events.nudge();
+    }
+
+    fn answer(&self, py: Python<'_>, ticket: u64, response: &Bound<'_, PyAny>) -> PyResult<()> {
+        let response = from_python(response)?;
+        py.detach(|| self.broker.answer(Ticket(ticket), &response))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn retain(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.broker.retain())
+    }
+
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        let checkpoint = || self.dirs.iter().try_for_each(|dir| dir.checkpoint());
+        py.detach(checkpoint).map_err(|error| of_storage(py, &error))
+    }
+
+    #[getter]
+    fn connections(&self) -> usize {
+        self.net.lock().as_ref().map_or(0, net::Server::connections)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py)?;
+        let stop = || {
+            if let Some(net) = self.net.lock().take() {
+                net.stop();
+            }
+            self.events.close();
+            self.broker.close()
+        };
+        py.detach(stop).map_err(|error| of_storage(py, &error))
+    }
+}
+
+impl Server {
+    /// A child of the process that made this has its memory, but none of its threads.
+    fn guard(&self, py: Python<'_>) -> PyResult<()> {
+        if std::process::id() == self.pid {
+            return Ok(());
+        }
+        let class = py.import("krust.errors")?.getattr("ForkedError")?;
+        let text = "this broker runs in the parent process; make one in this process";
+        Err(PyErr::from_value(class.call1((text,))?))
+    }
+}
+
+fn latest_epoch(partition: &Path) -> i32 {
+    let text = std::fs::read_to_string(partition.join("leader-epoch-checkpoint"));
+    text.ok().and_then(|text| Epochs::parse(&text)).map_or(-1, |epochs| epochs.latest().0)
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Live => "live",
+        Kind::Delete => "delete",
+        Kind::Future => "future",
+        Kind::Stray => "stray",
+    }
+}
+
+/// How many log files may be open: half of what the process may have, less the reserve.
+fn descriptors() -> usize {
+    let limit = sys::descriptor_limit();
+    let share = limit.saturating_sub(RESERVED_DESCRIPTORS).max(limit / 4) / 2;
+    usize::try_from(share.clamp(16, MOST_DESCRIPTORS)).unwrap_or(16)
+}

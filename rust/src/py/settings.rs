@@ -1,0 +1,219 @@
+//! Dicts of typed settings, under Kafka's keys, as the structs of the rooms below.
+//!
+//! A key that is absent has the struct's default; a key that no room reads is left alone, because
+//! THE table of settings is Python's. A value of another type is a TypeError that names the key.
+//! Threads: attached.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::broker::Settings;
+use crate::broker::image::{
+    BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
+};
+use crate::ids::Epoch;
+use crate::net::{Endpoint, Options};
+use crate::storage::{LogConfig, TimestampType};
+
+/// A dict whose values are asked for by key.
+pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
+
+impl<'py> Table<'_, 'py> {
+    /// The value of `key`; `None` where it is absent or None.
+    pub(super) fn maybe<T>(&self, key: &str) -> PyResult<Option<T>>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    {
+        let Some(value) = self.0.get_item(key)?.filter(|value| !value.is_none()) else {
+            return Ok(None);
+        };
+        value.extract().map(Some).map_err(|error: T::Error| {
+            let error: PyErr = error.into();
+            PyTypeError::new_err(format!("{key}: {error}"))
+        })
+    }
+
+    /// The value of `key`, which must be there.
+    pub(super) fn must<T>(&self, key: &str) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    {
+        self.maybe(key)?.ok_or_else(|| PyTypeError::new_err(format!("{key} is missing")))
+    }
+
+    /// The value of `key`, or `default`.
+    pub(super) fn or<T>(&self, key: &str, default: T) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    {
+        Ok(self.maybe(key)?.unwrap_or(default))
+    }
+
+    /// A count or size; a negative one is 0.
+    fn size(&self, key: &str, default: usize) -> PyResult<usize> {
+        Ok(self.maybe::<i64>(key)?.map_or(default, |it| usize::try_from(it).unwrap_or(0)))
+    }
+
+    /// A size of a file; a negative one is 0.
+    fn bytes(&self, key: &str, default: u64) -> PyResult<u64> {
+        Ok(self.maybe::<i64>(key)?.map_or(default, |it| u64::try_from(it).unwrap_or(0)))
+    }
+
+    /// The dict at `key`, or an empty one.
+    pub(super) fn table(&self, key: &str) -> PyResult<Bound<'py, PyDict>> {
+        let empty = || PyDict::new(self.0.py());
+        Ok(self.maybe::<Bound<'py, PyDict>>(key)?.unwrap_or_else(empty))
+    }
+}
+
+/// The settings that handlers read.
+pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> {
+    let default = Settings::default();
+    let slots = "max.incremental.fetch.session.cache.slots";
+    let limit = "max.request.partition.size.limit";
+    Ok(Settings {
+        node_id,
+        auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
+        fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
+        fetch_session_slots: table.size(slots, default.fetch_session_slots)?,
+        partitions_per_answer: table.or(limit, default.partitions_per_answer)?,
+    })
+}
+
+/// Where the server listens.
+pub(super) fn endpoints(listeners: Vec<(String, String, u16)>) -> Vec<Endpoint> {
+    let endpoint = |(name, host, port): (String, _, _)| Endpoint { name: name.into(), host, port };
+    listeners.into_iter().map(endpoint).collect()
+}
+
+/// The server's limits.
+pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
+    let default = Options::default();
+    let per_ip = default.max_connections_per_ip;
+    let request_max = table.size("socket.request.max.bytes", default.request_max_bytes)?;
+    let memory = table.maybe::<i64>("queued.max.request.bytes")?.filter(|bytes| *bytes > 0);
+    Ok(Options {
+        max_connections: table.size("max.connections", default.max_connections)?,
+        max_connections_per_ip: table.size("max.connections.per.ip", per_ip)?,
+        idle_ms: table.or("connections.max.idle.ms", default.idle_ms)?,
+        request_max_bytes: request_max,
+        request_memory: memory.map_or(default.request_memory, |it| it.unsigned_abs() as usize),
+        busy_poll_us: table.bytes("krust.busy.poll.us", default.busy_poll_us)?,
+        ..default
+    })
+}
+
+/// A topic's settings.
+pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
+    let default = LogConfig::default();
+    let policy: Vec<String> = match table.maybe::<String>("cleanup.policy") {
+        Ok(text) => text.unwrap_or_else(|| "delete".into()).split(',').map(Into::into).collect(),
+        Err(_) => table.must("cleanup.policy")?,
+    };
+    let has = |name: &str| policy.iter().any(|part| part.trim() == name);
+    let timestamp: String = table.or("message.timestamp.type", "CreateTime".into())?;
+    let flush: String = table.or("krust.flush.mode", "async".into())?;
+    let expiration = "producer.id.expiration.ms";
+    let log = LogConfig {
+        segment_bytes: table.bytes("segment.bytes", default.segment_bytes)?,
+        segment_ms: table.or("segment.ms", default.segment_ms)?,
+        segment_jitter_ms: table.or("segment.jitter.ms", default.segment_jitter_ms)?,
+        segment_index_bytes: table.bytes("segment.index.bytes", default.segment_index_bytes)?,
+        index_interval_bytes: table.bytes("index.interval.bytes", default.index_interval_bytes)?,
+        retention_ms: table.or("retention.ms", default.retention_ms)?,
+        retention_bytes: table.or("retention.bytes", default.retention_bytes)?,
+        max_message_bytes: table.bytes("max.message.bytes", default.max_message_bytes)?,
+        timestamp_type: match timestamp.as_str() {
+            "LogAppendTime" => TimestampType::LogAppend,
+            _ => TimestampType::Create,
+        },
+        before_max_ms: table.or("message.timestamp.before.max.ms", default.before_max_ms)?,
+        after_max_ms: table.or("message.timestamp.after.max.ms", default.after_max_ms)?,
+        compression_type: codec(&table.or("compression.type", String::from("producer"))?)?,
+        delete: has("delete"),
+        compact: has("compact"),
+        flush_messages: table.or("flush.messages", default.flush_messages)?,
+        flush_ms: table.or("flush.ms", default.flush_ms)?,
+        ack_flush: flush == "ack",
+        file_delete_delay_ms: table.or("file.delete.delay.ms", default.file_delete_delay_ms)?,
+        preallocate: table.or("preallocate", default.preallocate)?,
+        producer_id_expiration_ms: table.or(expiration, default.producer_id_expiration_ms)?,
+    };
+    Ok(TopicSettings { log, min_insync_replicas: table.or("min.insync.replicas", 1)? })
+}
+
+/// A change of the cluster image.
+pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
+    let brokers = match table.maybe::<Vec<Bound<'_, PyDict>>>("brokers")? {
+        Some(list) => {
+            Some(list.iter().map(|each| broker_image(&Table(each))).collect::<PyResult<_>>()?)
+        }
+        None => None,
+    };
+    let mut topics = Vec::new();
+    for (name, change) in table.table("topics")? {
+        let name: String = name.extract()?;
+        let change = match change.is_none() {
+            true => None,
+            false => Some(topic_delta(&Table(change.cast::<PyDict>()?))?),
+        };
+        topics.push((Arc::from(name), change));
+    }
+    Ok(Delta {
+        version: table.must("version")?,
+        cluster_id: table.maybe::<String>("cluster_id")?.map(Into::into),
+        controller_id: table.maybe("controller_id")?,
+        brokers,
+        topics,
+    })
+}
+
+fn topic_delta(table: &Table<'_, '_>) -> PyResult<TopicDelta> {
+    let id: String = table.must("id")?;
+    let id = id.parse().map_err(|_| PyValueError::new_err(format!("{id}: no topic id")))?;
+    let states: Vec<Bound<'_, PyDict>> = table.must("partitions")?;
+    let state = |each: &Bound<'_, PyDict>| -> PyResult<PartitionState> {
+        let table = Table(each);
+        Ok(PartitionState {
+            leader: table.must("leader")?,
+            leader_epoch: Epoch(table.must("leader_epoch")?),
+            isr: table.must("isr")?,
+            replicas: table.must("replicas")?,
+        })
+    };
+    Ok(TopicDelta {
+        id,
+        internal: table.or("internal", false)?,
+        settings: topic(&Table(&table.table("config")?))?,
+        partitions: states.iter().map(state).collect::<PyResult<_>>()?,
+    })
+}
+
+fn broker_image(table: &Table<'_, '_>) -> PyResult<BrokerImage> {
+    let endpoints: Vec<(String, String, u16)> = table.or("endpoints", Vec::new())?;
+    let endpoint = |(listener, host, port): (String, String, u16)| Advertised {
+        listener: listener.into(),
+        host: host.into(),
+        port,
+    };
+    Ok(BrokerImage {
+        id: table.must("id")?,
+        rack: table.maybe::<String>("rack")?.map(Into::into),
+        endpoints: endpoints.into_iter().map(endpoint).collect(),
+    })
+}
+
+fn codec(name: &str) -> PyResult<Option<u8>> {
+    match name {
+        "producer" => Ok(None),
+        "uncompressed" | "none" => Ok(Some(0)),
+        "gzip" => Ok(Some(1)),
+        "snappy" => Ok(Some(2)),
+        "lz4" => Ok(Some(3)),
+        "zstd" => Ok(Some(4)),
+        other => Err(PyValueError::new_err(format!("compression.type: no codec {other:?}"))),
+    }
+}
