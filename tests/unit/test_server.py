@@ -1,0 +1,164 @@
+"""`krust.Broker` from its making to its end: what it promises a test or a program around it."""
+
+import multiprocessing
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+import krust
+from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
+from krust.server import METADATA
+
+
+def test_a_broker_listens_while_its_block_lasts() -> None:
+    with krust.Broker() as broker:
+        host, port = broker.bootstrap.split(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        assert broker.client_config() == {"bootstrap.servers": broker.bootstrap}
+        assert broker.kwargs() == {"bootstrap_servers": broker.bootstrap}
+        assert len(broker.cluster_id) == 22
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, int(port)), timeout=5)
+
+
+def test_a_temporary_directory_goes_with_its_broker() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("a")
+        folder = broker.data_dir
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_topics_and_cluster_outlive_a_restart(tmp_path: Path) -> None:
+    with krust.Broker(tmp_path, config={"num.partitions": 2}) as broker:
+        broker.create_topic("a", 3, {"retention.ms": 5000, "preallocate": True})
+        broker.create_topic("b")
+        cluster_id = broker.cluster_id
+    with krust.Broker(tmp_path) as broker:
+        assert broker.topics() == ["a", "b"]
+        assert broker.cluster_id == cluster_id
+        broker.delete_topic("a")
+    with krust.Broker(tmp_path) as broker:
+        assert broker.topics() == ["b"]
+
+
+def test_a_refused_topic_is_a_kafka_error() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("a")
+        with pytest.raises(KafkaError, match="already exists") as caught:
+            broker.create_topic("a")
+        assert (caught.value.code, caught.value.name) == (36, "TOPIC_ALREADY_EXISTS")
+        with pytest.raises(KafkaError) as caught:
+            broker.delete_topic("b")
+        assert caught.value.code == 3
+
+
+def test_a_stopped_broker_says_so() -> None:
+    broker = krust.Broker()
+    broker.stop()
+    broker.stop()
+    with pytest.raises(ServerError, match="stopped") as caught:
+        broker.create_topic("a")
+    assert caught.value.hint
+    with pytest.raises(ServerError):
+        broker.start()
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with krust.Broker(tmp_path), pytest.raises(ServerError) as caught:
+        krust.Broker(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with krust.Broker() as broker:
+        port = int(broker.bootstrap.rpartition(":")[2])
+        with pytest.raises(ServerError, match="in use") as caught:
+            krust.Broker(tmp_path, port=port)
+    assert caught.value.hint
+    krust.Broker(tmp_path).stop()
+
+
+def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServerError) as caught:
+        krust.Broker(tmp_path / "file")
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_another_clusters_directory_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        krust.Broker(tmp_path / name).stop()
+    shutil.copy(tmp_path / "one" / METADATA, tmp_path / "two" / METADATA)
+    with pytest.raises(ServerError, match="belongs to cluster"):
+        krust.Broker(tmp_path / "two")
+
+
+def test_another_brokers_directory_is_refused(tmp_path: Path) -> None:
+    krust.Broker(tmp_path, config={"broker.id": 5}).stop()
+    with krust.Broker(tmp_path) as broker:
+        assert broker.node_id == 5
+    with pytest.raises(ServerError, match=r"belongs to broker 5"):
+        krust.Broker(tmp_path, config={"broker.id": 6})
+
+
+def test_a_bad_setting_starts_nothing() -> None:
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        krust.Broker(config={"num.partitions": 0})
+    assert threading.active_count() == before
+
+
+def open_things() -> tuple[int, int]:
+    """How many descriptors and threads this process has."""
+    descriptors, threads = (list(Path("/proc/self", name).iterdir()) for name in ("fd", "task"))
+    return len(descriptors), len(threads)
+
+
+def test_nothing_is_left_after_many_starts() -> None:
+    krust.Broker().stop()
+    before = open_things()
+    for _ in range(20):
+        with krust.Broker() as broker:
+            broker.create_topic("a")
+    assert open_things() == before
+
+
+def _try_in_child(broker: krust.Broker, answer: Connection) -> None:
+    try:
+        broker.create_topic("child")
+    except ForkedError:
+        answer.send("refused")
+    broker.stop()
+    answer.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_refused_and_harms_nobody() -> None:
+    with krust.Broker() as broker:
+        ours, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=_try_in_child, args=(broker, theirs))
+        child.start()
+        assert ours.poll(10)
+        assert ours.recv() == "refused"
+        child.join()
+        assert child.exitcode == 0
+        broker.create_topic("parent")
+        assert broker.data_dir.is_dir()
+
+
+def test_a_program_that_forgets_to_stop_still_stops_cleanly(tmp_path: Path) -> None:
+    program = f"import krust; b = krust.Broker({str(tmp_path)!r}); b.create_topic('a')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with krust.Broker(tmp_path) as broker:
+        assert broker.topics() == ["a"]
