@@ -85,8 +85,8 @@ class Broker:
         self._thread.start()
         try:
             self._ready.wait()
-        except BaseException:
-            self.stop()
+        except BaseException:  # Ctrl-C: recovery may go on for long, nobody waits for it
+            self._stopping = True
             raise
         if self._error is not None:
             self.stop()

@@ -527,7 +527,7 @@ node.id  int  -1  *  yes  fixed
 num.io.threads  int  8  1..  ignored  cluster
     Kafka's request handlers; krust answers on the network threads.
 num.network.threads  int  3  1..  yes  cluster
-    Most network threads; krust starts no more than there are processors.
+    Network threads, at most one a processor; unset, krust suits the machine.
 num.partitions  int  1  1..  yes  fixed
     Partitions of a topic that is created without a number.
 num.recovery.threads.per.data.dir  int  1  1..  yes  cluster
@@ -882,7 +882,7 @@ krust.group.evict.on.disconnect  boolean  true  *  ignored  fixed
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.threads  int  0  0..  yes  fixed
-    Network threads; 0 takes num.network.threads, but no more than there are processors.
+    Network threads; 0 takes num.network.threads where that is set, else suits the machine.
 """
 
 _TOPIC = """\

@@ -40,6 +40,12 @@ MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
 
+_PARTITIONS = {
+    "__consumer_offsets": "offsets.topic.num.partitions",
+    "__transaction_state": "transaction.state.log.num.partitions",
+}
+"""Settings that say how many partitions Kafka's own topics have."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
@@ -311,7 +317,7 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
         _check_replicas(state, replicas)
         return replicas
     if count == -1:
-        count = state.whole("num.partitions")
+        count = state.whole(_PARTITIONS.get(wanted["name"], "num.partitions"))
     if factor == -1:
         factor = state.whole("default.replication.factor")
     if count <= 0:
