@@ -53,7 +53,7 @@ class Server:
         """
 
     def start(self) -> None:
-        """Start syncing, and take the marks of a clean stop away. Before the first `apply`."""
+        """Start the threads that sync logs and keep house. Before the first `apply`."""
 
     def apply(self, delta: dict[str, Any]) -> list[tuple[str, int, str]]:
         """Bring a change to the image; make and delete logs. What failed: topic, partition, why.
@@ -83,12 +83,6 @@ class Server:
 
     def answer(self, ticket: int, response: dict[str, Any]) -> None:
         """Answer an event. ValueError, TypeError: that is no response of its API."""
-
-    def retain(self) -> int:
-        """Delete segments whose time is over; how many."""
-
-    def checkpoint(self) -> None:
-        """Write the checkpoint files of all directories."""
 
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""

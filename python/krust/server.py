@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import Config, listeners, load, properties
@@ -45,7 +45,7 @@ METADATA = "krust-metadata.db"
 """The store's file, in the first log directory."""
 
 _WAIT_MS = 1000
-"""Longest wait for events: so often log lines of the core and upkeep get their turn."""
+"""Longest wait for events: so often log lines of the core get their turn."""
 
 _OWN = 0
 """No event has this ticket: the answer is for a call of our own."""
@@ -241,13 +241,6 @@ class _Call:
         self.response: Message | None = None
 
 
-class _Upkeep(NamedTuple):
-    """When regular work is next due, on the monotonic clock."""
-
-    retain: float
-    checkpoint: float
-
-
 class _Core:
     """What the policy thread holds: the native server, the store, the controller."""
 
@@ -271,7 +264,6 @@ class _Core:
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self._controller = Controller(self.state)
         self._path = None if temporary else dirs[0] / METADATA
-        self._due = _Upkeep(0, 0)
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
@@ -313,7 +305,6 @@ class _Core:
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         own = registration.Registration(endpoints or self.bound, rack, _now_ms())
         self._steps(registration.announce(self.state, own))
-        self._plan_upkeep(time.monotonic())
 
     def turn(self, calls: deque[_Call]) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
@@ -325,7 +316,6 @@ class _Core:
             call = calls.popleft()
             call.response = self._decide(Request(call.api, 99, call.message, {}, _now_ms()))
             call.done.set()
-        self._upkeep()
         _drain()
         return events is not None
 
@@ -430,26 +420,6 @@ class _Core:
                 for each in topic.partitions
             ],
         }
-
-    def _upkeep(self) -> None:
-        """Retention and checkpoints, when they are due."""
-        now = time.monotonic()
-        if now >= self._due.retain:
-            self.server.retain()
-        if now >= self._due.checkpoint:
-            self.server.checkpoint()
-        if now >= min(self._due):
-            self._plan_upkeep(now)
-
-    def _plan_upkeep(self, now: float) -> None:
-        """Set what is due anew."""
-        retain = self.config.whole("log.retention.check.interval.ms") / 1000
-        checkpoint = self.config.whole("log.flush.offset.checkpoint.interval.ms") / 1000
-        due = self._due
-        self._due = _Upkeep(
-            now + retain if now >= due.retain else due.retain,
-            now + max(checkpoint, 1.0) if now >= due.checkpoint else due.checkpoint,
-        )
 
 
 def _settle(

@@ -225,7 +225,7 @@ impl Broker {
     }
 
     /// Starts the threads that sync logs and keep house. Call it before the first delta.
-    pub fn start_syncing(self: &Arc<Self>) -> std::io::Result<()> {
+    pub fn start_syncing(self: &Arc<Self>, intervals: Intervals) -> std::io::Result<()> {
         let broker = Arc::downgrade(self);
         let syncer = Syncer::start(Box::new(move |name| {
             if let Some(broker) = broker.upgrade() {
@@ -234,7 +234,7 @@ impl Broker {
         }))?;
         let _ = self.syncer.set(syncer);
         let dirs = self.store.dirs.clone();
-        let keeper = Keeper::start(dirs, Intervals::default(), Arc::clone(&self.clock))?;
+        let keeper = Keeper::start(dirs, intervals, Arc::clone(&self.clock))?;
         let _ = self.keeper.set(keeper);
         Ok(())
     }

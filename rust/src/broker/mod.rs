@@ -26,7 +26,6 @@ pub mod policy;
 mod reply;
 mod serve;
 mod service;
-mod upkeep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

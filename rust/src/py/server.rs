@@ -25,7 +25,9 @@ use crate::ids::TopicPartition;
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
-use crate::storage::{Descriptors, DirOptions, Kind, LogDir, StorageError, TemporaryDisk};
+use crate::storage::{
+    Descriptors, DirOptions, Intervals, Kind, LogDir, StorageError, TemporaryDisk,
+};
 use crate::sys;
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
@@ -43,6 +45,7 @@ pub(super) struct Server {
     dirs: Vec<Arc<LogDir>>,
     settings: Settings,
     options: net::Options,
+    intervals: Intervals,
     pid: u32,
 }
 
@@ -54,6 +57,7 @@ impl Server {
         let node_id: i32 = table.must("node_id")?;
         let given = table.table("settings")?;
         let options = settings::network(&Table(&given))?;
+        let intervals = settings::intervals(&Table(&given))?;
         let settings = settings::broker(&Table(&given), node_id)?;
         let paths: Vec<PathBuf> = table.must("log_dirs")?;
         let disk: Arc<dyn Disk> = match table.or("temporary", false)? {
@@ -81,7 +85,7 @@ impl Server {
         broker.connect(Arc::clone(&mailboxes) as _);
         let pid = std::process::id();
         let net = Mutex::default();
-        Ok(Self { broker, events, mailboxes, net, dirs, settings, options, pid })
+        Ok(Self { broker, events, mailboxes, net, dirs, settings, options, intervals, pid })
     }
 
     /// The cluster that the log directories belong to.
@@ -140,10 +144,8 @@ impl Server {
 
     fn start(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
-        py.detach(|| self.broker.start_syncing())
-            .map_err(|error| server(py, &error, Some("raise the limit on threads (ulimit -u)")))?;
-        let begin = || self.dirs.iter().try_for_each(|dir| dir.begin());
-        py.detach(begin).map_err(|error| of_storage(py, &error))
+        py.detach(|| self.broker.start_syncing(self.intervals))
+            .map_err(|error| server(py, &error, Some("raise the limit on threads (ulimit -u)")))
     }
 
     fn listen(
@@ -193,15 +195,6 @@ impl Server {
         let response = from_python(response)?;
         py.detach(|| self.broker.answer(Ticket(ticket), &response))
             .map_err(|error| PyValueError::new_err(error.to_string()))
-    }
-
-    fn retain(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.broker.retain())
-    }
-
-    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
-        let checkpoint = || self.dirs.iter().try_for_each(|dir| dir.checkpoint());
-        py.detach(checkpoint).map_err(|error| of_storage(py, &error))
     }
 
     #[getter]

@@ -16,7 +16,7 @@ use crate::broker::image::{
 };
 use crate::ids::Epoch;
 use crate::net::{Endpoint, Options};
-use crate::storage::{LogConfig, TimestampType};
+use crate::storage::{Intervals, LogConfig, TimestampType};
 
 /// A dict whose values are asked for by key.
 pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
@@ -103,6 +103,16 @@ pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
         request_memory: memory.map_or(default.request_memory, |it| it.unsigned_abs() as usize),
         busy_poll_us: table.bytes("krust.busy.poll.us", default.busy_poll_us)?,
         ..default
+    })
+}
+
+/// How often the broker keeps house.
+pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
+    let Intervals { checkpoint_ms, retention_ms } = Intervals::default();
+    let checkpoint = table.bytes("log.flush.offset.checkpoint.interval.ms", checkpoint_ms)?;
+    Ok(Intervals {
+        checkpoint_ms: checkpoint.max(1),
+        retention_ms: table.bytes("log.retention.check.interval.ms", retention_ms)?.max(1),
     })
 }
 
