@@ -1,0 +1,54 @@
+//! ApiVersions says what is served, and nothing else.
+
+use krust::broker::{Flow, apis};
+use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use krust::wire::Reader;
+
+use crate::double::{House, frame, raw};
+
+#[test]
+fn at_every_version() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    for version in 0..=4 {
+        let request = ApiVersionsRequest {
+            client_software_name: "krust",
+            client_software_version: "1.0",
+        };
+        let request = frame(18, version, |writer, version| request.encode(writer, version));
+        let reply = house.ask(&mut conn, &request);
+        let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        let listed: Vec<(i16, i16, i16)> = response
+            .api_keys
+            .iter()
+            .map(|api| (api.api_key, api.min_version, api.max_version))
+            .collect();
+        let table: Vec<(i16, i16, i16)> =
+            apis::served().iter().map(|api| (api.key, api.first, api.last)).collect();
+        assert_eq!((response.error_code, listed), (0, table));
+    }
+}
+
+#[test]
+fn and_answers_an_unknown_version_in_the_oldest_layout() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let reply = house.ask(&mut conn, &raw(18, 77, &[]));
+    assert_eq!(reply, [0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
+    assert_eq!(conn.flow, Flow::Go);
+}
+
+#[test]
+fn and_what_it_does_not_list_closes_the_connection() {
+    for (key, version) in [(999, 0), (4, 0), (0, 14), (-1, 0)] {
+        let mut house = House::new();
+        let mut conn = house.connect();
+        let mut bytes = Vec::new();
+        for number in [key, version] {
+            bytes.extend(i16::to_be_bytes(number));
+        }
+        bytes.extend([0, 0, 0, 1, 255, 255]);
+        house.event(&mut conn, &[bytes]);
+        assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
+    }
+}

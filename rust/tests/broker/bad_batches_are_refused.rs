@@ -1,0 +1,102 @@
+//! Each kind of bad Produce has its own code.
+
+use krust::record::compression::Codec;
+use krust::protocol::produce::ProduceResponse;
+use krust::wire::Reader;
+
+use crate::double::{House, Made};
+use crate::records::{TOPIC, batch, batch_with, produce, put};
+
+fn made() -> House {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    house
+}
+
+#[test]
+fn by_its_format() {
+    let mut house = made();
+    let mut conn = house.connect();
+    let good = batch(&["a"]);
+    let mut damaged = good.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let two = [good.clone(), good.clone()].concat();
+    let zstd = batch_with(&["a"], Codec::Zstd, |_| {});
+    let transactional = batch_with(&["a"], Codec::None, |fields| {
+        fields.transactional = true;
+        (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (1, 0, 0);
+    });
+    for (version, records, code) in [
+        (3, &damaged, 2),
+        (9, &two, 87),
+        (9, &Vec::new(), 87),
+        (9, &good[..good.len() - 1].to_vec(), 87),
+        (6, &zstd, 76),
+        (7, &zstd, 0),
+        (9, &transactional, 53),
+    ] {
+        assert_eq!(put(&mut house, &mut conn, (version, 1, records)).0, code, "v{version}");
+    }
+}
+
+#[test]
+fn by_its_acks() {
+    let mut house = made();
+    let mut conn = house.connect();
+    assert_eq!(put(&mut house, &mut conn, (2, 2, &batch(&["a"]))).0, 21);
+    assert_eq!(put(&mut house, &mut conn, (1, 2, &batch(&["a"]))).0, 0);
+    assert_eq!(put(&mut house, &mut conn, (3, -2, &batch(&["a"]))).0, 21);
+}
+
+#[test]
+fn by_its_size() {
+    let mut house = House::new();
+    let mut small = Made::default();
+    small.config.max_message_bytes = 100;
+    house.topic(TOPIC, small);
+    let mut conn = house.connect();
+    let long = "x".repeat(100);
+    assert_eq!(put(&mut house, &mut conn, (9, 1, &batch(&[&long]))).0, 10);
+}
+
+#[test]
+fn without_a_key_where_the_topic_is_compacted() {
+    let mut house = House::new();
+    let mut compacted = Made::default();
+    compacted.config.compact = true;
+    house.topic(TOPIC, compacted);
+    let mut conn = house.connect();
+    let mut builder = krust::record::batch::Builder::new();
+    for key in [Some(&b"k"[..]), None] {
+        builder.add(&krust::record::batch::Entry {
+            timestamp: crate::double::NOW_MS,
+            key,
+            ..Default::default()
+        });
+    }
+    let records = builder.to_bytes(&krust::record::batch::Fields::default()).unwrap();
+    let request = produce(8, 1, &records);
+    let reply = house.ask(&mut conn, &request);
+    let response = ProduceResponse::decode(&mut Reader::new(&reply), 8).unwrap();
+    let answer = &response.responses[0].partition_responses[0];
+    assert_eq!((answer.error_code, answer.base_offset), (87, -1));
+    assert_eq!(answer.record_errors[0].batch_index, 1);
+}
+
+#[test]
+fn unanswered_it_closes_the_connection() {
+    let mut house = made();
+    let mut conn = house.connect();
+    house.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
+    assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Go, 0));
+    house.event(&mut conn, &[produce(9, 0, b"nonsense").bytes]);
+    assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Close, 0));
+}
+
+#[test]
+fn an_unknown_topic_id_is_named() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    assert_eq!(put(&mut house, &mut conn, (13, 1, &batch(&["a"]))).0, 100);
+    assert_eq!(put(&mut house, &mut conn, (12, 1, &batch(&["a"]))).0, 3);
+}

@@ -1,0 +1,111 @@
+//! What is decided elsewhere goes out as an event and comes back as an answer.
+
+use krust::broker::Flow;
+use krust::protocol::create_topics::{CreateTopicsRequest, CreateTopicsResponse, CreatableTopic};
+use krust::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use krust::protocol::value::Value;
+use krust::wire::Reader;
+
+use crate::double::{Frame, House, Made, frame, map};
+use crate::records::TOPIC;
+
+fn metadata(version: i16, names: &[&'static str]) -> Frame {
+    let topics = names
+        .iter()
+        .map(|name| MetadataRequestTopic { name: Some(name), ..Default::default() });
+    let request = MetadataRequest {
+        topics: Some(topics.collect()),
+        allow_auto_topic_creation: true,
+        ..Default::default()
+    };
+    frame(3, version, |writer, version| request.encode(writer, version))
+}
+
+#[test]
+fn a_topic_is_created_when_it_is_asked_for() {
+    for version in 0..=13 {
+        let mut house = House::new();
+        let mut conn = house.connect();
+        let request = metadata(version, &[TOPIC, "bad name"]);
+        house.event(&mut conn, &[request.bytes.clone()]);
+        assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
+        let event = house.events().remove(0);
+        assert_eq!(event.api, "AutoCreate");
+        let names = Value::List(vec![Value::Str(TOPIC.into())]);
+        assert_eq!(event.request.field("topics"), Some(&names));
+        house.topic(TOPIC, Made { partitions: 2, ..Made::default() });
+        house.broker.answer(event.ticket, &map(vec![])).unwrap();
+        house.turn(&mut [&mut conn]);
+
+        let reply = conn.reply(&request);
+        let response = MetadataResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        assert_eq!((response.brokers[0].host, response.brokers[0].port), ("127.0.0.1", 9092));
+        assert_eq!((response.topics[0].error_code, response.topics[0].partitions.len()), (0, 2));
+        assert_eq!(response.topics[1].error_code, 17);
+    }
+}
+
+#[test]
+fn an_answer_is_encoded_for_its_request() {
+    let mut house = House::new();
+    for version in 0..=7 {
+        let mut conn = house.connect();
+        let request = CreateTopicsRequest {
+            topics: vec![CreatableTopic { name: TOPIC, num_partitions: 1, ..Default::default() }],
+            ..Default::default()
+        };
+        let request = frame(19, version, |writer, version| request.encode(writer, version));
+        house.event(&mut conn, &[request.bytes.clone()]);
+        assert_eq!(conn.flow, Flow::Hold);
+        let event = house.events().remove(0);
+        assert_eq!((event.api, event.version), ("CreateTopics", version));
+        assert_eq!(event.client.id.as_deref(), Some("test"));
+        let topic = map(vec![("name", Value::Str(TOPIC.into())), ("error_code", Value::Int(36))]);
+        let answer = map(vec![("topics", Value::List(vec![topic]))]);
+        house.broker.answer(event.ticket, &answer).unwrap();
+        house.turn(&mut [&mut conn]);
+        let reply = conn.reply(&request);
+        let response = CreateTopicsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        assert_eq!(response.topics[0].error_code, 36);
+        assert_eq!(conn.flow, Flow::Go);
+    }
+}
+
+#[test]
+fn an_answer_that_is_none_closes_the_connection() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let request = frame(19, 7, |w, v| CreateTopicsRequest::default().encode(w, v));
+    house.event(&mut conn, &[request.bytes]);
+    let event = house.events().remove(0);
+    let nonsense = map(vec![("topics", Value::Int(1))]);
+    assert!(house.broker.answer(event.ticket, &nonsense).is_err());
+    house.turn(&mut [&mut conn]);
+    assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
+}
+
+#[test]
+fn producer_ids_come_in_blocks() {
+    let mut house = House::new();
+    let (mut first, mut second) = (house.connect(), house.connect());
+    let ask = frame(22, 4, |w, v| InitProducerIdRequest::default().encode(w, v));
+    house.event(&mut first, &[ask.bytes.clone()]);
+    house.event(&mut second, &[ask.bytes.clone()]);
+    let mut events = house.events();
+    assert_eq!((events.len(), events[0].api), (1, "AllocateProducerIds"));
+    let block =
+        map(vec![("producer_id_start", Value::Int(5000)), ("producer_id_len", Value::Int(3))]);
+    house.broker.answer(events.remove(0).ticket, &block).unwrap();
+    house.turn(&mut [&mut first, &mut second]);
+    let id = |reply: &[u8]| {
+        let response = InitProducerIdResponse::decode(&mut Reader::new(reply), 4).unwrap();
+        (response.error_code, response.producer_id, response.producer_epoch)
+    };
+    assert_eq!(id(&first.reply(&ask)), (0, 5000, 0));
+    assert_eq!(id(&second.reply(&ask)), (0, 5001, 0));
+    assert_eq!(id(&house.ask(&mut first, &ask)), (0, 5002, 0));
+    let transactional = InitProducerIdRequest { transactional_id: Some("t"), ..Default::default() };
+    let transactional = frame(22, 4, |w, v| transactional.encode(w, v));
+    assert_eq!(id(&house.ask(&mut first, &transactional)).0, 53);
+}

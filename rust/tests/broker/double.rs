@@ -1,0 +1,276 @@
+//! A broker without sockets: frames go in by hand, replies come out as bytes, decisions are taken by
+//! a double. The clock stands still until it is moved.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
+use krust::broker::{
+    At, Broker, ConnId, Delta, Done, Event, Flow, Mailbox, Output, Peer, Policy, Received, Replies,
+    Service, Session, Settings, Store, ThreadState, Wake,
+};
+use krust::clock::ManualClock;
+use krust::ids::{Epoch, TopicId};
+use krust::protocol::header::{RequestHeader, ResponseHeader};
+use krust::protocol::value::Value;
+use krust::storage::{DirOptions, LogConfig, LogDir};
+use krust::wire::{Reader, Sink, Writer};
+use tempfile::TempDir;
+
+/// The time at the start, in milliseconds since 1970.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
+/// Keeps events until the test decides.
+#[derive(Default)]
+pub struct Decisions(pub Mutex<Vec<Event>>);
+
+impl Policy for Decisions {
+    fn submit(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// Keeps what other threads would be told.
+#[derive(Default)]
+pub struct Mail(Mutex<Vec<(usize, Wake)>>);
+
+impl Mailbox<Wake> for Mail {
+    fn post(&self, thread: usize, wake: Wake) {
+        self.0.lock().unwrap().push((thread, wake));
+    }
+}
+
+/// A broker with one reactor thread, and a directory of its own.
+pub struct House {
+    pub broker: Arc<Broker>,
+    pub policy: Arc<Decisions>,
+    pub clock: ManualClock,
+    pub thread: ThreadState,
+    mail: Arc<Mail>,
+    version: u64,
+    conns: u64,
+    /// Removed with the house.
+    _dir: TempDir,
+}
+
+/// A connection.
+pub struct Conn {
+    pub id: ConnId,
+    session: Option<Session>,
+    replies: Replies,
+    /// What was sent to the client.
+    pub sent: Vec<u8>,
+    pub flow: Flow,
+}
+
+/// How a topic is made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    pub partitions: i32,
+    pub id: u8,
+    pub config: LogConfig,
+}
+
+impl Default for Made {
+    fn default() -> Self {
+        Self { partitions: 1, id: 1, config: LogConfig::default() }
+    }
+}
+
+impl House {
+    pub fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
+        log_dir.begin().unwrap();
+        let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
+        let store = Store::new(vec![log_dir]);
+        let broker = Broker::new(settings, store, policy.clone(), Arc::new(clock.clone()));
+        broker.start_syncing().unwrap();
+        let mail = Arc::<Mail>::default();
+        broker.connect(mail.clone());
+        let thread = broker.thread(0);
+        let mut house = Self { broker, policy, clock, thread, mail, version: 0, conns: 0, _dir: dir };
+        house.apply(Delta {
+            cluster_id: Some("krustkrustkrustkrustkr".into()),
+            controller_id: Some(0),
+            brokers: Some(vec![BrokerImage { id: 0, rack: None, endpoints: Vec::new() }]),
+            ..Delta::default()
+        });
+        house
+    }
+
+    pub fn apply(&mut self, delta: Delta) {
+        self.version += 1;
+        let failures = self.broker.apply(Delta { version: self.version, ..delta });
+        assert!(failures.is_empty(), "{failures:?}");
+    }
+
+    /// Makes a topic, or changes it.
+    pub fn topic(&mut self, name: &str, made: Made) {
+        let state = PartitionState {
+            leader: 0,
+            leader_epoch: Epoch(0),
+            isr: vec![0],
+            replicas: vec![0],
+        };
+        let delta = TopicDelta {
+            id: TopicId([made.id; 16]),
+            internal: name.starts_with("__"),
+            settings: TopicSettings { log: made.config, min_insync_replicas: 1 },
+            partitions: (0..made.partitions).map(|_| state.clone()).collect(),
+        };
+        self.apply(Delta { topics: vec![(name.into(), Some(delta))], ..Delta::default() });
+    }
+
+    pub fn connect(&mut self) -> Conn {
+        self.conns += 1;
+        let id = ConnId(self.conns);
+        let session = self.broker.opened(
+            &mut self.thread,
+            Peer {
+                conn: id,
+                listener: "PLAINTEXT".into(),
+                local: "127.0.0.1:9092".parse().unwrap(),
+                remote: "127.0.0.1:50000".parse().unwrap(),
+            },
+        );
+        let (replies, sent) = (Replies::default(), Vec::new());
+        Conn { id, session: Some(session), replies, sent, flow: Flow::Go }
+    }
+
+    /// One readable event with these frames.
+    pub fn event(&mut self, conn: &mut Conn, frames: &[Vec<u8>]) {
+        let buf: Vec<u8> = frames.concat();
+        let mut at = 0;
+        let ranges: Vec<Range<usize>> = frames
+            .iter()
+            .map(|frame| {
+                at += frame.len();
+                at - frame.len()..at
+            })
+            .collect();
+        let received = Received { buf: &buf, frames: &ranges };
+        let place = At { thread: &mut self.thread, session: conn.session.as_mut().unwrap() };
+        conn.flow = self.broker.event(place, received, &mut conn.replies);
+        conn.drain();
+    }
+
+    /// Lets the reactor turn once: mail and timers.
+    pub fn turn(&mut self, conns: &mut [&mut Conn]) {
+        let mut done = Vec::new();
+        let mut wakes: Vec<Wake> =
+            self.mail.0.lock().unwrap().drain(..).map(|(_, wake)| wake).collect();
+        self.broker.wake(&mut self.thread, &mut wakes, &mut done);
+        let now_ms = krust::clock::Clock::monotonic_ms(&self.clock);
+        self.broker.expire(&mut self.thread, now_ms, &mut done);
+        for Done { conn, slot, output, flow } in done {
+            let conn = conns.iter_mut().find(|other| other.id == conn).expect("a connection");
+            assert!(conn.replies.fill(slot, output));
+            conn.flow = flow;
+            conn.drain();
+        }
+    }
+
+    /// Turns until `conn` was sent something, however long the disk takes.
+    pub fn turn_until_sent(&mut self, conn: &mut Conn) {
+        let start = std::time::Instant::now();
+        while conn.sent.is_empty() {
+            self.turn(&mut [conn]);
+            std::thread::yield_now();
+            assert!(start.elapsed().as_secs() < 10, "nothing was sent");
+        }
+    }
+
+    pub fn close(&mut self, mut conn: Conn) {
+        let session = conn.session.take().unwrap();
+        self.broker.closed(&mut self.thread, conn.id, session);
+    }
+
+    /// Sends one request and takes its reply, which must be there at once.
+    pub fn ask(&mut self, conn: &mut Conn, request: &Frame) -> Vec<u8> {
+        self.event(conn, std::slice::from_ref(&request.bytes));
+        conn.reply(request)
+    }
+
+    /// The events that wait for a decision.
+    pub fn events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.policy.0.lock().unwrap())
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.broker.close().unwrap();
+    }
+}
+
+impl Conn {
+    fn drain(&mut self) {
+        while let Some(output) = self.replies.take() {
+            self.sent.extend(whole(&output));
+        }
+    }
+
+    /// Takes the reply to `request` off what was sent.
+    pub fn reply(&mut self, request: &Frame) -> Vec<u8> {
+        assert!(self.sent.len() >= 4, "no reply to {request:?}; flow {:?}", self.flow);
+        let size = u32::from_be_bytes(self.sent[..4].try_into().unwrap()) as usize;
+        let rest = self.sent.split_off(4 + size);
+        let reply = std::mem::replace(&mut self.sent, rest).split_off(4);
+        let mut reader = Reader::new(&reply);
+        let header = ResponseHeader::decode(&mut reader, request.key, request.version).unwrap();
+        assert_eq!(header.correlation_id, request.correlation_id);
+        reader.rest().to_vec()
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.replies.parked() > 0
+    }
+}
+
+/// A request's bytes, and what they are.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub key: i16,
+    pub version: i16,
+    pub correlation_id: i32,
+    pub bytes: Vec<u8>,
+}
+
+/// A request.
+pub fn frame(key: i16, version: i16, encode: impl FnOnce(&mut Writer, i16)) -> Frame {
+    let correlation_id = i32::from(key) * 1000 + i32::from(version);
+    let mut writer = Writer::new();
+    let client_id = Some("test");
+    RequestHeader { api_key: key, api_version: version, correlation_id, client_id }
+        .encode(&mut writer);
+    encode(&mut writer, version);
+    Frame { key, version, correlation_id, bytes: writer.buf }
+}
+
+/// A request that is nothing but bytes after its header.
+pub fn raw(key: i16, version: i16, body: &[u8]) -> Frame {
+    frame(key, version, |writer, _| writer.raw(body))
+}
+
+/// An output as the client gets it.
+pub fn whole(output: &Output) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    for (position, range) in &output.files {
+        bytes.extend_from_slice(&output.buf[at..*position]);
+        bytes.extend(range.to_vec().unwrap());
+        at = *position;
+    }
+    bytes.extend_from_slice(&output.buf[at..]);
+    bytes
+}
+
+/// `{name: value}`.
+pub fn map(fields: Vec<(&'static str, Value)>) -> Value {
+    Value::Map(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
+}

@@ -1,0 +1,114 @@
+//! Incremental fetch sessions (KIP-227): requests and answers hold only news.
+
+use krust::broker::Settings;
+
+use crate::double::{Conn, Frame, House, Made};
+use crate::records::{Fetch, Fetched, TOPIC, batch, fetched, produce_to};
+
+fn ask(house: &mut House, conn: &mut Conn, request: &Frame) -> Fetched {
+    let reply = house.ask(conn, request);
+    fetched(request.version, &reply)
+}
+
+fn numbers(answer: &Fetched) -> Vec<i32> {
+    answer.2.iter().map(|partition| partition.0).collect()
+}
+
+fn write(house: &mut House, conn: &mut Conn, partition: i32) {
+    let records = batch(&["a"]);
+    house.ask(conn, &produce_to(9, 1, &[(partition, &records)]));
+}
+
+#[test]
+fn an_answer_holds_only_news() {
+    for version in [7, 12, 13, 18] {
+        let mut house = House::new();
+        house.topic(TOPIC, Made { partitions: 4, ..Made::default() });
+        let mut conn = house.connect();
+        let fetch = Fetch { version, session: (0, 0), ..Fetch::default() };
+        let full = ask(&mut house, &mut conn, &fetch.of(&[0, 1, 2, 3]));
+        assert_eq!(numbers(&full), [0, 1, 2, 3]);
+        let id = full.1;
+        assert_ne!(id, 0);
+
+        let next = |epoch| Fetch { session: (id, epoch), ..fetch };
+        assert_eq!(numbers(&ask(&mut house, &mut conn, &next(1).of(&[]))), []);
+        write(&mut house, &mut conn, 2);
+        assert_eq!(numbers(&ask(&mut house, &mut conn, &next(2).of(&[]))), [2]);
+        // The client did not move on: it gets the same again.
+        assert_eq!(numbers(&ask(&mut house, &mut conn, &next(3).of(&[]))), [2]);
+        let moved = Fetch { offset: 1, ..next(4) };
+        assert_eq!(numbers(&ask(&mut house, &mut conn, &moved.of(&[2]))), []);
+        write(&mut house, &mut conn, 0);
+        assert_eq!(numbers(&ask(&mut house, &mut conn, &next(5).of(&[]))), [0]);
+    }
+}
+
+#[test]
+fn an_idle_poll_waits_and_is_woken() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made { partitions: 4, ..Made::default() });
+    let (mut conn, mut writer) = (house.connect(), house.connect());
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let id = ask(&mut house, &mut conn, &full.of(&[0, 1, 2, 3])).1;
+    let poll = Fetch { session: (id, 1), max_wait_ms: 500, ..full }.of(&[]);
+    house.event(&mut conn, &[poll.bytes.clone()]);
+    house.turn(&mut [&mut conn]);
+    assert!(conn.sent.is_empty());
+    write(&mut house, &mut writer, 3);
+    house.turn(&mut [&mut conn]);
+    let reply = conn.reply(&poll);
+    assert_eq!(numbers(&fetched(12, &reply)), [3]);
+}
+
+#[test]
+fn wrong_ids_and_epochs_are_refused() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let mut conn = house.connect();
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let id = ask(&mut house, &mut conn, &full.of(&[0])).1;
+    let with = |session, version| Fetch { session, version, ..full }.of(&[]);
+    assert_eq!(ask(&mut house, &mut conn, &with((id ^ 1, 1), 12)).0, 70);
+    assert_eq!(ask(&mut house, &mut conn, &with((id, 2), 12)).0, 71);
+    assert_eq!(ask(&mut house, &mut conn, &with((id, 1), 13)).0, 106);
+    assert_eq!(ask(&mut house, &mut conn, &with((id, 1), 12)).0, 0);
+    // The last epoch ends it, with a full fetch of its own.
+    let last = Fetch { session: (id, -1), ..full }.of(&[0]);
+    assert_eq!(ask(&mut house, &mut conn, &last).1, 0);
+    assert_eq!(ask(&mut house, &mut conn, &with((id, 2), 12)).0, 70);
+}
+
+#[test]
+fn a_full_cache_gives_no_session_until_one_is_old() {
+    let mut house = House::with(Settings { fetch_session_slots: 1, ..Settings::default() });
+    house.topic(TOPIC, Made { partitions: 2, ..Made::default() });
+    let mut conn = house.connect();
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let first = ask(&mut house, &mut conn, &full.of(&[0, 1])).1;
+    assert_ne!(first, 0);
+    assert_eq!(ask(&mut house, &mut conn, &full.of(&[0, 1])).1, 0);
+    house.clock.advance(120_001);
+    assert_ne!(ask(&mut house, &mut conn, &full.of(&[0])).1, 0);
+    let gone = Fetch { session: (first, 1), ..full }.of(&[]);
+    assert_eq!(ask(&mut house, &mut conn, &gone).0, 70);
+}
+
+#[test]
+fn a_topic_made_again_is_found_again() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let mut conn = house.connect();
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let id = ask(&mut house, &mut conn, &full.of(&[0])).1;
+    house.apply(krust::broker::Delta {
+        topics: vec![(TOPIC.into(), None)],
+        ..Default::default()
+    });
+    let next = |epoch| Fetch { session: (id, epoch), ..full }.of(&[]);
+    assert_eq!(ask(&mut house, &mut conn, &next(1)).2[0].1, 3);
+    house.topic(TOPIC, Made { id: 2, ..Made::default() });
+    assert_eq!(ask(&mut house, &mut conn, &next(2)).2[0].1, 0);
+    write(&mut house, &mut conn, 0);
+    assert_eq!(ask(&mut house, &mut conn, &next(3)).2[0].2, 1);
+}

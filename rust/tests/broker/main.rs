@@ -1,0 +1,14 @@
+//! The broker, request by request, without a socket.
+
+mod acks_minus_one_waits_for_the_disk;
+mod api_versions_lists_the_table;
+mod bad_batches_are_refused;
+mod decisions_come_from_the_policy;
+mod double;
+mod fetch_obeys_its_limits;
+mod fetch_sessions_name_only_what_changed;
+mod long_poll_wakes_on_produce;
+mod offsets_are_listed;
+mod produced_is_fetched_at_every_version;
+mod records;
+mod repeated_batches_keep_their_offsets;

@@ -1,0 +1,29 @@
+//! An idempotent producer that sends a batch again is told where it went the first time.
+
+use krust::record::compression::Codec;
+
+use crate::double::{House, Made};
+use crate::records::{TOPIC, batch_with, produce, produced, put};
+
+fn sent(sequence: i32, values: &[&str]) -> Vec<u8> {
+    batch_with(values, Codec::None, |fields| {
+        (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (7, 0, sequence);
+    })
+}
+
+#[test]
+fn also_within_one_event() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let mut conn = house.connect();
+    assert_eq!(put(&mut house, &mut conn, (9, -1, &sent(0, &["a", "b"]))), (0, 0));
+    assert_eq!(put(&mut house, &mut conn, (9, -1, &sent(2, &["c"]))), (0, 2));
+    assert_eq!(put(&mut house, &mut conn, (9, -1, &sent(0, &["a", "b"]))), (0, 0));
+    assert_eq!(put(&mut house, &mut conn, (9, -1, &sent(9, &["z"]))).0, 45);
+
+    let request = produce(9, -1, &sent(3, &["d"]));
+    house.event(&mut conn, &[request.bytes.clone(), request.bytes.clone()]);
+    let first = conn.reply(&request);
+    let again = conn.reply(&request);
+    assert_eq!((produced(9, &first), produced(9, &again)), ((0, 3), (0, 3)));
+}
