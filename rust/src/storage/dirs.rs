@@ -129,7 +129,7 @@ impl Default for DirOptions {
             cluster_id: None,
             broker_id: 0,
             disk: Arc::new(RealDisk),
-            descriptors: Descriptors::new(4096),
+            descriptors: Descriptors::new(256),
         }
     }
 }

@@ -170,11 +170,11 @@ impl<E: Entry> Index<E> {
 
     /// Appends an entry to an index in memory, unless its key does not rise.
     pub(crate) fn push(&self, entry: E) {
-        if let State::Memory { bytes, saved } = &mut *self.state.write() {
-            if last::<E>(bytes).is_none_or(|last| last.key() < entry.key()) {
-                entry.write(bytes);
-                *saved = false;
-            }
+        if let State::Memory { bytes, saved } = &mut *self.state.write()
+            && last::<E>(bytes).is_none_or(|last| last.key() < entry.key())
+        {
+            entry.write(bytes);
+            *saved = false;
         }
     }
 

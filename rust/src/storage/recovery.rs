@@ -27,6 +27,9 @@ use super::txnindex::Aborted;
 use crate::ids::{Epoch, Offset};
 use crate::record::batch::Batch;
 
+/// A file with so much more disk than bytes had some reserved.
+const RESERVED: u64 = 1 << 20;
+
 /// What to recover, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -119,11 +122,26 @@ fn finish(
             segment.save(false)?;
         }
     }
+    if let (false, Some(last)) = (clean || found.damage.is_some(), found.segments.last()) {
+        trim_reserved(home, last)?;
+    }
     found.producers = replayed.producers;
     found.producers.commit();
     found.snapshot = replayed.snapshot;
     for segment in &found.segments {
         super::descriptors::Holder::evict_now(&**segment);
+    }
+    Ok(())
+}
+
+/// Gives back disk that was reserved beyond a file's end before a crash.
+fn trim_reserved(home: &Home, last: &Arc<Segment>) -> Result<(), StorageError> {
+    use std::os::unix::fs::MetadataExt;
+    let file = last.file()?;
+    let facts = file.metadata().map_err(|e| StorageError::io("stat", &last.path(LOG), e))?;
+    if facts.blocks() * 512 > facts.len() + RESERVED {
+        let fail = |error| home.dir.failed("trim a segment", error);
+        home.dir.disk().set_len(&file, last.size()).map_err(fail)?;
     }
     Ok(())
 }

@@ -97,3 +97,23 @@ fn few_descriptors_serve_many_segments() {
         assert!(links().count() <= 17);
     }
 }
+
+#[test]
+fn a_follower_takes_what_continues_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let leader = Home::new(&dir.path().join("leader"));
+    let log = leader.open();
+    fill(&log, 10);
+    let upper = log.log_end_offset();
+    let read = Read { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
+    let bytes = log.read(read).unwrap().to_vec().unwrap();
+    let follower = Home::new(&dir.path().join("follower"));
+    let copy = follower.open();
+    let size = bytes.len() / 10;
+    assert_eq!(copy.append_as_follower(&bytes[..size * 4 + 30]).unwrap(), Offset(4));
+    assert!(copy.append_as_follower(&bytes[size..]).is_err(), "offset 1 is there already");
+    assert_eq!(copy.append_as_follower(&bytes[size * 4..]).unwrap(), Offset(10));
+    assert_eq!(read_from(&copy, 0, 1 << 20), expected(0..10));
+    let both = [leader.file(0, "log"), follower.file(0, "log")].map(|p| std::fs::read(p).unwrap());
+    assert_eq!(both[0], both[1]);
+}

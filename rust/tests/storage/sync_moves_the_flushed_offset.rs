@@ -81,3 +81,31 @@ fn an_idle_event_costs_one_write() {
     assert_eq!(log.log_end_offset(), Offset(101));
     assert_eq!(disk.syncs(), 0, "nobody asked for a sync");
 }
+
+#[test]
+fn disk_reserved_ahead_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.preallocate = true;
+    let (sender, receiver) = mpsc::channel();
+    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let log = open(&home, &syncer);
+    append(&log, &batch(&[b"x"])).unwrap();
+    home.config.flush_messages = 1;
+    log.reconfigure(Arc::new(home.config.clone()));
+    append(&log, &batch(&[b"x"])).unwrap();
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    syncer.stop();
+    let facts = || std::fs::metadata(home.file(0, "log")).unwrap();
+    let len = facts().len();
+    if facts().blocks() * 512 < 1 << 20 {
+        println!("this file system reserves nothing");
+    }
+    assert_eq!(len, log.size());
+    drop(log);
+    let log = home.open_with(false);
+    assert!(facts().blocks() * 512 < 1 << 20, "recovery gives it back");
+    log.close().unwrap();
+    assert_eq!(facts().len(), len);
+}

@@ -18,6 +18,7 @@ use super::super::txnindex::Aborted;
 use super::tail::End;
 use super::{Log, Mark, Writer};
 use crate::ids::{Epoch, Offset};
+use crate::record::RecordError;
 use crate::record::batch::{self, Batch, Facts, Header, Patch, patch_header};
 
 /// Batches from this size on are written at once, without a copy.
@@ -139,11 +140,11 @@ impl Log {
         let now_ms = self.clock.wall_ms();
         let mut bounds: Option<(Offset, Offset)> = None;
         let mut stage = None;
-        for batch in batch::iter(bytes) {
-            let batch = batch.map_err(corrupt)?;
-            if !batch.crc_ok() {
-                return Err(AppendError::Corrupt("checksum".into()));
-            }
+        let batches = batch::iter(bytes).collect::<Result<Vec<_>, _>>().map_err(corrupt)?;
+        if !batches.iter().all(Batch::crc_ok) {
+            return Err(AppendError::Corrupt("checksum".into()));
+        }
+        for batch in batches {
             let facts = Facts {
                 max_timestamp: batch.header().max_timestamp,
                 offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
@@ -161,36 +162,40 @@ impl Log {
     }
 
     /// Appends batches as a leader sent them: offsets and epochs stay, and must continue the log.
-    /// A last batch that is cut is left out. Returns the new log end.
+    /// A last batch that is cut is left out, and so is what follows a batch that is refused.
+    /// Returns the new log end.
     pub fn append_as_follower(&self, bytes: &[u8]) -> Result<Offset, AppendError> {
         let config = self.config.load();
         let mut writer = self.writer.lock();
         self.appendable()?;
-        for batch in batch::iter(bytes) {
-            let batch = match batch {
-                Ok(batch) => batch,
-                Err(crate::record::RecordError::Truncated { .. }) => break,
-                Err(error) => return Err(corrupt(error)),
-            };
-            let header = *batch.header();
-            if !batch.crc_ok() {
-                return Err(AppendError::Corrupt("checksum".into()));
-            }
-            if header.base_offset < writer.next_offset {
-                let (found, log_end) = (header.base_offset, writer.next_offset);
-                return Err(AppendError::WrongOffset { found, log_end });
-            }
-            let current = writer.epochs.latest().0;
-            if header.leader_epoch < current {
-                return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
-            }
-            let now_ms = self.clock.wall_ms();
-            self.make_place(&mut writer, &config, (&batch, header.max_timestamp, now_ms))?;
-            let ready = Ready { header, bytes: header.to_bytes(), payload: batch.payload() };
-            self.keep(&mut writer, &config, (&batch, &ready))?;
-        }
+        let outcome = batch::iter(bytes)
+            .take_while(|batch| !matches!(batch, Err(RecordError::Truncated { .. })))
+            .try_for_each(|batch| self.follow(&mut writer, &config, &batch.map_err(corrupt)?));
         self.write_and_publish(&mut writer)?;
-        Ok(Offset(writer.next_offset))
+        outcome.map(|()| Offset(writer.next_offset))
+    }
+
+    fn follow(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        batch: &Batch<'_>,
+    ) -> Result<(), AppendError> {
+        let header = *batch.header();
+        if !batch.crc_ok() {
+            return Err(AppendError::Corrupt("checksum".into()));
+        }
+        if header.base_offset < writer.next_offset {
+            let (found, log_end) = (header.base_offset, writer.next_offset);
+            return Err(AppendError::WrongOffset { found, log_end });
+        }
+        let current = writer.epochs.latest().0;
+        if header.leader_epoch < current {
+            return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
+        }
+        self.make_place(writer, config, (batch, header.max_timestamp, self.clock.wall_ms()))?;
+        let ready = Ready { header, bytes: header.to_bytes(), payload: batch.payload() };
+        Ok(self.keep(writer, config, (batch, &ready))?)
     }
 
     fn appendable(&self) -> Result<(), StorageError> {
@@ -418,7 +423,7 @@ fn log_append(config: &LogConfig) -> bool {
     config.timestamp_type == TimestampType::LogAppend
 }
 
-fn corrupt(error: crate::record::RecordError) -> AppendError {
+fn corrupt(error: RecordError) -> AppendError {
     AppendError::Corrupt(error.to_string().into())
 }
 

@@ -32,7 +32,8 @@ impl Log {
             self.save_epochs(&mut writer)?;
             let flushed = self.flushed.load(Ordering::Acquire);
             let segments = self.segments.load_full();
-            let first = segments.partition_point(|s| s.base_offset <= flushed).saturating_sub(1);
+            // The segment that ends at the flushed offset too: it may have been sealed since.
+            let first = segments.partition_point(|s| s.base_offset < flushed).saturating_sub(1);
             let unflushed = segments.get(first..).unwrap_or_default().to_vec();
             let names = std::mem::take(&mut writer.names_unsynced);
             writer.unflushed_records = 0;

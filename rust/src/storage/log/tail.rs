@@ -34,7 +34,7 @@ impl Tail {
                 position: self.position.load(Ordering::Relaxed),
             };
             fence(Ordering::Acquire);
-            if before % 2 == 0 && self.version.load(Ordering::Relaxed) == before {
+            if before & 1 == 0 && self.version.load(Ordering::Relaxed) == before {
                 return found;
             }
             std::hint::spin_loop();
