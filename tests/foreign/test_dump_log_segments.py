@@ -35,7 +35,10 @@ def test_every_file_of_every_codec_is_sound(jars: str, tmp_path: Path) -> None:
     with Served(tmp_path / "data", options=dict(options)) as broker:
         for codec in ALL:
             topic = f"codec-{codec}"
-            for writer in (Confluent(**{"enable.idempotence": True}), AioKafka()):
+            for writer in (
+                Confluent(**{"enable.idempotence": True, "batch.size": 8192}),
+                AioKafka(),
+            ):
                 writer.write(broker.bootstrap, topic, codec, RECORDS)
             if codec != "zstd":
                 KafkaPython((0, 8, 2)).write(broker.bootstrap, topic, codec, RECORDS)
