@@ -1,8 +1,9 @@
 //! One entry of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints, and
 //! what partitions lie in it.
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
-//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, taken away at the start; `.lock` held by fcntl as Java
-//! does; directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`, `-stray`.
+//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, taken away at the start; `.lock`,
+//! held by fcntl as Java does; directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`,
+//! `-stray`.
 //! States: online -> offline on EIO or any failed sync, until the next start: what was written
 //! before may be lost without a trace, so nothing is acknowledged from it again.
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
@@ -332,10 +333,13 @@ impl LogDir {
         Ok(())
     }
 
-    /// A failure of the disk: takes the directory offline unless it is only full.
+    /// A failure of the disk: takes the directory offline, unless the disk is only full, the
+    /// process is out of descriptors, or a file went away under a reader.
     pub(crate) fn failed(&self, doing: &str, error: std::io::Error) -> StorageError {
+        let passes = crate::sys::is_out_of_descriptors(&error)
+            || error.kind() == std::io::ErrorKind::NotFound;
         let error = StorageError::io(doing, &self.path, error);
-        if let StorageError::Io { .. } = error {
+        if matches!(error, StorageError::Io { .. }) && !passes {
             self.take_offline(&error);
         }
         error

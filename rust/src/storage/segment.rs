@@ -30,6 +30,9 @@ pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
 pub(crate) const SNAPSHOT: &str = "snapshot";
 
+/// How many files are closed for one that cannot be opened otherwise.
+const MAKE_ROOM: usize = 64;
+
 /// No timestamp is known yet.
 pub(crate) const UNKNOWN: i64 = i64::MIN;
 
@@ -145,7 +148,7 @@ impl Segment {
         let file = loop {
             let outcome = if create { disk.create(path) } else { disk.open(path) };
             match outcome {
-                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < 64 => {
+                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
                     tries += 1;
                     self.home.dir.descriptors().make_room();
                 }
@@ -252,17 +255,7 @@ impl Segment {
         self: &Arc<Self>,
         f: impl Fn(&[u8]) -> R,
     ) -> Result<R, StorageError> {
-        self.enter();
-        self.used.store(true, Ordering::Relaxed);
-        let path = || self.path(INDEX);
-        match self.offsets.with(&path, &f) {
-            Ok(found) => Ok(found),
-            Err(error) if is_lost(&error) => {
-                self.rebuild()?;
-                self.offsets.with(&path, &f).map_err(|e| self.failed("read the index of", e))
-            }
-            Err(error) => Err(self.failed("read the index of", error)),
-        }
+        self.with_index((&self.offsets, INDEX), f)
     }
 
     /// Runs `f` over the time index, made anew if it cannot be read.
@@ -270,16 +263,28 @@ impl Segment {
         self: &Arc<Self>,
         f: impl Fn(&[u8]) -> R,
     ) -> Result<R, StorageError> {
+        self.with_index((&self.times, TIME_INDEX), f)
+    }
+
+    fn with_index<E: index::Entry, R>(
+        self: &Arc<Self>,
+        (index, kind): (&Index<E>, &str),
+        f: impl Fn(&[u8]) -> R,
+    ) -> Result<R, StorageError> {
         self.enter();
         self.used.store(true, Ordering::Relaxed);
-        let path = || self.path(TIME_INDEX);
-        match self.times.with(&path, &f) {
-            Ok(found) => Ok(found),
-            Err(error) if is_lost(&error) => {
-                self.rebuild()?;
-                self.times.with(&path, &f).map_err(|e| self.failed("read the time index of", e))
+        let path = || self.path(kind);
+        let mut tries = 0;
+        loop {
+            match index.with(&path, &f) {
+                Ok(found) => return Ok(found),
+                Err(error) if is_lost(&error) && tries == 0 => self.rebuild()?,
+                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
+                    self.home.dir.descriptors().make_room();
+                }
+                Err(error) => return Err(self.failed("read an index of", error)),
             }
-            Err(error) => Err(self.failed("read the time index of", error)),
+            tries += 1;
         }
     }
 

@@ -11,10 +11,8 @@ fn at_every_version() {
     let mut house = House::new();
     let mut conn = house.connect();
     for version in 0..=4 {
-        let request = ApiVersionsRequest {
-            client_software_name: "krust",
-            client_software_version: "1.0",
-        };
+        let request =
+            ApiVersionsRequest { client_software_name: "krust", client_software_version: "1.0" };
         let request = frame(18, version, |writer, version| request.encode(writer, version));
         let reply = house.ask(&mut conn, &request);
         let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), version).unwrap();

@@ -1,7 +1,7 @@
 //! Each kind of bad Produce has its own code.
 
-use krust::record::compression::Codec;
 use krust::protocol::produce::ProduceResponse;
+use krust::record::compression::Codec;
 use krust::wire::Reader;
 
 use crate::double::{House, Made};

@@ -1,7 +1,7 @@
 //! What is decided elsewhere goes out as an event and comes back as an answer.
 
 use krust::broker::Flow;
-use krust::protocol::create_topics::{CreateTopicsRequest, CreateTopicsResponse, CreatableTopic};
+use krust::protocol::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
 use krust::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use krust::protocol::value::Value;
@@ -11,9 +11,8 @@ use crate::double::{Frame, House, Made, frame, map};
 use crate::records::TOPIC;
 
 fn metadata(version: i16, names: &[&'static str]) -> Frame {
-    let topics = names
-        .iter()
-        .map(|name| MetadataRequestTopic { name: Some(name), ..Default::default() });
+    let topics =
+        names.iter().map(|name| MetadataRequestTopic { name: Some(name), ..Default::default() });
     let request = MetadataRequest {
         topics: Some(topics.collect()),
         allow_auto_topic_creation: true,

@@ -93,7 +93,8 @@ impl House {
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);
-        let mut house = Self { broker, policy, clock, thread, mail, version: 0, conns: 0, _dir: dir };
+        let mut house =
+            Self { broker, policy, clock, thread, mail, version: 0, conns: 0, _dir: dir };
         house.apply(Delta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
             controller_id: Some(0),
@@ -111,12 +112,8 @@ impl House {
 
     /// Makes a topic, or changes it.
     pub fn topic(&mut self, name: &str, made: Made) {
-        let state = PartitionState {
-            leader: 0,
-            leader_epoch: Epoch(0),
-            isr: vec![0],
-            replicas: vec![0],
-        };
+        let state =
+            PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
         let delta = TopicDelta {
             id: TopicId([made.id; 16]),
             internal: name.starts_with("__"),

@@ -61,8 +61,13 @@ fn and_old_versions_get_at_most_four_mebibytes_of_converted_records() {
     let mut answers = 0;
     while offset < 80 {
         let max = i32::MAX;
-        let fetch =
-            Fetch { version: 3, offset, max_bytes: max, partition_max_bytes: max, ..Fetch::default() };
+        let fetch = Fetch {
+            version: 3,
+            offset,
+            max_bytes: max,
+            partition_max_bytes: max,
+            ..Fetch::default()
+        };
         let (_, _, bytes) = get(&mut house, &mut conn, fetch);
         assert!(bytes.len() <= (4 << 20) + 200_000);
         let messages = krust::record::legacy::iter(&bytes).map_while(Result::ok);

@@ -101,10 +101,7 @@ fn a_topic_made_again_is_found_again() {
     let mut conn = house.connect();
     let full = Fetch { session: (0, 0), ..Fetch::default() };
     let id = ask(&mut house, &mut conn, &full.of(&[0])).1;
-    house.apply(krust::broker::Delta {
-        topics: vec![(TOPIC.into(), None)],
-        ..Default::default()
-    });
+    house.apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
     let next = |epoch| Fetch { session: (id, epoch), ..full }.of(&[]);
     assert_eq!(ask(&mut house, &mut conn, &next(1)).2[0].1, 3);
     house.topic(TOPIC, Made { id: 2, ..Made::default() });

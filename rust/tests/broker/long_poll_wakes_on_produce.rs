@@ -81,10 +81,7 @@ fn at_once_on_an_error_and_when_the_topic_goes() {
     let poll = POLL.of(&[0]);
     house.event(&mut reader, &[poll.bytes.clone()]);
     house.turn(&mut [&mut reader]);
-    house.apply(krust::broker::Delta {
-        topics: vec![(TOPIC.into(), None)],
-        ..Default::default()
-    });
+    house.apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
     house.turn(&mut [&mut reader]);
     assert_eq!(fetched(12, &reader.reply(&poll)).2[0].1, 3);
 }

@@ -1,12 +1,14 @@
 //! Requests and batches as tests need them.
 
 use krust::ids::TopicId;
-use krust::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
+use krust::protocol::Records;
+use krust::protocol::fetch::{
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
+};
 use krust::protocol::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceData,
 };
-use krust::protocol::Records;
 use krust::record::batch::{Builder, Entry, Fields};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
@@ -70,7 +72,11 @@ pub fn produced(version: i16, reply: &[u8]) -> (i16, i64) {
 }
 
 /// Produces and gives error and base offset.
-pub fn put(house: &mut House, conn: &mut Conn, (version, acks, records): (i16, i16, &[u8])) -> (i16, i64) {
+pub fn put(
+    house: &mut House,
+    conn: &mut Conn,
+    (version, acks, records): (i16, i16, &[u8]),
+) -> (i16, i64) {
     let request = produce(version, acks, records);
     let reply = house.ask(conn, &request);
     produced(version, &reply)
@@ -111,11 +117,8 @@ impl Fetch {
             partition_max_bytes: self.partition_max_bytes,
             ..Default::default()
         });
-        let topic = FetchTopic {
-            topic: TOPIC,
-            topic_id: TopicId([1; 16]),
-            partitions: wanted.collect(),
-        };
+        let topic =
+            FetchTopic { topic: TOPIC, topic_id: TopicId([1; 16]), partitions: wanted.collect() };
         let request = FetchRequest {
             max_wait_ms: self.max_wait_ms,
             min_bytes: self.min_bytes,

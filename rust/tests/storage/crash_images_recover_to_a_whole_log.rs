@@ -5,9 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use krust::ids::{Epoch, Offset};
+use krust::record::batch::Fields;
 use krust::storage::recording::{Crash, RecordingDisk};
 
-use crate::support::{Home, append, batch, batch_of, expected, fill, read_all, snapshot, value};
+use crate::support::{
+    Home, NOW_MS, append, batch, batch_of, build, expected, fill, marker, read_all, snapshot, value,
+};
 
 /// After so many changes of the disk, offsets below this were known to be durable.
 type Synced = Vec<(usize, i64)>;
@@ -86,6 +89,42 @@ fn after_a_power_cut_at_any_change() {
             disk.crash(ops, Crash::PowerCut { seed }, image.path()).unwrap();
             check(image.path(), synced_at(&synced, ops), &format!("{ops} changes, seed {seed}"));
         }
+    }
+}
+
+#[test]
+fn aborted_transactions_are_known_after_a_power_cut() {
+    let source = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+    let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
+    home.config.segment_bytes = 700;
+    let log = home.open();
+    let mut markers = Vec::new();
+    for round in 0..12 {
+        fill(&log, 2);
+        let fields = Fields {
+            producer_id: 5,
+            producer_epoch: 0,
+            base_sequence: round,
+            transactional: true,
+            ..Fields::default()
+        };
+        append(&log, &build(NOW_MS, &[b"never"], &fields)).unwrap();
+        markers.push(append(&log, &marker(5, false)).unwrap().base_offset.0);
+        if round % 3 == 1 {
+            log.flush().unwrap();
+            home.dir.checkpoint().unwrap();
+        }
+    }
+    for ops in 0..=disk.ops() {
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(ops, Crash::PowerCut { seed: ops as u64 * 31 + 5 }, image.path()).unwrap();
+        let log = Home::new(image.path()).open_with(false);
+        let end = log.log_end_offset();
+        let found: Vec<i64> =
+            log.aborted(Offset(0), end).iter().map(|aborted| aborted.last_offset).collect();
+        let there: Vec<i64> = markers.iter().copied().filter(|at| *at < end.0).collect();
+        assert_eq!(found, there, "after {ops} changes");
     }
 }
 

@@ -53,6 +53,12 @@ impl Model {
         self.records.append(&mut self.staged);
     }
 
+    /// A roll shows what was staged before it.
+    fn show(&mut self, end: i64) {
+        let shown = self.staged.partition_point(|record| record.0 < end);
+        self.records.extend(self.staged.drain(..shown));
+    }
+
     fn end(&self) -> i64 {
         self.next
     }
@@ -114,6 +120,7 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                     model.commit();
                 }
                 home.dir.checkpoint().unwrap();
+                model.show(log.log_end_offset().0);
                 model.next -= i64::try_from(std::mem::take(&mut model.staged).len()).unwrap();
                 drop(log);
                 // The directory stays open: what its checkpoints said is what a start reads.
