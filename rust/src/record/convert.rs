@@ -34,6 +34,7 @@ pub fn to_v2(set: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), RecordEr
     while let Some(&magic) = rest.get(MAGIC_AT) {
         let taken = if magic as i8 == batch::MAGIC {
             match Batch::parse(rest) {
+                Ok(batch) if !batch.crc_ok() => return Err(RecordError::Corrupt("checksum")),
                 Ok(batch) => {
                     out.extend_from_slice(batch.bytes());
                     batch.size()
