@@ -380,12 +380,6 @@ impl FetchSessions {
         let cached = self.sessions.lock().remove(&id);
         close(cached);
     }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.sessions.lock().len()
-    }
 }
 
 fn close(cached: Option<Cached>) {

@@ -179,10 +179,10 @@ impl ClusterImage {
     /// Adds a topic, or puts it in place of the one of its name.
     pub fn put(&mut self, topic: Arc<TopicImage>) {
         self.remove(&topic.name);
-        if let Some(shard) = self.ids.get_mut(shard(hash(&topic.id.0))) {
-            if topic.id != TopicId::ZERO {
-                Arc::make_mut(shard).insert(topic.id, Arc::clone(&topic));
-            }
+        if topic.id != TopicId::ZERO
+            && let Some(shard) = self.ids.get_mut(shard(hash(&topic.id.0)))
+        {
+            Arc::make_mut(shard).insert(topic.id, Arc::clone(&topic));
         }
         if let Some(shard) = self.names.get_mut(shard(hash(topic.name.as_bytes()))) {
             Arc::make_mut(shard).insert(Arc::clone(&topic.name), topic);

@@ -249,10 +249,9 @@ impl Watch {
         if state.is_changed.len() <= at {
             state.is_changed.resize(at + 1, false);
         }
-        if let Some(is_changed) = state.is_changed.get_mut(at) {
-            if !std::mem::replace(is_changed, true) {
-                state.changed.push(index);
-            }
+        let is_changed = state.is_changed.get_mut(at);
+        if is_changed.is_some_and(|is_changed| !std::mem::replace(is_changed, true)) {
+            state.changed.push(index);
         }
         if let Some((thread, parked)) = state.parked.take() {
             wakes.wake(thread, parked);

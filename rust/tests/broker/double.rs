@@ -1,5 +1,5 @@
-//! A broker without sockets: frames go in by hand, replies come out as bytes, decisions are taken by
-//! a double. The clock stands still until it is moved.
+//! A broker without sockets: frames go in by hand, replies come out as bytes, decisions are taken
+//!     by a double. The clock stands still until it is moved.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use krust::clock::ManualClock;
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::header::{RequestHeader, ResponseHeader};
 use krust::protocol::value::Value;
-use krust::storage::{DirOptions, LogConfig, LogDir};
+use krust::storage::{DirOptions, Intervals, LogConfig, LogDir};
 use krust::wire::{Reader, Sink, Writer};
 use tempfile::TempDir;
 
@@ -85,11 +85,10 @@ impl House {
     pub fn with(settings: Settings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
-        log_dir.begin().unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
         let store = Store::new(vec![log_dir]);
         let broker = Broker::new(settings, store, policy.clone(), Arc::new(clock.clone()));
-        broker.start_syncing().unwrap();
+        broker.start_syncing(Intervals::default()).unwrap();
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);

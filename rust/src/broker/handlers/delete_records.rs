@@ -1,7 +1,7 @@
 //! DeleteRecords (21), v0-2: moves the start of partitions, so that older records are gone.
-//! Behaviour: -1 is the high watermark, beyond it OFFSET_OUT_OF_RANGE (1); the answer is the new log
-//!     start. Not on a compacted topic that does not delete: POLICY_VIOLATION (44). Segments go with
-//!     the next retention.
+//! Behaviour: -1 is the high watermark, beyond it OFFSET_OUT_OF_RANGE (1); the answer is the new
+//!     log start. Not on a compacted topic that does not delete: POLICY_VIOLATION (44). Segments go
+//!     with the next retention.
 //! Version notes: v2 is flexible.
 //! Not done: waiting for followers, which there are none of.
 

@@ -1,8 +1,8 @@
 //! DescribeTopicPartitions (75), v0: topics with their partitions, page by page.
-//! Behaviour: topics by name, rising; none asked: all. At most `response_partition_limit` partitions
-//!     and the broker's own limit; the cursor says where the next page begins. A topic that is not
-//!     there: UNKNOWN_TOPIC_OR_PARTITION (3), never created. A cursor with a negative partition:
-//!     read as 0.
+//! Behaviour: topics by name, rising; none asked: all. At most `response_partition_limit`
+//!     partitions and the broker's own limit; the cursor says where the next page begins. A topic
+//!     that is not there: UNKNOWN_TOPIC_OR_PARTITION (3), never created. A cursor with a negative
+//!     partition: read as 0.
 //! Version notes: there is only v0.
 //! Not done: eligible leader replicas (KIP-966) are null: there is no record of them.
 

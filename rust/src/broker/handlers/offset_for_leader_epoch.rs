@@ -1,7 +1,7 @@
 //! OffsetForLeaderEpoch (23), v0-4: where the log of a leader epoch ends, so that who wrote or read
 //! under it finds where logs part.
-//! Behaviour: the largest epoch not above the one asked, and the offset at which the next one began;
-//!     the log end for the latest epoch; (-1, -1) where nothing is known.
+//! Behaviour: the largest epoch not above the one asked, and the offset at which the next one
+//!     began; the log end for the latest epoch; (-1, -1) where nothing is known.
 //! Version notes: v1 adds the epoch to the answer; v2 the leader's epoch as the client knows it, an
 //!     old one is fenced; v3 the replica id.
 //! Not done: nothing.

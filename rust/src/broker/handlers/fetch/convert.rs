@@ -3,8 +3,9 @@
 //! Invariant: an answer holds at most [`LIMIT`] bytes of converted records, plus one message.
 //! Behaviour: a slice in which nothing is for an old consumer (markers of transactions) is passed
 //!     over, so that the consumer, who knows no offset but that of a message, gets on.
-//! Threads: reads files on the reactor thread; the price of being old. Each thread keeps the buffers
-//!     of its last conversion, at most [`KEEP`] bytes each: fresh memory costs more than converting.
+//! Threads: reads files on the reactor thread; the price of being old. Each thread keeps the
+//!     buffers of its last conversion, at most [`KEEP`] bytes each: fresh memory costs more than
+//!     converting.
 
 use std::cell::RefCell;
 
