@@ -85,10 +85,30 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
         Some(end) => found.log_end = end,
         None => has_epochs &= !check(home, request, &mut found)?,
     }
-    found.log_end = found.log_end.max(if found.segments.is_empty() { found.log_start } else { 0 });
+    if found.log_end < found.log_start && found.damage.is_none() {
+        restart(home, &mut found)?;
+    }
     found.log_start = found.log_start.min(found.log_end);
     finish(home, (request, has_epochs, end.is_some()), &mut found)?;
     Ok(found)
+}
+
+/// Begins an empty log at its start offset: all that is left lies below, and offsets of records
+/// that were deleted are not used again.
+fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
+    for segment in found.segments.drain(..).rev() {
+        remove_segment(home, &segment)?;
+    }
+    found.log_end = found.log_start;
+    found.since_entry = 0;
+    Ok(())
+}
+
+fn remove_segment(home: &Home, segment: &Segment) -> Result<(), StorageError> {
+    for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+        remove(home, segment.path(kind))?;
+    }
+    Ok(())
 }
 
 /// Epochs, producers and watermarks, once it is known where the log ends.
@@ -247,17 +267,10 @@ fn cut(
     tracing::warn!(log = %home.name, offset = found.log_end, lost, "log is cut: {reason}");
     let dir = &home.dir;
     let fail = |error| dir.failed("cut a segment", error);
-    for segment in gone.iter().rev() {
-        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            files::remove_if_there(dir.disk(), &segment.path(kind)).map_err(fail)?;
-        }
-    }
+    gone.iter().rev().try_for_each(|segment| remove_segment(home, segment))?;
     if end == 0 && index > 0 && segment.base_offset != found.log_end {
         found.segments.pop();
-        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            files::remove_if_there(dir.disk(), &segment.path(kind)).map_err(fail)?;
-        }
-        return Ok(());
+        return remove_segment(home, &segment);
     }
     segment.publish_size(end);
     dir.disk().set_len(&*segment.file()?, end).map_err(fail)

@@ -115,3 +115,20 @@ fn segments_roll_by_time_and_index() {
     assert!(log.segment_facts().unwrap().len() > 5);
     assert_eq!(krust::storage::inspect::verify(&home.partition()).unwrap(), []);
 }
+
+#[test]
+fn offsets_of_deleted_records_are_not_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new(dir.path());
+    let log = home.open();
+    fill(&log, 20);
+    log.delete_records(Offset(15)).unwrap();
+    home.dir.checkpoint().unwrap();
+    let path = home.file(0, "log");
+    std::fs::File::options().write(true).open(path).unwrap().set_len(500).unwrap();
+    drop((log, home));
+    let log = Home::new(dir.path()).open();
+    assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(15), Offset(15)));
+    fill(&log, 2);
+    assert_eq!(read_all(&log), expected(15..17));
+}

@@ -40,6 +40,9 @@ impl Log {
             Some(batch) => (batch.position, offset.0.min(batch.base_offset)),
             None => (size, offset.0),
         };
+        if end < self.log_start_offset().0 {
+            return self.restart_at(&mut writer, offset);
+        }
         self.begin_cut(Offset(end))?;
         self.publish_segments(kept.to_vec());
         gone.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
