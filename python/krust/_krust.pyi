@@ -13,6 +13,18 @@ from typing import Any, final
 
 from krust.errors import KrustError
 
+__all__ = [
+    "__version__",
+    "Client",
+    "Consumer",
+    "LogDump",
+    "Producer",
+    "Server",
+    "error_facts",
+    "log_verify",
+    "logs",
+]
+
 __version__: str
 
 def logs() -> list[tuple[int, str, str]]:

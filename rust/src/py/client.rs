@@ -56,6 +56,9 @@ impl<T: Send> Shell<T> {
     }
 }
 
+/// Key, name if known, oldest and newest version of an API that a broker serves.
+type Served = (i16, Option<&'static str>, i16, i16);
+
 /// Options by Kafka's names, taken one by one.
 pub(super) struct Given<'py> {
     left: Option<Bound<'py, PyDict>>,
@@ -164,11 +167,7 @@ impl Client {
     }
 
     #[pyo3(signature = (broker=None))]
-    fn versions(
-        &self,
-        py: Python<'_>,
-        broker: Option<i32>,
-    ) -> PyResult<Vec<(i16, Option<&'static str>, i16, i16)>> {
+    fn versions(&self, py: Python<'_>, broker: Option<i32>) -> PyResult<Vec<Served>> {
         self.shell.run(py, |cluster| {
             let wait = cluster.wait();
             let target = broker.map_or(Target::Any, Target::Broker);

@@ -6,6 +6,8 @@
 //! every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi` describes
 //! each item, and stubtest holds the two together.
 
+#![expect(clippy::too_many_arguments, reason = "Python's arguments have names")]
+
 mod client;
 mod consumer;
 mod convert;
