@@ -43,7 +43,7 @@ pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 
 use crate::clock::Clock;
 use crate::protocol::value::{Value, ValueError};
-use crate::protocol::{Direction, encode_any};
+use crate::protocol::{Direction, ErrorCode, encode_any};
 use crate::storage::{Keeper, Syncer};
 use crate::wire::Sink;
 use fetch_sessions::FetchSessions;
@@ -60,6 +60,8 @@ pub enum Wake {
     Answer(ParkedId, Output),
     /// This request cannot be answered: its connection goes.
     Fail(ParkedId),
+    /// The topics that this Metadata request wanted were created, except these.
+    Created(ParkedId, Vec<(String, ErrorCode)>),
 }
 
 /// The settings of the broker that handlers read.
@@ -190,7 +192,7 @@ impl Broker {
                 body.map(drop)
             }
             Some(Asked::AutoCreate { thread, parked }) => {
-                self.post(thread, Wake::Look(parked));
+                self.post(thread, Wake::Created(parked, policy::refused_topics(response)));
                 Ok(())
             }
             Some(Asked::ProducerIds) => self.producer_ids_came(response),

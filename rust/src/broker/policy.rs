@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::ParkedId;
 use super::call::Head;
 use super::image::FastHasher;
+use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
 
 /// Decides. The implementation hands the event to whoever does, and returns at once.
@@ -77,6 +78,21 @@ pub(crate) struct Tickets {
 struct Open {
     next: u64,
     asked: HashMap<u64, Asked, BuildHasherDefault<FastHasher>>,
+}
+
+/// The topics that an answer to `AutoCreate` refuses, and why.
+pub(crate) fn refused_topics(answer: &Value) -> Vec<(String, ErrorCode)> {
+    let Some(Value::List(topics)) = answer.field("topics") else { return Vec::new() };
+    let refused = topics.iter().filter_map(|topic| {
+        let (Some(Value::Str(name)), Some(Value::Int(code))) =
+            (topic.field("name"), topic.field("error_code"))
+        else {
+            return None;
+        };
+        let error = ErrorCode::from(i16::try_from(*code).unwrap_or(-1));
+        (error != ErrorCode::None).then(|| (name.clone(), error))
+    });
+    refused.collect()
 }
 
 impl Tickets {

@@ -81,6 +81,15 @@ impl Service for Broker {
                         done.push(parked.done(output));
                     }
                 }
+                Wake::Created(id, refused) => {
+                    if let Some(mut parked) = thread.parked.take(id)
+                        && let Wait::Metadata(waiting) = &mut parked.wait
+                    {
+                        waiting.refused = refused;
+                        let output = metadata::resume(thread, parked.head, waiting);
+                        done.push(parked.done(output));
+                    }
+                }
                 Wake::Fail(id) => {
                     if let Some(parked) = thread.parked.take(id) {
                         done.push(parked.failed());
@@ -152,9 +161,8 @@ impl Broker {
                 (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
             }
             Wait::Fetch(waiting) => fetch::resume(self, thread, (id, head, waiting, late)),
-            Wait::Metadata(waiting) => Some(metadata::resume(self, thread, (head, waiting))),
             Wait::ProducerId => init_producer_id::resume(self, (thread.index, id), head),
-            Wait::Policy(_) => None,
+            Wait::Policy(_) | Wait::Metadata(_) => None,
         }
     }
 

@@ -108,3 +108,19 @@ fn producer_ids_come_in_blocks() {
     let transactional = frame(22, 4, |w, v| transactional.encode(w, v));
     assert_eq!(id(&house.ask(&mut first, &transactional)).0, 53);
 }
+
+#[test]
+fn a_topic_that_was_refused_says_why() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let request = metadata(9, &[TOPIC]);
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = house.events().remove(0);
+    let topic = map(vec![("name", Value::Str(TOPIC.into())), ("error_code", Value::Int(38))]);
+    let answer = map(vec![("topics", Value::List(vec![topic]))]);
+    house.broker.answer(event.ticket, &answer).unwrap();
+    house.turn(&mut [&mut conn]);
+    let reply = conn.reply(&request);
+    let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
+    assert_eq!(response.topics[0].error_code, 38);
+}

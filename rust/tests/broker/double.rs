@@ -1,5 +1,5 @@
 //! A broker without sockets: frames go in by hand, replies come out as bytes, decisions are taken
-//!     by a double. The clock stands still until it is moved.
+//! by a double. The clock stands still until it is moved.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
 //! The broker, request by request, without a socket.
 
+mod aborted_records_are_named;
 mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;
 mod bad_batches_are_refused;

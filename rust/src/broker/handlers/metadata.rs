@@ -15,7 +15,7 @@ use super::super::image::{ClusterImage, TopicImage};
 use super::super::parked::Wait;
 use super::super::policy::{Asked, Event};
 use super::super::service::{Flow, Peer};
-use super::super::{Broker, Output, ThreadState};
+use super::super::{Output, ThreadState};
 use super::{CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
@@ -35,6 +35,8 @@ pub(crate) struct Waiting {
     peer: Peer,
     cluster_operations: bool,
     topic_operations: bool,
+    /// The topics that were not created, and why.
+    pub(crate) refused: Vec<(String, ErrorCode)>,
 }
 
 /// A topic that is asked for.
@@ -52,6 +54,8 @@ struct Answer<'a> {
     topic_operations: bool,
     /// For topics by name that are not there.
     absent: ErrorCode,
+    /// The same, for some of them.
+    refused: &'a [(String, ErrorCode)],
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -86,6 +90,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             peer: call.session.peer.clone(),
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
+            refused: Vec::new(),
         };
         create(call, absent, waiting);
         return Ok(Flow::Hold);
@@ -96,6 +101,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         cluster_operations: request.include_cluster_authorized_operations,
         topic_operations: request.include_topic_authorized_operations,
         absent: ErrorCode::UnknownTopicOrPartition,
+        refused: &[],
     };
     let output = call.replies.ready();
     answer.write(call.request.head, output, asked.as_deref());
@@ -103,17 +109,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// The reply to a request that waited: the policy has decided.
-pub(crate) fn resume(
-    _: &Broker,
-    thread: &ThreadState,
-    (head, waiting): (Head, &Waiting),
-) -> Output {
+pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
     let answer = Answer {
         image: &thread.image,
         peer: &waiting.peer,
         cluster_operations: waiting.cluster_operations,
         topic_operations: waiting.topic_operations,
         absent: ErrorCode::LeaderNotAvailable,
+        refused: &waiting.refused,
     };
     let mut output = Output::default();
     answer.write(head, &mut output, Some(&waiting.asked));
@@ -189,8 +192,12 @@ impl Answer<'_> {
     fn asked<'b>(&'b self, asking: &'b Asking) -> MetadataResponseTopic<'b> {
         let (found, error, name, topic_id) = match asking {
             Asking::Name(name) => {
-                let error =
-                    if is_legal(name) { self.absent } else { ErrorCode::InvalidTopicException };
+                let refused = self.refused.iter().find(|(other, _)| other == name);
+                let error = match refused {
+                    Some((_, error)) => *error,
+                    None if is_legal(name) => self.absent,
+                    None => ErrorCode::InvalidTopicException,
+                };
                 (self.image.topic(name), error, Some(name.as_str()), TopicId::ZERO)
             }
             Asking::Id(id) => (self.image.topic_by_id(*id), ErrorCode::UnknownTopicId, None, *id),

@@ -1,0 +1,89 @@
+//! A log that holds transactions (of a directory that was adopted) is read as Kafka reads it.
+
+use krust::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use krust::record::compression::Codec;
+use krust::record::control::Marker;
+use krust::wire::Reader;
+
+use crate::double::{Conn, House, Made, NOW_MS, frame};
+use crate::records::{Fetch, TOPIC, batch, batch_with, get, values};
+
+/// Offsets: 0 plain, 1-2 of producer 7 (aborted at 3), 4 of producer 8 (open).
+fn transactions() -> House {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let of = |producer_id, values: &[&str]| {
+        batch_with(values, Codec::None, |fields| {
+            fields.transactional = true;
+            (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (producer_id, 0, 0);
+        })
+    };
+    let abort = Marker { producer_id: 7, producer_epoch: 0, coordinator_epoch: 0, commit: false };
+    let partition = house.broker.partitions().remove(0);
+    for bytes in [batch(&["a"]), of(7, &["b", "c"]), abort.to_batch(NOW_MS).unwrap(), of(8, &["d"])]
+    {
+        partition.log.append_as_leader(&bytes).unwrap();
+    }
+    partition.log.set_high_watermark(partition.log.log_end_offset());
+    house
+}
+
+fn committed(house: &mut House, conn: &mut Conn, isolation_level: i8) -> Seen {
+    let request = FetchRequest {
+        max_bytes: 1 << 20,
+        isolation_level,
+        topics: vec![FetchTopic {
+            topic: TOPIC,
+            partitions: vec![FetchPartition {
+                partition_max_bytes: 1 << 20,
+                current_leader_epoch: -1,
+                last_fetched_epoch: -1,
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let request = frame(1, 12, |writer, version| request.encode(writer, version));
+    let reply = house.ask(conn, &request);
+    let response = FetchResponse::decode(&mut Reader::new(&reply), 12).unwrap();
+    let data = &response.responses[0].partitions[0];
+    let aborted = data.aborted_transactions.as_ref();
+    Seen {
+        high_watermark: data.high_watermark,
+        last_stable_offset: data.last_stable_offset,
+        aborted: aborted.map(|l| l.iter().map(|a| (a.producer_id, a.first_offset)).collect()),
+        batches: krust::record::batch::iter(data.records.bytes().unwrap()).count(),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Seen {
+    high_watermark: i64,
+    last_stable_offset: i64,
+    aborted: Option<Vec<(i64, i64)>>,
+    batches: usize,
+}
+
+#[test]
+fn to_who_reads_what_is_committed() {
+    let mut house = transactions();
+    let mut conn = house.connect();
+    let (high_watermark, last_stable_offset) = (5, 4);
+    let all = Seen { high_watermark, last_stable_offset, aborted: None, batches: 4 };
+    assert_eq!(committed(&mut house, &mut conn, 0), all);
+    let stable = Seen { aborted: Some(vec![(7, 1)]), batches: 3, ..all };
+    assert_eq!(committed(&mut house, &mut conn, 1), stable);
+}
+
+#[test]
+fn and_old_readers_pass_over_markers() {
+    let mut house = transactions();
+    let mut conn = house.connect();
+    let fetch = Fetch { version: 2, offset: 3, ..Fetch::default() };
+    let (error, _, bytes) = get(&mut house, &mut conn, fetch);
+    let offsets: Vec<i64> =
+        krust::record::legacy::iter(&bytes).map(|message| message.unwrap().offset).collect();
+    assert_eq!((error, offsets), (0, vec![4]));
+    assert_eq!(values(&bytes), []);
+}
