@@ -27,7 +27,7 @@ fn a_topic_is_created_when_it_is_asked_for() {
         let mut house = House::new();
         let mut conn = house.connect();
         let request = metadata(version, &[TOPIC, "bad name"]);
-        house.event(&mut conn, &[request.bytes.clone()]);
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
         let event = house.events().remove(0);
         assert_eq!(event.api, "AutoCreate");
@@ -55,7 +55,7 @@ fn an_answer_is_encoded_for_its_request() {
             ..Default::default()
         };
         let request = frame(19, version, |writer, version| request.encode(writer, version));
-        house.event(&mut conn, &[request.bytes.clone()]);
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!(conn.flow, Flow::Hold);
         let event = house.events().remove(0);
         assert_eq!((event.api, event.version), ("CreateTopics", version));
@@ -89,8 +89,8 @@ fn producer_ids_come_in_blocks() {
     let mut house = House::new();
     let (mut first, mut second) = (house.connect(), house.connect());
     let ask = frame(22, 4, |w, v| InitProducerIdRequest::default().encode(w, v));
-    house.event(&mut first, &[ask.bytes.clone()]);
-    house.event(&mut second, &[ask.bytes.clone()]);
+    house.event(&mut first, std::slice::from_ref(&ask.bytes));
+    house.event(&mut second, std::slice::from_ref(&ask.bytes));
     let mut events = house.events();
     assert_eq!((events.len(), events[0].api), (1, "AllocateProducerIds"));
     let block =

@@ -164,7 +164,7 @@ impl House {
         let now_ms = krust::clock::Clock::monotonic_ms(&self.clock);
         self.broker.expire(&mut self.thread, now_ms, &mut done);
         for Done { conn, slot, output, flow } in done {
-            let conn = conns.iter_mut().find(|other| other.id == conn).expect("a connection");
+            let conn = conns.iter_mut().find(|other| other.id == conn).unwrap();
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
             conn.drain();

@@ -52,7 +52,7 @@ fn an_idle_poll_waits_and_is_woken() {
     let full = Fetch { session: (0, 0), ..Fetch::default() };
     let id = ask(&mut house, &mut conn, &full.of(&[0, 1, 2, 3])).1;
     let poll = Fetch { session: (id, 1), max_wait_ms: 500, ..full }.of(&[]);
-    house.event(&mut conn, &[poll.bytes.clone()]);
+    house.event(&mut conn, std::slice::from_ref(&poll.bytes));
     house.turn(&mut [&mut conn]);
     assert!(conn.sent.is_empty());
     write(&mut house, &mut writer, 3);

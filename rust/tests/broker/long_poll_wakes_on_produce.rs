@@ -22,7 +22,7 @@ fn of_another_connection() {
         house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
         let (mut reader, mut writer) = (house.connect(), house.connect());
         let poll = Fetch { version, ..POLL }.of(&[0, 1, 2]);
-        house.event(&mut reader, &[poll.bytes.clone()]);
+        house.event(&mut reader, std::slice::from_ref(&poll.bytes));
         assert_eq!(reader.flow, Flow::Hold);
         house.turn(&mut [&mut reader]);
         assert!(reader.sent.is_empty());
@@ -43,7 +43,7 @@ fn only_once_there_is_enough() {
     let (mut reader, mut writer) = (house.connect(), house.connect());
     let size = batch(&["a"]).len() as i32;
     let poll = Fetch { min_bytes: 2 * size, ..POLL }.of(&[0]);
-    house.event(&mut reader, &[poll.bytes.clone()]);
+    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
     put(&mut house, &mut writer, (9, 1, &batch(&["a"])));
     house.turn(&mut [&mut reader]);
     house.turn(&mut [&mut reader]);
@@ -60,7 +60,7 @@ fn or_by_its_time() {
     house.topic(TOPIC, Made::default());
     let mut reader = house.connect();
     let poll = POLL.of(&[0]);
-    house.event(&mut reader, &[poll.bytes.clone()]);
+    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
     house.turn(&mut [&mut reader]);
     house.clock.advance(499);
     house.turn(&mut [&mut reader]);
@@ -79,7 +79,7 @@ fn at_once_on_an_error_and_when_the_topic_goes() {
     let reply = house.ask(&mut reader, &beyond);
     assert_eq!(fetched(12, &reply).2[0].1, 1);
     let poll = POLL.of(&[0]);
-    house.event(&mut reader, &[poll.bytes.clone()]);
+    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
     house.turn(&mut [&mut reader]);
     house.apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
     house.turn(&mut [&mut reader]);
