@@ -188,7 +188,10 @@ fn run_bare(arguments: &Arguments, mut work: Work) {
     let mut events = Events::with_capacity(64);
     let mut peers: Vec<Option<Bare>> = Vec::new();
     loop {
-        poll.poll(&mut events, None).expect("epoll");
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            result => result.expect("epoll"),
+        }
         for event in &events {
             if event.token() == Token(usize::MAX) {
                 while let Ok((mut stream, _)) = listener.accept() {

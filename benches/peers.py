@@ -2,7 +2,7 @@
 
     python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..]
 
-KRUST_BENCH_BIN is where the project's own programs lie (default target/release/examples).
+PEERS_BIN is where the project's own programs lie (default target/release/examples).
 
 Every scenario is one call of the `driver` program a round, the contenders taking turns, so that a
 machine that changes under the run changes for all of them; what counts are the medians, and of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
-BINARIES = Path(os.environ.get("KRUST_BENCH_BIN", HERE.parent / "target/release/examples"))
+BINARIES = Path(os.environ.get("PEERS_BIN", HERE.parent / "target/release/examples"))
 START_LIMIT_S = 60
 RUN_LIMIT_S = 180
 PRODUCE = ("--batch-bytes", "1048500")
