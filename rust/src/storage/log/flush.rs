@@ -27,9 +27,9 @@ impl Log {
     /// reactor thread. A sync that fails takes the log directory offline.
     pub fn flush(&self) -> Result<Offset, StorageError> {
         self.usable()?;
+        let _one_at_a_time = self.flushing.lock();
         let (segments, end, names, truncations) = {
             let mut writer = self.writer.lock();
-            self.save_epochs(&mut writer)?;
             let flushed = self.flushed.load(Ordering::Acquire);
             let segments = self.segments.load_full();
             // The segment that ends at the flushed offset too: it may have been sealed since.
@@ -42,7 +42,11 @@ impl Log {
         };
         if end > self.flushed.load(Ordering::Acquire) || names {
             let outcome = segments.iter().try_for_each(Segment::sync);
-            outcome.and_then(|()| self.sync_names(names))?;
+            let outcome = outcome.and_then(|()| self.save_epochs());
+            if let Err(error) = outcome.and_then(|()| self.sync_names(names)) {
+                self.writer.lock().names_unsynced |= names;
+                return Err(error);
+            }
         }
         let _writer = self.writer.lock();
         if truncations == self.truncations.load(Ordering::Acquire) {
@@ -188,14 +192,22 @@ impl Log {
         Ok(())
     }
 
-    fn save_epochs(&self, writer: &mut Writer) -> Result<(), StorageError> {
-        if writer.epochs_saved || self.segments.load().is_empty() {
-            return Ok(());
-        }
+    /// Writes the epochs' file if it lags, without holding up appends.
+    fn save_epochs(&self) -> Result<(), StorageError> {
+        let text = {
+            let mut writer = self.writer.lock();
+            if writer.epochs_saved || self.segments.load().is_empty() {
+                return Ok(());
+            }
+            writer.epochs_saved = true;
+            writer.epochs.to_text()
+        };
         let path = self.home.path.read().join(EPOCHS);
-        self.home.dir.replace_file(&path, writer.epochs.to_text().as_bytes())?;
-        writer.epochs_saved = true;
-        Ok(())
+        let outcome = self.home.dir.replace_file(&path, text.as_bytes());
+        if outcome.is_err() {
+            self.writer.lock().epochs_saved = false;
+        }
+        outcome
     }
 
     fn sync_names(&self, names: bool) -> Result<(), StorageError> {

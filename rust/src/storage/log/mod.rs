@@ -87,6 +87,8 @@ pub struct Log {
     closed: AtomicBool,
     /// What sync is asked for and has not begun (see `sync`).
     pub(super) sync_asked: AtomicU8,
+    /// Held through a flush, so that there is one at a time.
+    flushing: Mutex<()>,
     writer: Mutex<Writer>,
 }
 

@@ -97,6 +97,7 @@ fn build(
         damage,
         closed: AtomicBool::new(false),
         sync_asked: AtomicU8::new(0),
+        flushing: Mutex::new(()),
         writer: Mutex::new(writer),
         segments: ArcSwap::from_pointee(segments),
     });
