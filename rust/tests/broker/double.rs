@@ -49,6 +49,7 @@ pub struct House {
     mail: Arc<Mail>,
     version: u64,
     conns: u64,
+    broken: bool,
     /// Removed with the house.
     _dir: TempDir,
 }
@@ -92,8 +93,17 @@ impl House {
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);
-        let mut house =
-            Self { broker, policy, clock, thread, mail, version: 0, conns: 0, _dir: dir };
+        let mut house = Self {
+            broker,
+            policy,
+            clock,
+            thread,
+            mail,
+            version: 0,
+            conns: 0,
+            broken: false,
+            _dir: dir,
+        };
         house.apply(Delta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
             controller_id: Some(0),
@@ -107,6 +117,11 @@ impl House {
         self.version += 1;
         let failures = self.broker.apply(Delta { version: self.version, ..delta });
         assert!(failures.is_empty(), "{failures:?}");
+    }
+
+    /// The test broke its disk: it need not close in order.
+    pub fn breaks(&mut self) {
+        self.broken = true;
     }
 
     /// Makes a topic, or changes it.
@@ -200,7 +215,8 @@ impl House {
 
 impl Drop for House {
     fn drop(&mut self) {
-        self.broker.close().unwrap();
+        let closed = self.broker.close();
+        assert!(self.broken || closed.is_ok(), "{closed:?}");
     }
 }
 

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod a_broken_disk_leads_nothing;
 mod aborted_records_are_named;
 mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;

@@ -2,7 +2,8 @@
 //! Behaviour: answered from the image alone. A topic that does not exist is created first where the
 //!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
 //!     parked, then answered with what the image has; LEADER_NOT_AVAILABLE (5) if that is not
-//!     there. A bad name is INVALID_TOPIC_EXCEPTION (17). This broker's address is the advertised
+//!     there. A bad name is INVALID_TOPIC_EXCEPTION (17).
+//!     A replica here whose disk failed is offline, and leads nothing. This broker's address is the advertised
 //!     one of the listener, or the one the client connected to.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
@@ -32,6 +33,7 @@ const NAME_MAX: usize = 249;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     asked: Vec<Asking>,
+    node: i32,
     peer: Peer,
     cluster_operations: bool,
     topic_operations: bool,
@@ -49,6 +51,7 @@ enum Asking {
 /// What an answer is made from.
 struct Answer<'a> {
     image: &'a ClusterImage,
+    node: i32,
     peer: &'a Peer,
     cluster_operations: bool,
     topic_operations: bool,
@@ -87,6 +90,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     if may_create && !absent.is_empty() {
         let waiting = Waiting {
             asked: asked.unwrap_or_default(),
+            node: settings.node_id,
             peer: call.session.peer.clone(),
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
@@ -97,6 +101,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     }
     let answer = Answer {
         image: &image,
+        node: settings.node_id,
         peer: &call.session.peer.clone(),
         cluster_operations: request.include_cluster_authorized_operations,
         topic_operations: request.include_topic_authorized_operations,
@@ -112,6 +117,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
     let answer = Answer {
         image: &thread.image,
+        node: waiting.node,
         peer: &waiting.peer,
         cluster_operations: waiting.cluster_operations,
         topic_operations: waiting.topic_operations,
@@ -217,7 +223,9 @@ impl Answer<'_> {
     fn topic<'b>(&self, topic: &'b TopicImage) -> MetadataResponseTopic<'b> {
         let partitions = (0..).zip(&topic.partitions).map(|(partition_index, partition)| {
             let state = &partition.state;
-            let alive = |node: &i32| self.image.broker(*node).is_some();
+            let broken = partition.local.as_ref().is_none_or(|p| p.log.dir().is_offline());
+            let alive =
+                |node: &i32| self.image.broker(*node).is_some() && !(*node == self.node && broken);
             let has_leader = state.leader >= 0 && alive(&state.leader);
             let error = if has_leader { ErrorCode::None } else { ErrorCode::LeaderNotAvailable };
             MetadataResponsePartition {
