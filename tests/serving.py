@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 READY_S = 30
-OURS = {"KRUST_TEST_BOOTSTRAP", "KRUST_CRASH_ROUNDS"}  # no settings of the broker
+OURS = {"KRUST_TEST_BOOTSTRAP", "KRUST_TEST_KAFKA39", "KRUST_TEST_KAFKA43", "KRUST_CRASH_ROUNDS"}  # no settings of the broker
 STOP_S = 20
 
 

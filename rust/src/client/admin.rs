@@ -35,6 +35,19 @@ pub struct Moment {
     pub timestamp: i64,
 }
 
+/// A request by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// The API's name, in any case and with or without `_`.
+    pub api: &'a str,
+    /// The version; `None`: the newest that both sides know.
+    pub version: Option<i16>,
+    /// Who is asked; `None`: any broker, or the controller where it must be.
+    pub target: Option<Target>,
+    /// A map with Kafka's field names in snake_case.
+    pub body: &'a Value,
+}
+
 /// The answer to a [`Moment`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -145,16 +158,10 @@ impl Cluster {
         Ok(moments.iter().map(find).collect())
     }
 
-    /// Any API krust has a schema of, by name, at `version` or the newest common one. Bodies are
-    /// maps with Kafka's field names in snake_case. What only the controller answers is sent there,
-    /// unless `target` says otherwise.
-    pub fn request(
-        &mut self,
-        (name, version): (&str, Option<i16>),
-        body: &Value,
-        target: Option<Target>,
-        wait: &Wait,
-    ) -> Result<(Value, i16)> {
+    /// Any API krust has a schema of, by name. What only the controller answers is sent there,
+    /// unless `order` names a target.
+    pub fn request(&mut self, order: &Order<'_>, wait: &Wait) -> Result<Value> {
+        let Order { api: name, version, target, body } = *order;
         let unknown = || Error::Invalid(format!("there is no API {name:?}"));
         let api = api_by_name(name).ok_or_else(unknown)?;
         let broken = std::cell::RefCell::new(None);
@@ -188,8 +195,7 @@ impl Cluster {
         if let Some(error) = broken.borrow_mut().take() {
             return Err(Error::Invalid(format!("{name}: {error}")));
         }
-        let value = read(&reply).map_err(|error| self.bad(ask.target, error))?;
-        Ok((value, reply.version))
+        read(&reply).map_err(|error| self.bad(ask.target, error))
     }
 }
 

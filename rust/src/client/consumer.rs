@@ -278,7 +278,7 @@ impl Consumer {
                     self.asked.insert(node, keys);
                 }
                 Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
-                    self.lose(node, &keys, &error, &wait)?;
+                    self.lose(node, &keys, &error)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -356,7 +356,7 @@ impl Consumer {
         match reply {
             Ok(reply) => self.read(node, &reply),
             Err(error @ Error::Closed { .. }) => {
-                self.lose(node, &keys, &error, &wait)?;
+                self.lose(node, &keys, &error)?;
                 Ok(Vec::new())
             }
             Err(error) => Err(error),
@@ -364,12 +364,12 @@ impl Consumer {
     }
 
     /// The connection to a leader is gone: ask for its partitions' leaders anew.
-    fn lose(&mut self, node: i32, keys: &[Key], error: &Error, wait: &Wait) -> Result<()> {
+    fn lose(&mut self, node: i32, keys: &[Key], error: &Error) -> Result<()> {
         self.cluster.disconnect(Target::Broker(node));
         for (topic, _) in keys {
             self.cluster.forget(topic);
         }
-        wait.pause(self.cluster.options().retry_backoff, error)
+        self.cluster.wait().pause(self.cluster.options().retry_backoff, error)
     }
 
     fn read(&mut self, node: i32, reply: &Reply) -> Result<Vec<Chunk>> {

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
 use super::errors::{Signals, of_client};
-use crate::client::admin::Moment;
+use crate::client::admin::{Moment, Order};
 use crate::client::{self, Address, Cluster, Error, Options, Target};
 use crate::protocol;
 
@@ -159,9 +159,11 @@ impl Client {
         broker: Option<i32>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = from_python(body)?;
-        let (answer, _) = self.shell.run(py, |cluster| {
+        let target = broker.map(Target::Broker);
+        let order = Order { api, version, target, body: &body };
+        let answer = self.shell.run(py, |cluster| {
             let wait = cluster.wait();
-            cluster.request((api, version), &body, broker.map(Target::Broker), &wait)
+            cluster.request(&order, &wait)
         })?;
         to_python(py, &answer)
     }
