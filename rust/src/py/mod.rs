@@ -1,10 +1,12 @@
 //! The door to Python: the module `krust._krust`, and the only room that says pyo3.
 //!
 //! Reactor threads never attach to the interpreter; they push into queues that Python's threads
-//! empty. Classes are frozen. A call that may wait detaches from the interpreter first, and takes its lock
-//! only then, so that no lock is held across a crossing; while it waits, it attaches for a moment
-//! every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi` describes
-//! each item, and stubtest holds the two together.
+//! empty. Classes are frozen. A call that may wait detaches from the interpreter first, and takes
+//! its lock only then, so that no lock is held across a crossing; while it waits, it attaches for a
+//! moment every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi`
+//! describes each item, and stubtest holds the two together.
+
+#![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
 
 #![expect(clippy::too_many_arguments, reason = "Python's arguments have names")]
 
