@@ -18,7 +18,12 @@ from types import TracebackType
 from typing import Self
 
 READY_S = 30
-OURS = {"KRUST_TEST_BOOTSTRAP", "KRUST_TEST_KAFKA39", "KRUST_TEST_KAFKA43", "KRUST_CRASH_ROUNDS"}  # no settings of the broker
+OURS = {  # no settings of the broker
+    "KRUST_CRASH_ROUNDS",
+    "KRUST_TEST_BOOTSTRAP",
+    "KRUST_TEST_KAFKA39",
+    "KRUST_TEST_KAFKA43",
+}
 STOP_S = 20
 
 
