@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.foreign.clients import Confluent
@@ -97,7 +97,7 @@ def test_a_full_disk_does_not_keep_it_from_stopping(small_disk: Path) -> None:
 def test_a_read_only_directory_is_one_line_and_exit_3(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(NotReadyError) as caught:
-        Served(small_disk.parent / "disk" / "data")
+        Served(small_disk)
     assert caught.value.code == 3
     assert "Traceback" not in caught.value.stderr
 
@@ -120,7 +120,8 @@ def test_a_removed_partition_directory_costs_no_other_partition(tmp_path: Path) 
         for _ in range(3):
             produce(broker.bootstrap, "removed", os.urandom(600_000))
         assert broker.process.poll() is None
-        assert produce(broker.bootstrap, "kept", b"after") in (0, STORAGE_ERROR)
-        with contextlib.suppress(KafkaException):  # the whole log directory went offline
+        code = produce(broker.bootstrap, "kept", b"after")
+        assert code in (0, STORAGE_ERROR)  # the directory may go offline as a whole, as Kafka's
+        if code == 0:
             assert Confluent().read(broker.bootstrap, "kept", 1) == [(None, b"before")]
     assert "panic" not in broker.stderr().lower()

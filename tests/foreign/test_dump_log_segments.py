@@ -31,7 +31,7 @@ def jars() -> str:
 @pytest.mark.java
 @pytest.mark.timeout(300)
 def test_every_file_of_every_codec_is_sound(jars: str, tmp_path: Path) -> None:
-    options = {"log.segment.bytes": 16384, "log.index.interval.bytes": 512}
+    options = {"log.segment.bytes": 65536, "log.index.interval.bytes": 512}
     with Served(tmp_path / "data", options=dict(options)) as broker:
         for codec in ALL:
             topic = f"codec-{codec}"
