@@ -17,6 +17,7 @@ mod double;
 mod fetch_obeys_its_limits;
 mod fetch_sessions_name_only_what_changed;
 mod long_poll_wakes_on_produce;
+mod malformed_requests_harm_nobody;
 mod offsets_are_listed;
 mod produced_is_fetched_at_every_version;
 mod records;

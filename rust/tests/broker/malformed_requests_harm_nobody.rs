@@ -1,0 +1,59 @@
+//! Whatever a frame holds: no panic, and the next connection is served.
+
+use krust::broker::{Flow, apis};
+use krust::protocol::value::Value;
+use krust::protocol::{Direction, encode_any};
+
+use crate::double::{Frame, House, Made, raw};
+use crate::records::{Fetch, TOPIC, batch, produce, put};
+
+/// Each version of each API at its defaults, and a few that say something.
+fn frames() -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for api in apis::served() {
+        for version in api.first..=api.last {
+            let nothing = Value::Map(Vec::new());
+            let body = encode_any(api.key, version, Direction::Request, &nothing).unwrap();
+            frames.push(raw(api.key, version, &body.buf));
+        }
+    }
+    for version in [0, 2, 3, 9, 13] {
+        frames.push(produce(version, 1, &batch(&["a"])));
+    }
+    for version in [0, 3, 7, 12, 18] {
+        frames.push(Fetch { version, session: (0, 0), ..Fetch::default() }.of(&[0]));
+    }
+    frames
+}
+
+#[test]
+fn cut_anywhere_and_with_any_byte_changed() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let mut conn = house.connect();
+    let mut sent = 0;
+    let mut send = |house: &mut House, bytes: Vec<u8>| {
+        house.event(&mut conn, &[bytes]);
+        house.turn(&mut [&mut conn]);
+        conn.sent.clear();
+        sent += 1;
+        if conn.flow != Flow::Go {
+            let old = std::mem::replace(&mut conn, house.connect());
+            house.close(old);
+        }
+    };
+    for Frame { bytes, .. } in frames() {
+        for at in 0..bytes.len() {
+            send(&mut house, bytes[..at].to_vec());
+            for byte in [0, 1, 0x7f, 0x80, 0xfe, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = byte;
+                send(&mut house, changed);
+            }
+        }
+    }
+    assert!(sent > 20_000, "{sent}");
+    let mut conn = house.connect();
+    let (error, _) = put(&mut house, &mut conn, (9, 1, &batch(&["a"])));
+    assert_eq!(error, 0);
+}
