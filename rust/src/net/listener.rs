@@ -180,6 +180,11 @@ impl Census {
         self.all.load(Ordering::Relaxed)
     }
 
+    /// Kafka's way to say "no limit" is the largest int32.
+    fn counts_addresses(&self) -> bool {
+        self.max_per_address < i32::MAX as usize
+    }
+
     /// True where no further connection is to be accepted.
     pub(super) fn is_full(&self) -> bool {
         self.count() >= self.max
@@ -187,7 +192,7 @@ impl Census {
 
     /// Counts a connection from `address` in; false where it has as many as it may.
     pub(super) fn enter(&self, address: IpAddr) -> bool {
-        if self.max_per_address != usize::MAX {
+        if self.counts_addresses() {
             let mut by_address = self.by_address.lock();
             let count = by_address.entry(address).or_default();
             if *count >= self.max_per_address {
@@ -201,7 +206,7 @@ impl Census {
 
     /// Counts a connection out; true where the accepting thread waits for that.
     pub(super) fn leave(&self, address: IpAddr) -> bool {
-        if self.max_per_address != usize::MAX {
+        if self.counts_addresses() {
             let mut by_address = self.by_address.lock();
             if let Some(count) = by_address.get_mut(&address) {
                 *count -= 1;

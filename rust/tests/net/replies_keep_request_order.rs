@@ -55,3 +55,16 @@ fn threads_share_the_connections() {
         }
     }
 }
+
+#[test]
+fn a_thread_that_looks_before_it_blocks_answers_the_same() {
+    let site = Site::with(1, |options| options.busy_poll_us = 50);
+    let mut client = site.connect();
+    for round in 0..100_u8 {
+        assert_eq!(client.call(&[b'e', round]), [b'e', round]);
+    }
+    client.send(b"pA");
+    crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 101);
+    site.fill(b'A');
+    assert_eq!(client.reply(), b"fA");
+}
