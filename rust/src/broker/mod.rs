@@ -75,8 +75,7 @@ pub struct Settings {
     pub fetch_max_bytes: i32,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_session_slots: usize,
-    /// `delete.topic.enable` and the like are the policy's; the largest answer of
-    /// DescribeTopicPartitions is ours: `max.request.partition.size.limit`.
+    /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
     pub partitions_per_answer: i32,
 }
 
