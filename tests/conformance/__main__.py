@@ -21,7 +21,7 @@ from tests.conformance.broker import serving
 
 SUITES = ("kafka_python", "java_tools", "franz_go")
 PASSED = Path(__file__).parent / "passed"
-CACHE = Path(os.environ.get("KRUST_CONFORMANCE_CACHE", ".venv/conformance")).absolute()
+CACHE = Path(os.environ.get("CONFORMANCE_CACHE", ".venv/conformance")).absolute()
 
 
 def main() -> int:

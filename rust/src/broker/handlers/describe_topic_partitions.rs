@@ -4,7 +4,8 @@
 //!     that is not there: UNKNOWN_TOPIC_OR_PARTITION (3), never created. A cursor with a negative
 //!     partition: read as 0.
 //! Version notes: there is only v0.
-//! Not done: eligible leader replicas (KIP-966) are null: there is no record of them.
+//! Not done: eligible leader replicas (KIP-966) are empty: there is no record of them. Not null,
+//!     which the schema allows and Java's admin client fails on.
 
 use std::sync::Arc;
 
@@ -108,8 +109,8 @@ fn topic<'a>(
             leader_epoch: state.leader_epoch.0,
             replica_nodes: state.replicas.clone(),
             isr_nodes: state.isr.clone(),
-            eligible_leader_replicas: None,
-            last_known_elr: None,
+            eligible_leader_replicas: Some(Vec::new()),
+            last_known_elr: Some(Vec::new()),
             offline_replicas: offline.collect(),
         }
     });
