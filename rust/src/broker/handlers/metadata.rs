@@ -1,8 +1,8 @@
 //! Metadata (3), v0-13: the brokers, the controller, topics with their partitions and leaders.
 //! Behaviour: answered from the image alone. A topic that does not exist is created first where the
 //!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
-//!     parked, then answered with what the image has; LEADER_NOT_AVAILABLE (5) if that is not
-//!     there. A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here whose disk failed is
+//!     parked, then answered with what the image has; if it is not there, with the policy's error
+//!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here whose disk failed is
 //!     offline, and leads nothing. This broker's address is the advertised one of the listener, or
 //!     the one the client connected to.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
