@@ -2,9 +2,9 @@
 //! Behaviour: answered from the image alone. A topic that does not exist is created first where the
 //!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
 //!     parked, then answered with what the image has; if it is not there, with the policy's error
-//!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here whose disk failed is
-//!     offline, and leads nothing. This broker's address is the advertised one of the listener, or
-//!     the one the client connected to.
+//!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here
+//!     whose disk failed is offline, and leads nothing. This broker's address is the advertised one
+//!     of the listener, or the one the client connected to.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
 //!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
