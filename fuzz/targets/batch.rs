@@ -1,5 +1,5 @@
 //! Batches of magic 2, their checksums made right so that the records are reached: viewed, checked,
-//! read, converted down and recompressed without a fault; what the check lets pass reads to its end.
+//! read, converted down and recompressed without a fault; what passes the check reads to its end.
 #![no_main]
 
 use krust::record::batch::{self, Batch, Header, Rules};
