@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +99,24 @@ def test_silence_ends_at_the_timeout() -> None:
     assert (done.code, done.out) == (4, b"")
     assert "no answer in time" in done.err
     assert 0.9 < time.monotonic() - begun < 5
+
+
+def test_ctrl_c_ends_a_wait_for_a_silent_peer() -> None:
+    waits = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        take(connection)
+        waits.set()
+        silent(connection)
+
+    with peer(serve) as bootstrap:
+        argv = Command(bootstrap).argv("topic", "list", timeout="1m")
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+            assert waits.wait(20)
+            begun = time.monotonic()
+            waiting.send_signal(signal.SIGINT)
+            assert waiting.wait(20) == 130
+            assert time.monotonic() - begun < 1, "the wait itself answers within 100 ms"
 
 
 def test_a_peer_that_hangs_up_is_exit_4() -> None:

@@ -26,6 +26,7 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
             Some("the cluster tells clients to use this address: set advertised.listeners there")
         }
         Error::Connect { .. } => Some("is a broker running there? start one: krust serve"),
+        Error::Refused { code: 1, .. } => Some("krust topic offsets says which offsets there are"),
         Error::Protocol { .. } | Error::Closed { .. } => {
             Some("is this the port of a Kafka broker's PLAINTEXT listener?")
         }
