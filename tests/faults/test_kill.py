@@ -127,9 +127,8 @@ def test_what_was_acknowledged_is_there_once_and_in_order(tmp_path: Path, flush:
 def test_a_crash_while_starting_loses_nothing(tmp_path: Path) -> None:
     with Served(tmp_path / "data", options=OPTIONS) as broker:
         load = Load(broker.bootstrap, "load")
-        AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics(
-            [NewTopic("load", PARTITIONS, 1)]
-        )["load"].result(10)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("load", PARTITIONS, 1)])["load"].result(10)
         load.run_until(acknowledged=3000)
         load.finish()
         broker.kill()
