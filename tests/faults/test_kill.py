@@ -37,6 +37,7 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 1,
+                "queue.buffering.max.messages": 5000,
                 "batch.num.messages": 50,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 50,
@@ -86,7 +87,7 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]
     consumer.assign([TopicPartition(topic, partition, low)])
     found: list[tuple[int, int]] = []
     while len(found) < high - low:
-        batch = consumer.consume(10_000, 10)
+        batch = consumer.consume(min(10_000, high - low - len(found)), 10)
         assert batch, f"{len(found)} of {high - low}"
         found += [(message.offset() or 0, int(message.value() or b"")) for message in batch]
     consumer.close()
