@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,18 @@ def test_topic_and_partition_name_a_directory(tmp_path: Path) -> None:
     shutil.rmtree(partition)
     missing = KRUST("log", "dump", f"{found}/{topic}/0")
     assert (missing.code, missing.out) == (5, b"")
+
+
+def test_records_of_kafkas_own_topics_are_decoded(tmp_path: Path) -> None:
+    found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for log in sorted(found.glob("__*/*.log")):
+        for batch in KRUST.ok("log", "dump", str(log), "--records", "--json").lines():
+            if not batch["control"]:
+                for record in batch["records"]:
+                    meaning = record["decoded"]
+                    kinds.setdefault(meaning["kind"], []).append(meaning)
+    offsets = {(one["group"], one["topic"]): one["value"]["offset"] for one in kinds["offset"]}
+    assert offsets[("orders", "codec-none")] > 0
+    assert "orders" in {one["group"] for one in kinds["group"]}
+    assert kinds["transaction"][0]["value"]["producer_id"] >= 0

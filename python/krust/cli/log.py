@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust, spec
+from krust.cli import internal, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.exits import Exit
 from krust.cli.records import decode, when
 
@@ -42,7 +42,7 @@ def dump(options: Options, path: str, where: str | None, records: bool, headers:
         bad += "problem" in batch or not batch.get("crc_ok", True)
         if "records" in batch:
             batch["records"] = [
-                _shown(record, headers=headers)
+                _shown(record, _topic(batch), headers=headers)
                 for record in batch["records"]
                 if wanted[0] <= record[0] and (wanted[1] is None or record[0] < wanted[1])
             ]
@@ -133,8 +133,14 @@ def _batches(files: list[Path], *, records: bool) -> Iterator[dict[str, Any]]:
                 yield {"file": str(file), **batch}
 
 
+def _topic(batch: dict[str, Any]) -> str:
+    """The topic whose directory a batch's file lies in."""
+    return Path(batch["file"]).absolute().parent.name.rpartition("-")[0]
+
+
 def _shown(
     record: tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]],
+    topic: str,
     *,
     headers: bool,
 ) -> dict[str, object]:
@@ -145,6 +151,8 @@ def _shown(
         "key": decode(key, "string"),
         "value": decode(value, "string"),
     }
+    if topic in internal.TABLE and (meaning := internal.decoded(topic, key, value)):
+        shown["decoded"] = meaning
     if headers:
         shown["headers"] = [{"key": name, "value": decode(v, "string")} for name, v in given]
     return shown
@@ -170,8 +178,13 @@ def _print(batch: dict[str, Any]) -> None:
     if "problem" in batch:
         click.echo(f"  BAD  {batch['problem']}")
     for record in batch.get("records", ()):
-        parts = [f"{record['offset']:,}", f"key {_text(record['key'])}"]
-        parts.append(f"value {_text(record['value'])}")
+        parts = [f"{record['offset']:,}"]
+        if "decoded" in record:
+            kind, *rest = record["decoded"].items()
+            parts.append(kind[1])
+            parts += [f"{name} {_text(value)}" for name, value in rest]
+        else:
+            parts += [f"key {_text(record['key'])}", f"value {_text(record['value'])}"]
         if record.get("headers"):
             pairs = (f"{header['key']}={_text(header['value'])}" for header in record["headers"])
             parts.append("headers " + " ".join(pairs))
