@@ -14,12 +14,12 @@ from typing import Any, final
 from krust.errors import KrustError
 
 __all__ = [
-    "__version__",
     "Client",
     "Consumer",
     "LogDump",
     "Producer",
     "Server",
+    "__version__",
     "error_facts",
     "log_verify",
     "logs",
