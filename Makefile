@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-peers fuzz crash demo conformance clean
+	bench-start bench-peers fuzz crash demo conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ wheel: $(VENV)/.tools ## the release wheel, in dist/
 
 bench: ## micro-benches of the core, by criterion
 	cargo bench --quiet --no-default-features $(ARGS)
+
+bench-start: $(VENV)/.core ## starting, stopping, standing idle, 10,000 partitions
+	$(BIN)/python benches/start.py $(ARGS)
 
 bench-peers: $(VENV)/.tools ## krust, built for release, beside its floor and other brokers
 	cargo build --quiet --release --no-default-features --examples
