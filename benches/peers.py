@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 BINARIES = Path(os.environ.get("PEERS_BIN", HERE.parent / "target/release/examples"))
 START_LIMIT_S = 60
-RUN_LIMIT_S = 180
+RUN_LIMIT_S = 90
 PRODUCE = ("--batch-bytes", "1048500")
 REPLY = "54"  # what a Produce v9 reply to one partition is, for the echo
 

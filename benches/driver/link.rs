@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv};
 
@@ -15,6 +15,9 @@ const READ: usize = 256 << 10;
 const KEEP: usize = 64 << 10;
 /// Bodies with more than this to come are dropped in the kernel.
 const DROP: usize = 64 << 10;
+
+/// A server that does not answer for so long will not.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 pub struct Link {
     stream: TcpStream,
@@ -50,6 +53,7 @@ impl Link {
     pub fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("connect to --bootstrap");
         stream.set_nodelay(true).expect("nodelay");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Self { stream, buf: vec![0; READ], head: Vec::new(), left: None }
     }
 
