@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, Mailbox, Policy, Settings, Store};
+use krust::broker::{Broker, Delta, Event, Intervals, Mailbox, Policy, Settings, Store};
 use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
@@ -53,7 +53,7 @@ fn main() {
     let policy = Arc::new(Post(Mutex::new(sender)));
     let broker =
         Broker::new(Settings::default(), Store::new(vec![dir]), policy, Arc::clone(&clock));
-    broker.start_syncing().expect("a thread");
+    broker.start_syncing(Intervals::default()).expect("a thread");
     let mailboxes = Mailboxes::new(threads);
     broker.connect(Arc::clone(&mailboxes) as Arc<dyn Mailbox<_>>);
     let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
