@@ -24,7 +24,7 @@ use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
 use krust::protocol::value::Value;
-use krust::storage::{DirOptions, LogDir};
+use krust::storage::{DirOptions, Intervals, LogDir};
 
 /// Hands events to the main thread.
 struct Post(Mutex<Sender<Event>>);

@@ -7,7 +7,6 @@
 //! describes each item, and stubtest holds the two together.
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
-#![expect(clippy::too_many_arguments, reason = "Python's arguments have names")]
 
 mod client;
 mod consumer;
