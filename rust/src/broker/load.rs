@@ -186,7 +186,9 @@ impl Broker {
         let clean = dir.was_clean();
         let id = open.topic_id.unwrap_or_default();
         let log = Log::open(dir, &name, Open { clean, ..open }).map_err(fail)?;
-        Ok(Arc::new(Partition::new(name, id, log)))
+        let partition = Partition::new(name.clone(), id, log);
+        partition.settle().map_err(fail)?;
+        Ok(Arc::new(partition))
     }
 
     /// Takes over what the image says of a partition's leader.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::service::Mailbox;
 use super::{ParkedId, Wake};
 use crate::ids::{Offset, TopicId, TopicPartition};
-use crate::storage::{Log, LogConfig};
+use crate::storage::{Log, LogConfig, StorageError};
 
 /// A partition of which a replica lives here.
 pub struct Partition {
@@ -124,6 +124,19 @@ impl Partition {
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
         self.flush_before_ack.store(is_flushed_before_ack(&config), Ordering::Release);
         self.log.reconfigure(config);
+        if let Err(error) = self.settle() {
+            tracing::error!(partition = %self.name, "cannot flush: {error}");
+        }
+    }
+
+    /// Flushes what is older than the wish to wait for the disk, as after a crash: no append is to
+    /// come that would, and a retried batch waits for it. Blocks; never on a reactor thread.
+    pub fn settle(&self) -> Result<(), StorageError> {
+        let behind = self.log.flushed_offset() < self.log.log_end_offset();
+        if behind && self.flush_before_ack.load(Ordering::Acquire) {
+            self.log.flush()?;
+        }
+        Ok(())
     }
 
     /// A watermark moved: lets the high watermark follow where this replica is alone, and wakes
