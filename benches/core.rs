@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, Intervals, Mailbox, Policy, Settings, Store};
+use krust::broker::{Broker, Delta, Event, Mailbox, Policy, Settings, Store};
 use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
