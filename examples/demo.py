@@ -245,7 +245,8 @@ def create(bootstrap: str, clients: list[Client]) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     topics = [NewTopic(client.topic, 1, 1, config=client.config) for client in clients]
-    for created in AdminClient({"bootstrap.servers": bootstrap}).create_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics(topics).values():
         created.result(WAIT_S)
 
 
