@@ -72,10 +72,8 @@ fn main() {
 /// Answers events for ever.
 fn decide(broker: &Broker, events: &Receiver<Event>) {
     let this = BrokerImage { id: 0, rack: None, endpoints: Vec::new() };
-    let mut version = 1;
-    apply(broker, Delta { version, brokers: Some(vec![this]), ..Delta::default() });
-    for event in events {
-        version += 1;
+    apply(broker, Delta { version: 1, brokers: Some(vec![this]), ..Delta::default() });
+    for (version, event) in (2..).zip(events.iter()) {
         let creates = event.api == "CreateTopics";
         let names: Vec<&Value> = match (&event.request, creates) {
             (request, true) => list(request, "topics").iter().collect(),
