@@ -110,6 +110,7 @@ impl Broker {
         }
         let mut failures = Vec::new();
         let mut gone = Vec::new();
+        let mut changed = Vec::new();
         for (name, topic) in delta.topics {
             let old = image.topic(&name).cloned();
             let stays = |topic: &TopicDelta| old.as_ref().is_some_and(|old| old.id == topic.id);
@@ -122,11 +123,19 @@ impl Broker {
             if let Some(topic) = topic {
                 let old = image.topic(&name).cloned();
                 let topic = self.build(&name, topic, (old.as_deref(), &mut failures));
-                image.put(Arc::new(topic));
+                let topic = Arc::new(topic);
+                changed.push(Arc::clone(&topic));
+                image.put(topic);
             }
         }
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
+        // What was flushed while a partition was in no image yet has woken nobody.
+        for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
+            if let Some(partition) = &partition.local {
+                partition.advance(&mut Wakes { here: None, mailbox: self });
+            }
+        }
         for partition in gone {
             partition.retire(&mut Wakes { here: None, mailbox: self });
         }

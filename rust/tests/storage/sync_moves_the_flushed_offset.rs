@@ -65,6 +65,35 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
 }
 
 #[test]
+fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    append(&home.open(), &batch(&[b"in the page cache"])).unwrap();
+    home.config.flush_messages = 1;
+    let (sender, receiver) = mpsc::channel();
+    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let log = open(&home, &syncer);
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(1));
+    syncer.stop();
+}
+
+#[test]
+fn settings_that_want_more_on_disk_get_it_though_nothing_is_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    let (sender, receiver) = mpsc::channel();
+    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
+    let log = open(&home, &syncer);
+    append(&log, &batch(&[b"x"])).unwrap();
+    home.config.ack_flush = true;
+    log.reconfigure(Arc::new(home.config.clone()));
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(1));
+    syncer.stop();
+}
+
+#[test]
 fn an_idle_event_costs_one_write() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());

@@ -166,6 +166,18 @@ impl Log {
     /// Follows other settings from now on.
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
         self.config.store(config);
+        self.ask_for_what_is_left();
+    }
+
+    /// Asks for a sync where the settings want what is committed on disk and it is not there: after
+    /// a recovery or a change of settings no append may come that would ask.
+    pub(super) fn ask_for_what_is_left(&self) {
+        let Some(syncer) = &self.syncer else { return };
+        let left = self.log_end_offset().0 - self.flushed_offset().0;
+        let config = self.config.load();
+        if left > 0 && (config.ack_flush || left >= config.flush_messages) {
+            syncer.ask(&self.me, 0);
+        }
     }
 
     /// The first offset that may be read.

@@ -103,6 +103,7 @@ fn build(
     });
     log.tail.store(End { end, base, position });
     log.publish_transactions(&log.writer.lock());
+    log.ask_for_what_is_left();
     log
 }
 
