@@ -44,8 +44,8 @@ test-python: $(VENV)/.core $(VENV)/.old-clients ## floors, units, foreign client
 	$(BIN)/python -m pytest $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
-	@while read -r pin; do echo "$$pin"; \
-	  $(PIP) --target $(VENV)/old/$$(echo $$pin | sed s/==/-/) $$pin || exit 1; done < $<
+	@while read -r pin; do place=$(VENV)/old/$$(echo $$pin | sed s/==/-/); \
+	  test -d $$place || $(PIP) --target $$place $$pin || exit 1; done < $<
 	@touch $@
 
 lint: $(VENV)/.core stubtest ## formats, clippy, ruff, mypy --strict, stubtest
