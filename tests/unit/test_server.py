@@ -132,7 +132,8 @@ def test_nothing_is_left_after_many_starts() -> None:
             broker.create_topic("a")
     while open_things()[1] > before[1]:  # a joined thread is seen by the kernel a moment longer
         os.sched_yield()
-    assert open_things() == before
+    # Fewer is fine: another test's client may have ended its threads in between.
+    assert all(now <= then for now, then in zip(open_things(), before, strict=True))
 
 
 def _try_in_child(broker: krust.Broker, answer: Connection) -> None:
