@@ -36,6 +36,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 const WRITE: usize = 1 << 20;
+/// The batches a log is made of, just under the default `max.message.bytes`.
+const APPEND: usize = 1_048_500;
 const FRAME_MAX: usize = 100 << 20;
 
 #[derive(Clone)]
@@ -113,8 +115,10 @@ impl Work {
             "send" => {
                 let mut file = create(&name(9));
                 let turns = (arguments.file_bytes / arguments.reply as u64).max(1);
-                for _ in 0..turns {
-                    file.write_all(&vec![7; arguments.reply]).expect("write the file to send");
+                // Written as a log is: how the cache lays pages out decides what sending costs.
+                let batch = vec![7; APPEND];
+                for _ in 0..=turns * arguments.reply as u64 / APPEND as u64 {
+                    file.write_all(&batch).expect("write the file to send");
                 }
                 Self::Send { file: Arc::new(file), reply: arguments.reply, turn: 0, turns }
             }

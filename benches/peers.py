@@ -9,6 +9,10 @@ machine that changes under the run changes for all of them; what counts are the 
 those the ratios. Rounds are short and their topics are deleted, because a page of memory that the
 machine sees for the first time costs more than everything a broker does.
 
+Whether two processes share a core changes the price of a byte on the loopback by four. So the
+driver is kept on the last core, and what has one network thread (floor, core, and krust on two
+cores) on the first; the others, which use several threads, run where they like.
+
 The floor is the same work with no broker around it (`benches/floor.rs`). A peer that cannot be had
 is left out with the reason; one that fails in a scenario is `n/a` there. Prints a table, writes
 `benches/results/DATE-HOST.json`. No test: nothing fails when a target is missed, it is said.
@@ -287,6 +291,16 @@ def noida(folder: Path) -> Iterator[Running]:
 
 
 PEERS = {"krust": krust, "core": core, "kafka": kafka, "tansu": tansu, "noida-db": noida}
+ONE_THREAD = ("krust", "core")
+
+
+def _pin(pid: int, core: int) -> None:
+    """Keep all threads of a process on one core; nothing where the system cannot."""
+    if not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2:
+        return
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), {core})
 
 
 def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
@@ -303,21 +317,19 @@ def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
         str(at.pid),
     ]
     command += arguments[1:]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=RUN_LIMIT_S,
-            env={**os.environ, "RUST_BACKTRACE": "0"},
-        )
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no end after {RUN_LIMIT_S} s") from None
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line and not line.startswith("note:")]
-        raise RuntimeError(said[-1] if said else f"exit code {done.returncode}")
-    result: dict[str, float] = json.loads(done.stdout)
+    environment = {**os.environ, "RUST_BACKTRACE": "0"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, env=environment, stdout=pipe, stderr=pipe) as process:
+        _pin(process.pid, (os.cpu_count() or 1) - 1)
+        try:
+            said, complaint = process.communicate(timeout=RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise RuntimeError(f"no end after {RUN_LIMIT_S} s") from None
+    if process.returncode != 0:
+        lines = [line for line in complaint.splitlines() if line and line[:5] != "note:"]
+        raise RuntimeError(lines[-1] if lines else f"exit code {process.returncode}")
+    result: dict[str, float] = json.loads(said)
     return result
 
 
@@ -335,7 +347,10 @@ class Bench:
             folder = self.folder / name
             folder.mkdir()
             try:
-                self.servers[name] = stack.enter_context(PEERS[name](folder))
+                running = stack.enter_context(PEERS[name](folder))
+                self.servers[name] = running
+                if name in ONE_THREAD and (name == "core" or os.cpu_count() == 2):
+                    _pin(running.pid, 0)
             except AbsentError as error:
                 self.absent[name] = str(error)
                 print(f"{name}: left out, {error}", flush=True)
@@ -351,6 +366,7 @@ class Bench:
                 command = [str(BINARIES / "floor"), scenario.floor[0], "--dir", str(folder)]
                 command += scenario.floor[1:]
                 running = stack.enter_context(_announcing(command, folder))
+                _pin(running.pid, 0)
                 arguments = scenario.floor_driver or scenario.driver
                 turns.append(("floor", running, (*arguments, "--raw")))
             turns += [(name, at, scenario.driver) for name, at in self.servers.items()]
