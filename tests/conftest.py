@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# A suite started in the background ignores SIGINT, and so would the commands whose Ctrl-C it tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SECONDS: dict[str, float] = defaultdict(float)
 
