@@ -9,6 +9,7 @@ nothing that speaks click can be faster. Prints a table and ends.
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import json
 import os
@@ -39,6 +40,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--partitions", type=int, default=10_000)
     options = parser.parse_args()
+    # As an installed wheel has it; a checkout may have been told not to keep bytecode.
+    compileall.compile_dir(Path(krust.__file__).parent, quiet=1)
     embedded()
     processes()
     many_partitions(options.partitions)

@@ -10,8 +10,6 @@ Not promised: nothing here is dynamic; what a running broker was told later lies
 
 from __future__ import annotations
 
-import tomllib
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from krust.errors import ConfigError
@@ -228,6 +226,8 @@ def _unescape(text: str) -> str:
 
 def _toml(text: str, path: Path) -> dict[str, str]:
     """TOML with Kafka's names as quoted keys."""
+    import tomllib
+
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -295,6 +295,8 @@ def _setting(name: str, where: str = "") -> Setting:
 
 def unknown(name: str, table: Mapping[str, Setting], where: str = "") -> ConfigError:
     """The error for a name that the table does not have."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, table, 1)
     hint = f"did you mean {near[0]}?" if near else None
     if hint is None and name in TOPIC and table is BROKER:

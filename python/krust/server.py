@@ -16,8 +16,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections import deque
@@ -74,7 +72,7 @@ class Broker:
         self._pid = os.getpid()
         self._config, dirs = _settle(data_dir, port, config)
         self._temporary = not dirs
-        self._dirs = dirs or [Path(tempfile.mkdtemp(prefix="krust-"))]
+        self._dirs = dirs or [_temporary_dir()]
         self._calls: deque[_Call] = deque()
         self._error: BaseException | None = None
         self._core: _Core | None = None
@@ -223,6 +221,8 @@ class Broker:
             if core is not None:
                 core.close()
             if self._temporary:
+                import shutil
+
                 shutil.rmtree(self._dirs[0], ignore_errors=True)
             while self._calls:
                 self._calls.popleft().done.set()
@@ -420,6 +420,12 @@ class _Core:
                 for each in topic.partitions
             ],
         }
+
+
+def _temporary_dir() -> Path:
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="krust-"))
 
 
 def _settle(
