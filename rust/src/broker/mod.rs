@@ -6,7 +6,7 @@
 //! handlers    one file per API                                    errors     faults to codes
 //! image       what is known of the cluster, swapped whole         partition  a log and who waits
 //! parked      requests that wait, per thread                      policy     the port to decisions
-//! fetch_sessions  what clients said they read (KIP-227)
+//! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
 //! ```
 //!
 //! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
@@ -17,6 +17,7 @@ pub mod apis;
 mod call;
 mod errors;
 mod fetch_sessions;
+mod groups;
 mod handlers;
 pub mod image;
 mod load;
@@ -33,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+pub use groups::{AppendedAt, Committed, GroupRecord, GroupState};
 pub use image::{ClusterImage, Delta};
 pub use load::{ApplyError, Loaded, Store};
 pub use parked::ParkedId;
@@ -47,6 +49,7 @@ use crate::protocol::{Direction, ErrorCode, encode_any};
 use crate::storage::{Keeper, Syncer};
 use crate::wire::Sink;
 use fetch_sessions::FetchSessions;
+use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
 use policy::{Asked, Tickets};
@@ -107,6 +110,7 @@ pub struct Broker {
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
+    groups: Groups,
 }
 
 /// What one reactor thread keeps.
@@ -149,6 +153,7 @@ impl Broker {
             keeper: OnceLock::new(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
+            groups: Groups::default(),
         })
     }
 

@@ -1,9 +1,10 @@
 //! A partition that lives here: its log, and who waits for it.
 //!
-//! Two kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
+//! Three kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
 //! last record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
 //! collects the numbers of the partitions that changed since it was last asked, so that an idle
-//! poll over a thousand partitions looks at none.
+//! poll over a thousand partitions looks at none. An *action* is run, once, by whoever moves the
+//! watermark past its offset.
 //! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
 //! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
 //! of the two sees the other.
@@ -15,9 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 
+use super::groups::Committed;
 use super::service::Mailbox;
 use super::{ParkedId, Wake};
 use crate::ids::{Offset, TopicId, TopicPartition};
+use crate::protocol::ErrorCode;
 use crate::storage::{Log, LogConfig, StorageError};
 
 /// A partition of which a replica lives here.
@@ -34,6 +37,8 @@ pub struct Partition {
     flush_before_ack: AtomicBool,
     waiting: AtomicUsize,
     waiters: Mutex<Vec<Waiter>>,
+    pending: AtomicUsize,
+    actions: Mutex<Vec<(Offset, Committed)>>,
     watched: AtomicUsize,
     watches: Mutex<Vec<(Arc<Watch>, u32)>>,
 }
@@ -94,6 +99,8 @@ impl Partition {
             log,
             waiting: AtomicUsize::new(0),
             waiters: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            actions: Mutex::default(),
             watched: AtomicUsize::new(0),
             watches: Mutex::default(),
         }
@@ -157,6 +164,9 @@ impl Partition {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.wake_waiters(wakes, false);
         }
+        if self.pending.load(Ordering::Relaxed) > 0 {
+            self.run_actions(false);
+        }
         if self.watched.load(Ordering::Relaxed) > 0 {
             for (watch, index) in self.watches.lock().iter() {
                 watch.mark(*index, wakes);
@@ -178,6 +188,7 @@ impl Partition {
     /// Nothing more will happen here: wakes everybody, to find that out.
     pub fn abandon(&self, wakes: &mut Wakes<'_>) {
         self.wake_waiters(wakes, true);
+        self.run_actions(true);
         for (watch, index) in self.watches.lock().iter() {
             watch.mark(*index, wakes);
         }
@@ -198,6 +209,31 @@ impl Partition {
             waits
         });
         self.waiting.store(waiters.len(), Ordering::Relaxed);
+    }
+
+    /// Runs `action` once all in-sync replicas have what lies below `end`: here and now, or on the
+    /// thread that moves the watermark. Actions whose offset was passed run in the order given.
+    pub fn when(&self, end: Offset, action: Committed) {
+        {
+            let mut actions = self.actions.lock();
+            actions.push((end, action));
+            self.pending.store(actions.len(), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        self.run_actions(self.is_retired() || self.log.dir().is_offline());
+    }
+
+    fn run_actions(&self, all: bool) {
+        let mark = self.acknowledged(Acks::All);
+        let due: Vec<(Offset, Committed)> = {
+            let mut actions = self.actions.lock();
+            let due = actions.extract_if(.., |(end, _)| all || *end <= mark).collect();
+            self.pending.store(actions.len(), Ordering::Relaxed);
+            due
+        };
+        for (end, action) in due {
+            action(if end <= mark { Ok(()) } else { Err(ErrorCode::NotCoordinator) });
+        }
     }
 
     /// Begins to wait; the caller looks at [`Partition::acknowledged`] once more afterwards.

@@ -1,0 +1,96 @@
+//! Groups: the part of the coordinator that is fast and decides nothing. Committed offsets, their
+//! records in `__consumer_offsets`, the fences that the policy publishes, and replay.
+//!
+//! ```text
+//! log      which partition a group lives in; appends, replay   records  keys and values, as bytes
+//! offsets  what a group has committed                          fences   who may commit, as published
+//! ```
+//! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
+//! of its own: under it a commit is checked, appended and kept, in one order for log and memory.
+//! Invariant: a shard's lock is taken before a lock of the fences, never after.
+//! Threads: reactors (commits, fetches), the policy thread (`append_group_records`), the loader.
+//! Not promised: anything before the partition is loaded; that is `GroupState::Loading`.
+
+#[allow(dead_code, reason = "the handlers that ask come next")]
+pub(crate) mod fences;
+mod log;
+
+use std::sync::Arc;
+
+use super::Broker;
+use super::partition::{Acks, Partition};
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::protocol::value::Value;
+use fences::Fences;
+
+/// What a group's coordinator keeps here.
+#[derive(Debug, Default)]
+pub struct Groups {
+    #[allow(dead_code, reason = "the handlers that ask come next")]
+    /// Who may commit and heartbeat.
+    pub(crate) fences: Fences,
+}
+
+/// How far the partition of a group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupState {
+    /// It is being replayed: COORDINATOR_LOAD_IN_PROGRESS.
+    Loading,
+    /// Requests are answered.
+    Ready,
+    /// Another broker leads it, or it does not exist yet: NOT_COORDINATOR.
+    NotHere,
+}
+
+/// What the policy wants written of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GroupRecord {
+    /// The group's metadata; `None`: a tombstone of it.
+    Metadata(Option<Value>),
+    /// Tombstones of all offsets that it committed.
+    DropOffsets,
+}
+
+/// Where a group's records were appended, or where its log ended.
+#[derive(Clone, Debug)]
+pub struct AppendedAt {
+    /// The group's partition.
+    pub partition: Arc<Partition>,
+    /// One past the last record.
+    pub end: Offset,
+}
+
+/// Told once that an append is committed, or that it never will be. It must not block.
+pub type Committed = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+
+impl AppendedAt {
+    /// Whether the high watermark has passed it.
+    pub fn is_committed(&self) -> bool {
+        self.partition.acknowledged(Acks::All) >= self.end
+    }
+}
+
+impl Broker {
+    /// How far the partition of a group is.
+    pub fn group_state(&self, group_id: &str) -> GroupState {
+        self.groups.state(group_id)
+    }
+
+    /// Appends what the policy wants written of a group as one batch. Without records: where the
+    /// log of its partition ends, so that a reply can wait for what it was made from.
+    ///
+    /// Errors: nothing was appended; the group is replayed and handed to the policy again.
+    pub fn append_group_records(
+        &self,
+        group_id: &str,
+        records: &[GroupRecord],
+    ) -> Result<AppendedAt, ErrorCode> {
+        self.groups.append(group_id, records)
+    }
+
+    /// Runs `action` once the high watermark has passed `at`: now, or on the thread that moves it.
+    pub fn when_committed(&self, at: &AppendedAt, action: Committed) {
+        at.partition.when(at.end, action);
+    }
+}
