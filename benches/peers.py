@@ -77,6 +77,8 @@ class Scenario:
     floor_driver: tuple[str, ...] = ()
     shows: tuple[str, ...] = ("cpu_s_gb", "mb_s")
     targets: tuple[Target, ...] = ()
+    topic: str = ""
+    """one for all rounds, where making it is the expensive part; else one a round"""
 
 
 def _produce(name: str, *more: str) -> Scenario:
@@ -139,6 +141,13 @@ SCENARIOS = (
         ("produce-many", "--requests", "200"),
         shows=_SMALL,
         targets=(Target("requests_s", "kafka", 3, least=True),),
+    ),
+    Scenario(
+        "3,000 partitions at 2,000 records/s",
+        ("produce-small", "--partitions", "3000", "--rate", "2000", "--requests", "6000", "--keep"),
+        shows=_SMALL,
+        targets=(Target("cpu_us_request", "kafka", 1.0),),
+        topic="low-rate",
     ),
     Scenario(
         "idle polls of a fetch session",
@@ -374,7 +383,7 @@ class Bench:
                 for name, at, arguments in turns:
                     if name in failures:
                         continue
-                    topic = f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
+                    topic = scenario.topic or f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
                     try:
                         sample = drive(at, (*arguments, "--topic", topic))
                     except RuntimeError as error:

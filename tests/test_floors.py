@@ -29,9 +29,10 @@ PYTHON_FLOORS = {
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("clients", "controller", "coordinator"), 3),
-    **dict.fromkeys(("server", "spark", "testing"), 4),
-    **dict.fromkeys(("cli",), 5),
-    **dict.fromkeys(("__main__",), 6),
+    **dict.fromkeys(("shell",), 4),
+    **dict.fromkeys(("server", "spark", "testing"), 5),
+    **dict.fromkeys(("cli",), 6),
+    **dict.fromkeys(("__main__",), 7),
 }
 # Rooms of one floor that never meet, and who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper.py"}

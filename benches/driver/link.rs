@@ -33,6 +33,8 @@ pub struct Load<'a> {
     pub frames: &'a [Vec<u8>],
     pub requests: usize,
     pub window: usize,
+    /// From one request to the next, at least.
+    pub gap: Option<Duration>,
 }
 
 /// What a run came to.
@@ -86,7 +88,12 @@ impl Link {
         let before = usage.cpu_s();
         let start = Instant::now();
         while run.requests < load.requests {
-            let due = (load.requests - sent).min(load.window - started.len());
+            let mut due = (load.requests - sent).min(load.window - started.len());
+            if let Some(gap) = load.gap {
+                due = due.min(1);
+                let at = start + gap * sent as u32;
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            }
             let now = Instant::now();
             for _ in 0..due {
                 let frame = next.next().expect("a frame");

@@ -4,7 +4,7 @@
 //!
 //! Modes, each prints one line of JSON:
 //!     produce        --batch-bytes --record-bytes --codec none|lz4 --acks --in-flight --bytes
-//!     produce-small  one record a request: --record-bytes --in-flight --requests
+//!     produce-small  one record a request: --record-bytes --in-flight --requests, at --rate a second
 //!     fetch          cached data, --fetch-bytes a request, --bytes in all
 //!     fetch-many     one Fetch over --partitions partitions (default 1000), --requests times
 //!     produce-many   one Produce to --partitions partitions (default 500), --requests times
@@ -54,6 +54,8 @@ struct Arguments {
     requests: usize,
     partitions: Option<i32>,
     fetch_bytes: usize,
+    /// Requests a second; as fast as answers come where it is `None`.
+    rate: Option<usize>,
 }
 
 fn main() {
@@ -91,6 +93,7 @@ fn parse() -> Arguments {
         requests: 10_000,
         partitions: None,
         fetch_bytes: 8 << 20,
+        rate: None,
     };
     while let Some(flag) = given.next() {
         match flag.as_str() {
@@ -127,6 +130,7 @@ impl Arguments {
             "--requests" => self.requests = number(),
             "--partitions" => self.partitions = Some(number() as i32),
             "--fetch-bytes" => self.fetch_bytes = number(),
+            "--rate" => self.rate = Some(number()),
             other => panic!("unknown flag {other}"),
         }
     }
@@ -166,7 +170,8 @@ impl<'a> Bench<'a> {
     }
 
     fn load(&mut self, frames: &[Vec<u8>], requests: usize, window: usize) -> Run {
-        self.link.run(&Load { frames, requests, window }, &self.usage)
+        let gap = self.arguments.rate.map(|rate| Duration::from_secs(1) / rate as u32);
+        self.link.run(&Load { frames, requests, window, gap }, &self.usage)
     }
 
     /// Prebuilt Produce frames, one for each partition; records a frame.

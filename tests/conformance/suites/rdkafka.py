@@ -1,0 +1,95 @@
+"""The tests of the `rdkafka` crate (librdkafka from Rust), built out of cargo's registry.
+
+Left out: tests that subscribe or commit (groups) and transactions, until krust serves those.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.conformance.outcomes import from_cargo
+
+VERSION = "0.39.0"
+SETTINGS = {"num.partitions": "3"}
+NEEDS = ("cargo", "cmake")
+TESTS = (
+    "test_base_producer_headers",
+    "test_base_producer_opaque_arc",
+    "test_base_producer_queue_full",
+    "test_client_config",
+    "test_configs",
+    "test_consume_partition_order",
+    "test_custom_partitioner_base_producer",
+    "test_custom_partitioner_threaded_producer",
+    "test_delete_records",
+    "test_event_errors",
+    "test_fatal_errors",
+    "test_fmt_debug",
+    "test_future_producer_send",
+    "test_future_producer_send_fail",
+    "test_future_producer_send_full",
+    "test_future_undelivered",
+    "test_invalid_consumer_position",
+    "test_metadata",
+    "test_produce_consume_base_assign",
+    "test_produce_consume_base_incremental_assign_and_unassign",
+    "test_produce_consume_base_unassign",
+    "test_register_custom_partitioner_linger_non_zero_key_null",
+    "test_subscription",
+    "test_threaded_producer_send",
+    "test_topics",
+)
+_WANTING = f"""[package]
+name = "wants-rdkafka"
+version = "0.0.0"
+edition = "2021"
+[lib]
+path = "empty.rs"
+[dependencies]
+rdkafka = "={VERSION}"
+"""
+
+
+def prepare(cache: Path) -> None:
+    """Fetch the crate, copy its sources and build its tests."""
+    want = cache / "want"
+    want.mkdir(exist_ok=True)
+    (want / "Cargo.toml").write_text(_WANTING)
+    (want / "empty.rs").touch()
+    subprocess.run(["cargo", "fetch", "--quiet"], cwd=want, check=True)
+    home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    fetched = next(home.glob(f"registry/src/*/rdkafka-{VERSION}"))
+    source = cache / "source"
+    shutil.copytree(fetched, source, dirs_exist_ok=True)
+    _cargo(source, "--no-run", check=True)
+
+
+def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+    """Run the tests that need neither groups nor transactions."""
+    environment = {"KAFKA_HOST": bootstrap, "KAFKA_VERSION": "3.9.1"}
+    tail = ("--no-fail-fast", "--", "--test-threads=2", "--exact", *TESTS)
+    done = _cargo(cache / "source", *tail, environment=environment)
+    outcomes = from_cargo(done.stdout)
+    if not all(outcomes.values()):
+        print(done.stdout[-4000:])
+    return outcomes
+
+
+def _cargo(
+    source: Path, *tail: str, environment: dict[str, str] | None = None, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    command = ["cargo", "test", "--test", "test_*", *tail]
+    # Its own target folder and no workspace: it is somebody else's crate.
+    whole = {**os.environ, "CARGO_TARGET_DIR": str(source / "target"), **(environment or {})}
+    return subprocess.run(
+        command,
+        cwd=source,
+        env=whole,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=check,
+    )
