@@ -34,7 +34,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use groups::{AppendedAt, Committed, GroupRecord, GroupState};
+pub use groups::{
+    AppendedAt, Committed, FenceMember, FenceRow, FenceState, GroupRecord, GroupState,
+};
 pub use image::{ClusterImage, Delta};
 pub use load::{ApplyError, Loaded, Store};
 pub use parked::ParkedId;

@@ -4,6 +4,7 @@
 //! ```text
 //! log      which partition a group lives in; appends, replay   records  keys and values, as bytes
 //! offsets  what a group has committed                          fences   who may commit, as published
+//! sessions whose time is up
 //! ```
 //! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
 //! of its own: under it a commit is checked, appended and kept, in one order for log and memory.
@@ -14,6 +15,7 @@
 #[allow(dead_code, reason = "the handlers that ask come next")]
 pub(crate) mod fences;
 mod log;
+mod sessions;
 
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
 use fences::Fences;
+pub use fences::{FenceMember, FenceRow, FenceState};
 
 /// What a group's coordinator keeps here.
 #[derive(Debug, Default)]

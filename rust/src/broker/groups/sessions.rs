@@ -1,0 +1,332 @@
+//! Session deadlines: whose time is up, without a timer for each heartbeat.
+//!
+//! A heartbeat stores the time in its member's [`Session`] and touches nothing else. The ordered
+//! list has one entry a session, at a deadline that may have moved on since; when it comes up, the
+//! session is asked again and goes back to its real place. So a member costs one look in each
+//! session timeout, however often it beats.
+//! Grace: where a member that is not static loses the connection it last spoke through, its
+//! deadline is at most the grace away, joining or not; whatever it says next takes that back.
+//! Invariant: a session is in `due` at `queued_ms`, or that is `i64::MAX` and it is not;
+//!     `queued_ms` <= its real deadline. It is in `speakers` under its `connection`, if it has one.
+//! Threads: shared; times are atomics, the lists are behind one short lock that heartbeats do not
+//!     take. Times are monotonic milliseconds, handed in.
+//! Not promised: that who beats while it is being given up is spared.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Never.
+const NEVER: i64 = i64::MAX;
+/// No connection has this number.
+const NOWHERE: u64 = 0;
+
+/// When a member was last heard of, and how long that holds.
+#[derive(Debug)]
+pub(crate) struct Session {
+    group_id: Arc<str>,
+    member_id: Arc<str>,
+    number: u64,
+    seen_ms: AtomicI64,
+    /// `NEVER` while its time does not run.
+    timeout_ms: AtomicI64,
+    /// When the grace ends.
+    grace_ms: AtomicI64,
+    /// Where it last spoke.
+    connection: AtomicU64,
+    is_static: bool,
+    queued_ms: AtomicI64,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    state: Mutex<State>,
+    /// How long a lost connection is forgiven; negative: for ever.
+    grace_ms: AtomicI64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    due: BTreeMap<(i64, u64), Arc<Session>>,
+    /// The connections that are open and have spoken for some group.
+    open: HashSet<u64>,
+    speakers: HashMap<u64, Vec<Arc<Session>>>,
+}
+
+/// A member whose time is counted from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) group_id: Arc<str>,
+    pub(crate) member_id: Arc<str>,
+    pub(crate) is_static: bool,
+}
+
+/// Members whose time is up, by group.
+pub(crate) type Expired = Vec<(Arc<str>, Vec<Arc<str>>)>;
+
+impl Session {
+    /// The member's name.
+    pub(crate) fn member_id(&self) -> &Arc<str> {
+        &self.member_id
+    }
+
+    /// The member was heard of: its time begins anew, and a grace is over.
+    #[inline]
+    pub(crate) fn refresh(&self, now_ms: i64) {
+        self.seen_ms.store(now_ms, Ordering::Relaxed);
+        if self.grace_ms.load(Ordering::Relaxed) != NEVER {
+            self.grace_ms.store(NEVER, Ordering::Relaxed);
+        }
+    }
+
+    /// Its time begins anew, as it does for whom the policy times from now on.
+    pub(crate) fn refresh_time(&self, now_ms: i64) {
+        self.seen_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it last spoke through another connection.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self, connection: u64) -> bool {
+        self.connection.load(Ordering::Relaxed) != connection
+    }
+
+    fn deadline_ms(&self) -> i64 {
+        let (seen, timeout) = (&self.seen_ms, self.timeout_ms.load(Ordering::Relaxed));
+        let deadline = seen.load(Ordering::Relaxed).saturating_add(timeout);
+        deadline.min(self.grace_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl Sessions {
+    /// How long a lost connection is forgiven from now on; negative: for ever.
+    pub(crate) fn set_grace(&self, grace_ms: i64) {
+        self.grace_ms.store(grace_ms, Ordering::Relaxed);
+    }
+
+    /// A session whose time does not run yet.
+    pub(crate) fn add(&self, entry: Entry) -> Arc<Session> {
+        let mut state = self.state.lock();
+        state.last += 1;
+        Arc::new(Session {
+            group_id: entry.group_id,
+            member_id: entry.member_id,
+            number: state.last,
+            seen_ms: AtomicI64::new(0),
+            timeout_ms: AtomicI64::new(NEVER),
+            grace_ms: AtomicI64::new(NEVER),
+            connection: AtomicU64::new(NOWHERE),
+            is_static: entry.is_static,
+            queued_ms: AtomicI64::new(NEVER),
+        })
+    }
+
+    /// How long the session lasts after each sign of life; `None`: its time does not run.
+    pub(crate) fn time(&self, session: &Arc<Session>, timeout_ms: Option<i64>) {
+        let timeout_ms = timeout_ms.map_or(NEVER, |timeout_ms| timeout_ms.max(0));
+        session.timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        self.state.lock().requeue(session);
+    }
+
+    /// The member is no more.
+    pub(crate) fn remove(&self, session: &Arc<Session>) {
+        let mut state = self.state.lock();
+        session.timeout_ms.store(NEVER, Ordering::Relaxed);
+        session.grace_ms.store(NEVER, Ordering::Relaxed);
+        state.unqueue(session);
+        state.part(session);
+    }
+
+    /// A connection is about to speak for some group.
+    pub(crate) fn opened(&self, connection: u64) {
+        self.state.lock().open.insert(connection);
+    }
+
+    /// A member speaks through this connection now. Where that is closed already, the grace begins.
+    /// True: something is due earlier than before.
+    pub(crate) fn speaks(&self, session: &Arc<Session>, connection: u64, now_ms: i64) -> bool {
+        let grace_ms = self.grace_ms.load(Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.part(session);
+        if !state.open.contains(&connection) {
+            return state.begin_grace(session, (now_ms, grace_ms));
+        }
+        session.connection.store(connection, Ordering::Relaxed);
+        state.speakers.entry(connection).or_default().push(Arc::clone(session));
+        false
+    }
+
+    /// A connection is gone. True: something is due earlier than before.
+    pub(crate) fn closed(&self, connection: u64, now_ms: i64) -> bool {
+        let grace_ms = self.grace_ms.load(Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.open.remove(&connection);
+        let mut earlier = false;
+        for session in state.speakers.remove(&connection).unwrap_or_default() {
+            session.connection.store(NOWHERE, Ordering::Relaxed);
+            earlier |= state.begin_grace(&session, (now_ms, grace_ms));
+        }
+        earlier
+    }
+
+    /// When to look again at the latest.
+    pub(crate) fn next_deadline(&self) -> Option<i64> {
+        self.state.lock().due.first_key_value().map(|((deadline_ms, _), _)| *deadline_ms)
+    }
+
+    /// Takes out the members whose time is up.
+    pub(crate) fn expired(&self, now_ms: i64) -> Expired {
+        let mut state = self.state.lock();
+        let mut groups: Expired = Vec::new();
+        let mut places: HashMap<Arc<str>, usize> = HashMap::new();
+        while let Some(entry) = state.due.first_entry() {
+            if entry.key().0 > now_ms {
+                break;
+            }
+            let session = entry.remove();
+            session.queued_ms.store(NEVER, Ordering::Relaxed);
+            if session.deadline_ms() > now_ms {
+                state.requeue(&session);
+                continue;
+            }
+            let group_id = &session.group_id;
+            let place = *places.entry(Arc::clone(group_id)).or_insert_with(|| {
+                groups.push((Arc::clone(group_id), Vec::new()));
+                groups.len() - 1
+            });
+            if let Some((_, members)) = groups.get_mut(place) {
+                members.push(Arc::clone(&session.member_id));
+            }
+        }
+        groups
+    }
+}
+
+impl State {
+    /// Lists the session where its deadline is, unless it is listed earlier.
+    fn requeue(&mut self, session: &Arc<Session>) {
+        let deadline_ms = session.deadline_ms();
+        if deadline_ms < session.queued_ms.load(Ordering::Relaxed) {
+            self.unqueue(session);
+            session.queued_ms.store(deadline_ms, Ordering::Relaxed);
+            self.due.insert((deadline_ms, session.number), Arc::clone(session));
+        }
+    }
+
+    fn unqueue(&mut self, session: &Session) {
+        let queued_ms = session.queued_ms.swap(NEVER, Ordering::Relaxed);
+        self.due.remove(&(queued_ms, session.number));
+    }
+
+    /// Takes the session from the connection it last spoke through.
+    fn part(&mut self, session: &Arc<Session>) {
+        let connection = session.connection.swap(NOWHERE, Ordering::Relaxed);
+        if let Some(speakers) = self.speakers.get_mut(&connection) {
+            speakers.retain(|other| other.number != session.number);
+            if speakers.is_empty() {
+                self.speakers.remove(&connection);
+            }
+        }
+    }
+
+    fn begin_grace(&mut self, session: &Arc<Session>, (now_ms, grace_ms): (i64, i64)) -> bool {
+        if session.is_static || grace_ms < 0 {
+            return false;
+        }
+        let first = self.due.first_key_value().map_or(NEVER, |((deadline_ms, _), _)| *deadline_ms);
+        session.grace_ms.store(now_ms.saturating_add(grace_ms), Ordering::Relaxed);
+        self.requeue(session);
+        session.queued_ms.load(Ordering::Relaxed) < first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions() -> Sessions {
+        let sessions = Sessions::default();
+        sessions.set_grace(500);
+        sessions
+    }
+
+    fn add(sessions: &Sessions, member: &str, timeout_ms: Option<i64>) -> Arc<Session> {
+        let entry = Entry { group_id: "g".into(), member_id: member.into(), is_static: false };
+        let session = sessions.add(entry);
+        session.refresh(0);
+        sessions.time(&session, timeout_ms);
+        session
+    }
+
+    fn expired(sessions: &Sessions, now_ms: i64) -> Vec<String> {
+        let groups = sessions.expired(now_ms);
+        groups.into_iter().flat_map(|(_, members)| members).map(|id| id.to_string()).collect()
+    }
+
+    #[test]
+    fn a_beat_moves_the_deadline_and_nothing_else() {
+        let sessions = sessions();
+        let (a, _b) = (add(&sessions, "a", Some(1000)), add(&sessions, "b", Some(1500)));
+        a.refresh(900);
+        assert_eq!(sessions.next_deadline(), Some(1000), "the list is not touched");
+        assert_eq!(expired(&sessions, 1000), [""; 0]);
+        assert_eq!(sessions.next_deadline(), Some(1500));
+        assert_eq!(expired(&sessions, 1899), ["b"]);
+        assert_eq!(expired(&sessions, 1900), ["a"]);
+        assert_eq!(sessions.next_deadline(), None);
+        assert_eq!(expired(&sessions, 9999), [""; 0], "once");
+    }
+
+    #[test]
+    fn a_shorter_timeout_counts_at_once_and_a_removed_member_never() {
+        let sessions = sessions();
+        let session = add(&sessions, "a", Some(10_000));
+        sessions.time(&session, Some(100));
+        assert_eq!(sessions.next_deadline(), Some(100));
+        sessions.time(&session, None);
+        assert_eq!(expired(&sessions, 5000), [""; 0], "while it joins, its time does not run");
+        sessions.time(&session, Some(100));
+        sessions.remove(&session);
+        assert_eq!((expired(&sessions, 5000).len(), sessions.next_deadline()), (0, None));
+    }
+
+    #[test]
+    fn a_lost_connection_is_forgiven_for_the_grace() {
+        let sessions = sessions();
+        let (a, b) = (add(&sessions, "a", Some(45_000)), add(&sessions, "b", None));
+        for connection in 1..=2 {
+            sessions.opened(connection);
+        }
+        assert!(!sessions.speaks(&a, 1, 0) && !sessions.speaks(&b, 1, 0));
+        assert!(sessions.closed(1, 100));
+        assert_eq!(sessions.next_deadline(), Some(600));
+        a.refresh(300);
+        assert!(a.is_elsewhere(2) && !sessions.speaks(&a, 2, 300));
+        assert_eq!(expired(&sessions, 600), ["b"], "even while it joins");
+        assert_eq!(sessions.next_deadline(), Some(45_300));
+        assert!(!sessions.closed(1, 700), "it spoke elsewhere since");
+        assert!(sessions.speaks(&a, 1, 700), "closed before it was heard of");
+        assert_eq!(expired(&sessions, 1200), ["a"]);
+    }
+
+    #[test]
+    fn static_members_and_prod_mode_know_no_grace() {
+        let sessions = sessions();
+        sessions.opened(1);
+        let entry = Entry { group_id: "g".into(), member_id: "s".into(), is_static: true };
+        let session = sessions.add(entry);
+        sessions.speaks(&session, 1, 0);
+        assert!(!sessions.closed(1, 0));
+        sessions.set_grace(-1);
+        let session = add(&sessions, "a", Some(1000));
+        sessions.opened(2);
+        sessions.speaks(&session, 2, 0);
+        assert!(!sessions.closed(2, 0));
+        assert_eq!((expired(&sessions, 999).len(), expired(&sessions, 1000).len()), (0, 1));
+        let state = sessions.state.lock();
+        assert!(state.due.is_empty() && state.speakers.is_empty() && state.open.is_empty());
+    }
+}
