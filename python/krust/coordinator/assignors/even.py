@@ -1,0 +1,160 @@
+"""Assignors on top of `balance.spread`: even first, then what each of them is for.
+
+All promise: each partition goes to one member that subscribes to it, and the counts are as even
+as the subscriptions permit (`Weighted`: as near to the weights). With equal subscriptions, counts
+differ by one at most.
+"""
+
+from __future__ import annotations
+
+import re
+from heapq import heapify, heapreplace
+from typing import TYPE_CHECKING
+
+from krust.coordinator.assignors import balance
+from krust.coordinator.assignors.balance import Pool
+from krust.coordinator.assignors.spec import owners, subscribed
+
+if TYPE_CHECKING:
+    from krust.coordinator.assignors.spec import (
+        GroupAssignment,
+        GroupSpec,
+        MemberSpec,
+        TopicDescriber,
+    )
+    from krust.coordinator.consumer_protocol import TopicPartition
+
+MOST_WEIGHT = 1000
+
+
+class Sticky:
+    """Even counts; of all ways to that, one in which members keep what they have.
+
+    Promise: with equal subscriptions the fewest partitions move that can; with unequal ones,
+    nothing moves when nothing has to.
+    """
+
+    name = "sticky"
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        """Share, starting from what the members own."""
+        pools = balance.pools(subscribed(group, topics), topics)
+        return balance.spread(group, pools, owners(group, topics))
+
+
+class Uniform(Sticky):
+    """`sticky` under the name that KIP-848 clients ask for."""
+
+    name = "uniform"
+
+
+class Weighted:
+    """Partitions in proportion to weights: a member of weight 3 has three times one of weight 1.
+
+    A member's weight is the number in `weight=N` anywhere in its user data (text, words divided
+    by space, comma or semicolon), else the ending `-wN` of its static name (`big-box-w3`), else
+    1; 1 to 1000, what lies outside is cut to that.
+
+    Promise: no hand-over brings two members' counts per weight nearer to each other (Webster's
+    rule). Of equals, the sticky one.
+    """
+
+    name = "weighted"
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        """Share by weight."""
+        weights = {member_id: weight_of(member) for member_id, member in group.members.items()}
+        pools = balance.pools(subscribed(group, topics), topics)
+        return balance.spread(group, pools, owners(group, topics), weights)
+
+
+def weight_of(member: MemberSpec) -> int:
+    """What `Weighted` reads out of a member: 1 to 1000."""
+    said = re.search(rb"(?:^|[\s,;])weight=([0-9]{1,9})(?=$|[\s,;])", member.user_data or b"")
+    digits = said[1].decode() if said else ""
+    if not digits:
+        named = re.search(r"-w([0-9]{1,9})$", member.instance_id or "")
+        digits = named[1] if named else "1"
+    return min(max(int(digits), 1), MOST_WEIGHT)
+
+
+class RackAware:
+    """Even counts; of all ways to that, one with many readers in a rack that has a replica.
+
+    A partition is shared among the subscribers in its racks first, as evenly as they permit; what
+    makes the whole uneven is then handed over, wherever that is. Members and partitions without a
+    rack take part in the second step only. Between equals, members keep what they have.
+
+    Promise: even counts. Not promised: that no other even assignment has more local readers.
+    """
+
+    name = "rack_aware"
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        """Share near, then level far."""
+        subscribers = subscribed(group, topics)
+        everywhere = balance.pools(subscribers, topics)
+        held = owners(group, topics)
+        near = self._near(group, topics, everywhere)
+        if near:
+            for member, partitions in balance.spread(group, near, held).items():
+                held.update(dict.fromkeys(partitions, member))
+        return balance.spread(group, everywhere, held)
+
+    @staticmethod
+    def _near(group: GroupSpec, topics: TopicDescriber, everywhere: list[Pool]) -> list[Pool]:
+        """The pools of those partitions that somebody could read in its own rack."""
+        found: dict[tuple[int, frozenset[str]], Pool] = {}
+        rack = {member_id: member.rack for member_id, member in group.members.items()}
+        for number, pool in enumerate(everywhere):
+            for one in pool.partitions:
+                racks = topics.racks(one.topic, one.partition)
+                near = found.get((number, racks))
+                if near is None:
+                    members = tuple(member for member in pool.members if rack[member] in racks)
+                    near = found[number, racks] = Pool(members, [])
+                near.partitions.append(one)
+        return [pool for pool in found.values() if pool.members]
+
+
+class LagAware:
+    """Even counts; of all ways to that, one in which nobody has much more to catch up with.
+
+    The partition with the most lag goes first, to whoever has the fewest partitions and, of those,
+    the least lag so far. Lag that is not known counts as none. Partitions move whenever lags
+    changed: for groups that rebalance seldom and must catch up fast.
+
+    Promise: with equal subscriptions the sums of lag differ by no more than the largest single lag.
+    """
+
+    name = "lag_aware"
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        """Deal by lag, then level the counts."""
+        pools = balance.pools(subscribed(group, topics), topics)
+        held = owners(group, topics)
+        queue = [
+            (-(topics.lag(one.topic, one.partition) or 0), number, one)
+            for number, pool in enumerate(pools)
+            for one in pool.partitions
+        ]
+        queue.sort(key=lambda entry: entry[0])
+        place = {member: n for n, member in enumerate(group.order())}
+        load = dict.fromkeys(place, (0, 0))
+        heaps = [[(0, 0, place[member], member) for member in pool.members] for pool in pools]
+        for heap in heaps:
+            heapify(heap)
+        dealt: dict[TopicPartition, str] = {}
+        for minus_lag, number, one in queue:
+            heap = heaps[number]
+            while (entry := heap[0])[:2] != load[entry[3]]:  # it took some in another pool
+                heapreplace(heap, (*load[entry[3]], *entry[2:]))
+            count, lag, at, member = heap[0]
+            owner = held.get(one)
+            if owner is not None and load[owner] == (count, lag):
+                at, member = place[owner], owner
+            load[member] = (count + 1, lag - minus_lag)
+            if member == heap[0][3]:
+                heapreplace(heap, (*load[member], at, member))
+            dealt[one] = member
+        return balance.spread(group, pools, dealt)

@@ -1,0 +1,291 @@
+"""What each assignor promises, for any group; the rules are the docstrings of the classes."""
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krust.coordinator.assignors import even, find
+from krust.coordinator.assignors.spec import (
+    AssignmentError,
+    GroupAssignment,
+    GroupSpec,
+    MemberSpec,
+    Topics,
+    owners,
+    validate,
+)
+from krust.coordinator.consumer_protocol import TopicPartition
+
+EVEN = ("sticky", "uniform", "rack_aware", "lag_aware")
+NAMES = [f"t{n}" for n in range(4)]
+RACKS = ["r0", "r1", "r2"]
+everyone = pytest.mark.parametrize("name", find.BUILT_IN)
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> Topics:
+    counts = draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 7)))
+    places = [(topic, n) for topic, count in counts.items() for n in range(count)]
+    racks = {p: draw(st.frozensets(st.sampled_from(RACKS), max_size=2)) for p in places}
+    lags = {p: draw(st.integers(0, 1000)) for p in places if draw(st.booleans())}
+    return Topics(counts, racks, lags)
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, equal: bool = False) -> GroupSpec:
+    same = frozenset(NAMES)
+    some = st.frozensets(st.sampled_from([*NAMES, "none"]))
+    place = st.builds(TopicPartition, st.sampled_from(NAMES), st.integers(-1, 8))
+    member = st.builds(
+        MemberSpec,
+        st.just(same) if equal else some,
+        st.none(),
+        st.none() | st.sampled_from(RACKS),
+        st.none() | st.builds(b"weight=%d".__mod__, st.integers(0, 9)),
+        st.lists(place, max_size=9).map(tuple),
+        st.integers(-1, 2),
+    )
+    ids = draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True))
+    static = draw(st.booleans())
+    members = {one: draw(member) for one in ids}
+    if static:
+        members = {one: replace(m, instance_id=f"i{one}-w2") for one, m in members.items()}
+    return GroupSpec(members)
+
+
+def counts(assignment: GroupAssignment) -> dict[str, int]:
+    return {member: len(partitions) for member, partitions in assignment.items()}
+
+
+def owner_of(assignment: GroupAssignment) -> dict[TopicPartition, str]:
+    return {one: member for member, ours in assignment.items() for one in ours}
+
+
+def holding(group: GroupSpec, assignment: GroupAssignment) -> GroupSpec:
+    """The group, as it comes back with what it was given."""
+    kept = {
+        one: replace(member, owned=tuple(assignment.get(one, ())), generation=5)
+        for one, member in group.members.items()
+    }
+    return GroupSpec(kept)
+
+
+def moved(before: Mapping[TopicPartition, str], after: GroupAssignment) -> int:
+    return sum(before.get(one, member) != member for one, member in owner_of(after).items())
+
+
+@everyone
+@given(group=groups(), topics=topics())
+def test_every_partition_goes_to_one_subscriber(
+    name: str, group: GroupSpec, topics: Topics
+) -> None:
+    assignment = find.find(name).assign(group, topics)
+    validate(group, topics, assignment)
+    wanted = {topic for member in group.members.values() for topic in member.topics}
+    assert sum(counts(assignment).values()) == sum(map(topics.partitions, wanted))
+    assert find.find(name).assign(group, topics) == assignment, "the same again"
+
+
+@pytest.mark.parametrize("name", [*EVEN, "roundrobin"])
+@given(group=groups(equal=True), topics=topics())
+def test_equal_subscriptions_differ_by_one(name: str, group: GroupSpec, topics: Topics) -> None:
+    found = counts(find.find(name).assign(group, topics)).values()
+    assert max(found) - min(found) <= 1
+
+
+@given(group=groups(), topics=topics())
+def test_range_is_even_in_each_topic_and_its_runs_are_unbroken(
+    group: GroupSpec, topics: Topics
+) -> None:
+    assignment = find.find("range").assign(group, topics)
+    for topic in topics.counts:
+        shares = [
+            [one.partition for one in assignment[member] if one.topic == topic]
+            for member in group.order()
+            if topic in group.members[member].topics
+        ]
+        assert shares == sorted(shares, key=len, reverse=True)
+        assert not shares or len(shares[0]) - len(shares[-1]) <= 1
+        run = [n for share in shares for n in share]
+        assert run == list(range(topics.partitions(topic) if shares else 0))
+
+
+def chain_that_helps(
+    group: GroupSpec, assignment: GroupAssignment, weight: Mapping[str, int]
+) -> list[str]:
+    """A way of hand-overs that makes an assignment more even, found without cleverness."""
+    load = counts(assignment)
+    for start in group.members:
+        ways = [[start]]
+        while ways:
+            way = ways.pop()
+            for one in assignment.get(way[-1], ()):
+                for taker in group.members:
+                    if taker in way or one.topic not in group.members[taker].topics:
+                        continue
+                    if (2 * load[taker] + 1) / weight[taker] < (2 * load[start] - 1) / weight[
+                        start
+                    ]:
+                        return [*way, taker]
+                    if not any(taker in other for other in ways):
+                        ways.append([*way, taker])
+    return []
+
+
+@pytest.mark.parametrize("name", EVEN)
+@given(group=groups(), topics=topics())
+def test_nothing_could_be_more_even(name: str, group: GroupSpec, topics: Topics) -> None:
+    assignment = find.find(name).assign(group, topics)
+    assert not chain_that_helps(group, assignment, dict.fromkeys(group.members, 1))
+
+
+@given(group=groups(), topics=topics())
+def test_nothing_could_be_nearer_to_the_weights(group: GroupSpec, topics: Topics) -> None:
+    weights = {member: even.weight_of(spec) for member, spec in group.members.items()}
+    assert not chain_that_helps(group, find.find("weighted").assign(group, topics), weights)
+
+
+@pytest.mark.parametrize("name", ["sticky", "uniform", "weighted"])
+@given(group=groups(), topics=topics())
+def test_nothing_moves_when_nothing_changed(name: str, group: GroupSpec, topics: Topics) -> None:
+    first = find.find(name).assign(group, topics)
+    assert find.find(name).assign(holding(group, first), topics) == first
+
+
+@given(group=groups(equal=True), topics=topics())
+def test_with_equal_subscriptions_the_fewest_move(group: GroupSpec, topics: Topics) -> None:
+    before = owners(group, topics)
+    held = sorted(Counter(before.values()).values(), reverse=True)
+    few, more = divmod(sum(topics.counts.values()), len(group.members))
+    must = sum(max(0, have - few - (n < more)) for n, have in enumerate(held))
+    assert moved(before, find.find("sticky").assign(group, topics)) == must
+
+
+@pytest.mark.parametrize("name", ["sticky", "uniform"])
+def test_what_moves_when_members_come_and_go(name: str) -> None:
+    topics = Topics({"a": 60, "b": 60})
+    everything = frozenset(topics.counts)
+    assignor = find.find(name)
+    group = GroupSpec({f"m{n}": MemberSpec(everything) for n in range(6)})
+    first = assignor.assign(group, topics)
+    left = GroupSpec({m: spec for m, spec in holding(group, first).members.items() if m != "m3"})
+    second = assignor.assign(left, topics)
+    assert moved(owner_of(first), second) == 20, "the 20 of the member that left"
+    grown = {**holding(left, second).members, "m3": MemberSpec(everything)}
+    third = assignor.assign(GroupSpec(grown), topics)
+    assert moved(owner_of(second), third) == 20, "the 20 that the new member takes"
+
+
+def test_a_claim_counts_by_its_generation() -> None:
+    topics, everything = Topics({"a": 3}), frozenset({"a"})
+    mine = tuple(TopicPartition("a", n) for n in range(2))
+    gone = (TopicPartition("a", 9), TopicPartition("b", 0))
+    old, new = MemberSpec(everything, owned=mine, generation=3), MemberSpec(everything)
+    new = replace(new, owned=mine[:1] + gone, generation=4)
+    assert owners(GroupSpec({"old": old, "new": new}), topics) == {mine[0]: "new", mine[1]: "old"}
+    twin = replace(old, generation=4)
+    assert owners(GroupSpec({"twin": twin, "new": new}), topics) == {mine[1]: "twin"}
+
+
+def test_static_members_come_first_by_their_names() -> None:
+    topics, both = Topics({"a": 3}), frozenset({"a"})
+    group = GroupSpec(
+        {"x": MemberSpec(both), "y": MemberSpec(both, "2"), "z": MemberSpec(both, "1")}
+    )
+    for name in ("range", "roundrobin"):
+        shares = find.find(name).assign(group, topics)
+        assert shares == {"z": [("a", 0)], "y": [("a", 1)], "x": [("a", 2)]}
+
+
+@pytest.mark.parametrize(
+    ("user_data", "instance_id", "weight"),
+    [
+        (None, None, 1),
+        (b"weight=3", None, 3),
+        (b"zone=x; weight=12, more", "box-w4", 12),
+        (b"\xff\x00", "box-w4", 4),
+        (b"overweight=7", None, 1),
+        (b"weight=0", None, 1),
+        (b"weight=999999999", None, 1000),
+        (b"weight=9999999999", None, 1),
+        (None, "box-w4-2", 1),
+    ],
+)
+def test_a_weight_is_read(user_data: bytes | None, instance_id: str | None, weight: int) -> None:
+    member = MemberSpec(frozenset(), instance_id, user_data=user_data)
+    assert even.weight_of(member) == weight
+
+
+def test_weights_are_shares() -> None:
+    group = GroupSpec(
+        {f"m{w}": MemberSpec(frozenset({"a"}), user_data=b"weight=%d" % w) for w in (1, 2, 3)}
+    )
+    shares = find.find("weighted").assign(group, Topics({"a": 60}))
+    assert counts(shares) == {"m1": 10, "m2": 20, "m3": 30}
+
+
+def test_readers_sit_in_the_racks_of_their_replicas() -> None:
+    racks = {("a", n): frozenset({RACKS[n % 3]}) for n in range(12)}
+    topics = Topics({"a": 12}, racks)
+    members = {f"m{n}": MemberSpec(frozenset({"a"}), rack=RACKS[n % 3]) for n in range(6)}
+    shares = find.find("rack_aware").assign(GroupSpec(members), topics)
+    near = [members[m].rack in racks[one] for m, ours in shares.items() for one in ours]
+    assert (all(near), set(counts(shares).values())) == (True, {2})
+    del members["m0"], members["m3"]  # nobody is left in r0
+    shares = find.find("rack_aware").assign(GroupSpec(members), topics)
+    near = [members[m].rack in racks[one] for m, ours in shares.items() for one in ours]
+    assert (sum(near), set(counts(shares).values())) == (8, {3})
+
+
+@given(group=groups(equal=True), topics=topics())
+def test_lag_is_shared(group: GroupSpec, topics: Topics) -> None:
+    shares = find.find("lag_aware").assign(group, topics)
+    lags = [sum(topics.lag(*one) or 0 for one in ours) for ours in shares.values()]
+    assert max(lags) - min(lags) <= max(topics.lags.values(), default=0)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        ([], "not a mapping"),
+        ({"x": []}, "no member 'x'"),
+        ({7: []}, "no member 7"),
+        ({"a": None}, "not a list"),
+        ({"a": "t"}, "not a list"),
+        ({"a": [("t", 2)]}, "topic 't' has 2"),
+        ({"a": [("t", -1)]}, "partition -1"),
+        ({"a": [("u", 0)]}, "no topic 'u'"),
+        ({"a": [("t", True)]}, "not .topic, partition."),
+        ({"a": ["t:0"]}, "not .topic, partition."),
+        ({"b": [("t", 0)]}, "'b' does not subscribe to 't'"),
+        ({"a": [("t", 0), ("t", 0)]}, "twice"),
+        ({"a": [("t", 0)], "c": [("t", 0)]}, "t:0 goes to 'a' and 'c'"),
+    ],
+)
+def test_a_broken_rule_is_named(assignment: object, why: str) -> None:
+    t = MemberSpec(frozenset({"t"}))
+    group = GroupSpec({"a": t, "b": MemberSpec(frozenset({"s"})), "c": t})
+    with pytest.raises(AssignmentError, match=why):
+        validate(group, Topics({"t": 2}), assignment)
+    validate(group, Topics({"t": 2}), {"a": [("t", 1)], "c": ()})
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_a_large_group_is_quick(name: str) -> None:
+    topics = Topics({f"t{n}": 50 for n in range(100)})
+    member = MemberSpec(frozenset(topics.counts))
+    group = GroupSpec({f"m{n}": member for n in range(500)})
+    assignor = find.find(name)
+    held = holding(group, assignor.assign(group, topics)).members
+    rest = GroupSpec({m: spec for n, (m, spec) in enumerate(held.items()) if n % 10})
+    begun = time.process_time()
+    assignment = assignor.assign(rest, topics)
+    validate(rest, topics, assignment)
+    assert time.process_time() - begun < 0.3, "500 members, 5,000 partitions"
+    assert pickle.loads(pickle.dumps((rest, topics))) == (rest, topics)

@@ -1,0 +1,77 @@
+"""Assignors by name, by place, and by what installed packages offer."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krust.coordinator.assignors import find
+from krust.coordinator.assignors.find import FindError
+
+GOOD = """
+class Mine:
+    name = "mine"
+    def assign(self, group, topics):
+        return {}
+class Costly(Mine):
+    def __init__(self, price): ...
+class Nameless(Mine):
+    name = ""
+other = 7
+ready = Mine()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "krust_find_good.py").write_text(GOOD)
+    (tmp_path / "krust_find_raises.py").write_text("1 / 0")
+    (tmp_path / "krust_find_needs.py").write_text("import krust_find_absent")
+    offered = tmp_path / "shop-1.0.dist-info"
+    offered.mkdir()
+    (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    points = "[krust.assignors]\nby_shop = krust_find_good:Mine\n"
+    (offered / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("krust_find_")]:
+        del sys.modules[name]
+
+
+def test_the_built_in_ones_bear_their_names() -> None:
+    for name in find.BUILT_IN:
+        assert find.find(name).name == name
+
+
+@pytest.mark.parametrize("place", ["krust_find_good:Mine", "krust_find_good:ready", "by_shop"])
+def test_one_of_ones_own_is_found(folder: Path, place: str) -> None:
+    assert find.find(place).name == "mine"
+
+
+def test_what_packages_offer_is_listed(folder: Path) -> None:
+    [offered] = [one for one in find.known() if one.source == "shop"]
+    assert (offered.name, offered.place) == ("by_shop", "krust_find_good:Mine")
+
+
+@pytest.mark.parametrize(
+    ("place", "message", "hint"),
+    [
+        ("stiky", "no assignor 'stiky'", "did you mean sticky"),
+        ("frob", "no assignor 'frob'", "there are range, roundrobin"),
+        (":Mine", "names no class", "module:Class"),
+        ("krust_find_good:", "names no class", "module:Class"),
+        ("krust_find_absent:Mine", "no module 'krust_find_absent'", "PYTHONPATH"),
+        ("krust_find_good.deep:Mine", "no module 'krust_find_good.deep'", "PYTHONPATH"),
+        ("krust_find_needs:Mine", "needs krust_find_absent", "No module named"),
+        ("krust_find_raises:Mine", "cannot be imported", "ZeroDivisionError: division by zero"),
+        ("krust_find_good:Yours", "has no Yours", "it has Mine, Costly, Nameless"),
+        ("krust_find_good:Costly", "without arguments", "TypeError"),
+        ("krust_find_good:Nameless", "has no name", "name ="),
+        ("krust_find_good:other", "is no assignor", "assign"),
+    ],
+)
+def test_an_error_says_what_to_do(folder: Path, place: str, message: str, hint: str) -> None:
+    with pytest.raises(FindError, match=message) as caught:
+        find.find(place)
+    assert hint in caught.value.hint
