@@ -1,0 +1,397 @@
+"""The coordinator: which group an event belongs to, what is due, what the core must hear.
+
+`handle_batch`, `tick` and `failed` return an Outcome and do nothing else. Each changed group's
+fence is published once a call, before all answers. What raises inside a group costs that group
+alone: what the event did is taken back, its request is answered UNKNOWN_SERVER_ERROR, those who
+wait COORDINATOR_NOT_AVAILABLE, and the group is read again from the log.
+Time: `now_ms` must not jump, or rebalances would: the wall clock at the start plus what a
+monotonic clock has gone since.
+Threads: the policy thread.
+Not promised: that a group nobody stored is known after a restart.
+"""
+
+from __future__ import annotations
+
+import traceback
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from krust.coordinator import replies
+from krust.coordinator.classic import Group
+from krust.coordinator.member import Turn
+from krust.coordinator.outcome import Outcome
+from krust.coordinator.states import DEAD, EMPTY
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from krust.coordinator.history import Rebalance
+    from krust.coordinator.outcome import Event, GroupSettings, Message
+
+ASK_AGAIN_MS = 10_000
+"""A group that was dropped and not replayed for so long is asked for again."""
+
+_CLASSIC = "classic"
+
+
+class Coordinator:
+    """All groups of this broker.
+
+    settings   the limits that hold
+    new_id     a fresh unique text, for member ids
+    """
+
+    def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+        self.settings = settings
+        self._new_id = new_id
+        self._groups: dict[str, Group] = {}
+        self._lost: dict[str, int] = {}
+        """dropped groups, and when to ask for them again"""
+        self._timers: list[tuple[int, str]] = []
+        self._scheduled: dict[str, int] = {}
+        self._dirty: dict[str, None] = {}
+        self._decide: dict[str, Callable[[Turn, Event], None]] = {
+            "JoinGroup": self._join,
+            "SyncGroup": self._to_member,
+            "LeaveGroup": self._to_member,
+            "DescribeGroups": self._describe,
+            "ListGroups": self._list,
+            "DeleteGroups": self._delete,
+            "SessionExpired": self._session_expired,
+            "GroupsLoaded": self._loaded,
+            "OffsetsExpired": self._offsets_expired,
+        }
+
+    def handle(self, event: Event, now_ms: int) -> Outcome:
+        """One event."""
+        return self.handle_batch([event], now_ms)
+
+    def handle_batch(self, events: Iterable[Event], now_ms: int) -> Outcome:
+        """Events in the order they came, then what is due."""
+        turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
+        for event in events:
+            self._guarded(turn, event)
+        self._on_time(turn)
+        for group_id in list(self._dirty):
+            self._publish(turn, group_id)
+        self._dirty.clear()
+        turn.out.wake_at_ms = self._next_due()
+        return turn.out
+
+    def tick(self, now_ms: int) -> Outcome:
+        """What is due."""
+        return self.handle_batch((), now_ms)
+
+    def failed(
+        self,
+        group_ids: Iterable[str],
+        now_ms: int,
+        unsent: Sequence[tuple[int, Message, str]] = (),
+    ) -> Outcome:
+        """The core could not write for these groups, and reads them again: forget them.
+
+        unsent   the replies of the failed Outcome; those of these groups are refused here
+        """
+        failed = set(group_ids)
+        out = Outcome()
+        code = Code.COORDINATOR_NOT_AVAILABLE
+        for ticket, reply, group_id in unsent:
+            if group_id in failed:
+                out.replies.append((ticket, replies.withdrawn(reply, code), ""))
+        for group_id in sorted(failed):
+            out.replies += [(ticket, reply, "") for ticket, reply in self._lose(group_id, now_ms)]
+        out.wake_at_ms = self._next_due()
+        return out
+
+    def replay(self, group_id: str, value: Message | None, now_ms: int) -> None:
+        """The log's last word on a group; the next Outcome publishes it.
+
+        A group that is here stays: it has had no failed write, so it is at least as new.
+        """
+        self._lost.pop(group_id, None)
+        if group_id in self._groups:
+            return
+        if value is not None:
+            self._groups[group_id] = Group.replayed(group_id, value, now_ms)
+        self._dirty[group_id] = None
+
+    def history(self, group_id: str) -> list[Rebalance]:
+        """The last rebalances of a group, oldest first."""
+        group = self._groups.get(group_id)
+        return group.history.rebalances() if group is not None else []
+
+    # -- one event
+
+    def _guarded(self, turn: Turn, event: Event) -> None:
+        """Handle an event; an exception costs no more than its group."""
+        group_id = event.message.get("group_id", "")
+        try:
+            with_effects(turn, lambda: self._dispatch(turn, event))
+        except _FailedError as failure:
+            turn.out.lines.append(f"{event.api} of group {group_id!r} failed\n{failure}")
+            self._drop(turn, group_id, failure.undone, asked=event.ticket)
+            if event.ticket:
+                refusal = replies.refused(event, Code.UNKNOWN_SERVER_ERROR)
+                turn.out.replies.append((event.ticket, refusal, ""))
+
+    def _dispatch(self, turn: Turn, event: Event) -> None:
+        decide = self._decide.get(event.api)
+        if decide is None:
+            raise KeyError(f"nobody decides {event.api}")
+        decide(turn, event)
+        self._settle(event.message.get("group_id", ""))
+
+    def _join(self, turn: Turn, event: Event) -> None:
+        message = event.message
+        group_id, member_id = message["group_id"], message["member_id"]
+        low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        group = self._groups.get(group_id)
+        if not group_id:
+            code = Code.INVALID_GROUP_ID
+        elif group_id in self._lost:
+            code = Code.COORDINATOR_LOAD_IN_PROGRESS
+        elif not low <= message["session_timeout_ms"] <= high:
+            code = Code.INVALID_SESSION_TIMEOUT
+        elif group is None and member_id:
+            code = Code.UNKNOWN_MEMBER_ID
+        else:
+            if group is None:
+                group = self._groups[group_id] = Group(group_id, turn.now_ms)
+            group.join(turn, event)
+            return
+        turn.out.replies.append((event.ticket, replies.join(code, member_id), group_id))
+
+    def _to_member(self, turn: Turn, event: Event) -> None:
+        """SyncGroup and LeaveGroup."""
+        group_id = event.message["group_id"]
+        group = self._groups.get(group_id)
+        if not group_id:
+            code = Code.INVALID_GROUP_ID
+        elif group_id in self._lost:
+            code = Code.COORDINATOR_LOAD_IN_PROGRESS
+        elif group is None:
+            code = Code.UNKNOWN_MEMBER_ID
+            if event.api == "LeaveGroup" and event.version >= 3:
+                reply = replies.left(event, [code] * len(event.message["members"]))
+                turn.out.replies.append((event.ticket, reply, group_id))
+                return
+        else:
+            (group.sync if event.api == "SyncGroup" else group.leave)(turn, event)
+            return
+        turn.out.replies.append((event.ticket, replies.refused(event, code), group_id))
+
+    # -- news of the core
+
+    def _session_expired(self, turn: Turn, event: Event) -> None:
+        group_id = event.message["group_id"]
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.expire(turn, event.message["members"])
+        elif group_id not in self._lost:
+            turn.dirty[group_id] = None
+
+    def _loaded(self, turn: Turn, event: Event) -> None:
+        for each in event.message["groups"]:
+            try:
+                self.replay(each["group_id"], each["value"], turn.now_ms)
+                group = self._groups.get(each["group_id"])
+                if group is not None and len(group.members) > self.settings.max_size:
+                    group.shrink(turn)
+            except Exception:
+                line = f"group {each['group_id']!r} cannot be read\n{traceback.format_exc()}"
+                turn.out.lines.append(line)
+            self._settle(each["group_id"])
+
+    def _offsets_expired(self, turn: Turn, event: Event) -> None:
+        group_id = event.message["group_id"]
+        group = self._groups.get(group_id)
+        if group is not None and group.state == EMPTY and not group.pending:
+            turn.out.records.append((group_id, None))
+            self._forget(group)
+            turn.dirty[group_id] = None
+
+    # -- groups as such
+
+    def _describe(self, turn: Turn, event: Event) -> None:
+        asked = event.message["groups"]
+        groups = [self._described(turn, event, group_id) for group_id in asked]
+        reply = {"throttle_time_ms": 0, "groups": groups}
+        turn.out.replies.append((event.ticket, reply, asked[0] if asked else ""))
+
+    def _described(self, turn: Turn, event: Event, group_id: str) -> Message:
+        """One group of DescribeGroups. Before v6 an unknown one is Dead, no error."""
+        group = self._groups.get(group_id)
+        if group_id in self._lost:
+            return replies.described(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
+        if group is not None:
+            try:
+                shown = group.describe()
+            except Exception:
+                turn.out.lines.append(f"describing {group_id!r} failed\n{traceback.format_exc()}")
+                self._drop(turn, group_id, ())
+                return replies.described(group_id, "", Code.UNKNOWN_SERVER_ERROR)
+        elif self.settings.has_offsets(group_id):
+            shown = replies.described(group_id, EMPTY)
+        elif event.version >= 6:
+            why = f"Group {group_id} not found."
+            shown = replies.described(group_id, DEAD, Code.GROUP_ID_NOT_FOUND, why)
+        else:
+            shown = replies.described(group_id, DEAD)
+        if event.message.get("include_authorized_operations"):
+            shown["authorized_operations"] = replies.OPERATIONS
+        return shown
+
+    def _list(self, turn: Turn, event: Event) -> None:
+        states = {each.lower() for each in event.message.get("states_filter") or ()}
+        types = {each.lower() for each in event.message.get("types_filter") or ()}
+        found = [(each.id, each.protocol_type, each.state) for each in self._groups.values()]
+        unknown = set(self.settings.groups_with_offsets()) - self._groups.keys() - self._lost.keys()
+        found += [(group_id, "", EMPTY) for group_id in sorted(unknown)]
+        groups = [
+            {
+                "group_id": group_id,
+                "protocol_type": protocol_type,
+                "group_state": state,
+                "group_type": _CLASSIC,
+            }
+            for group_id, protocol_type, state in found
+            if (not states or state.lower() in states) and (not types or _CLASSIC in types)
+        ]
+        reply = {"throttle_time_ms": 0, "error_code": Code.NONE, "groups": groups}
+        turn.out.replies.append((event.ticket, reply, ""))
+
+    def _delete(self, turn: Turn, event: Event) -> None:
+        asked = event.message["groups_names"]
+        results = []
+        gone = [""]
+        for group_id in asked:
+            code = self._delete_one(turn, group_id)
+            results.append({"group_id": group_id, "error_code": code})
+            if code is Code.NONE:
+                gone.append(group_id)
+        reply = {"throttle_time_ms": 0, "results": results}
+        turn.out.replies.append((event.ticket, reply, gone[-1]))
+
+    def _delete_one(self, turn: Turn, group_id: str) -> Code:
+        group = self._groups.get(group_id)
+        if not group_id:
+            return Code.INVALID_GROUP_ID
+        if group_id in self._lost:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS
+        if group is None and not self.settings.has_offsets(group_id):
+            return Code.GROUP_ID_NOT_FOUND
+        if group is not None and group.state != EMPTY:
+            return Code.NON_EMPTY_GROUP
+        turn.out.records += [(group_id, "drop_offsets"), (group_id, None)]
+        if group is not None:
+            self._forget(group)
+        turn.dirty[group_id] = None
+        return Code.NONE
+
+    # -- bookkeeping
+
+    def _settle(self, group_id: str) -> None:
+        """After each step of a group: its next timer; one that came to nothing is forgotten."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        if group.is_nothing():
+            self._forget(group)
+            return
+        due = group.due()
+        if due is not None and self._scheduled.get(group_id) != due:
+            self._scheduled[group_id] = due
+            heappush(self._timers, (due, group_id))
+        elif due is None:
+            self._scheduled.pop(group_id, None)
+
+    def _on_time(self, turn: Turn) -> None:
+        """Groups whose time has come, earliest first."""
+        while (due := self._next_due()) is not None and due <= turn.now_ms:
+            _, group_id = heappop(self._timers)
+            del self._scheduled[group_id]
+            if group_id in self._lost:
+                turn.out.reload.append(group_id)
+                self._ask_again(group_id, turn.now_ms)
+                continue
+            group = self._groups[group_id]
+            try:
+                with_effects(turn, lambda group=group: group.on_time(turn))  # type: ignore[misc]
+                self._settle(group_id)
+            except _FailedError as failure:
+                turn.out.lines.append(f"a deadline of group {group_id!r} failed\n{failure}")
+                self._drop(turn, group_id, failure.undone)
+
+    def _next_due(self) -> int | None:
+        """The earliest timer that still holds."""
+        while self._timers:
+            due, group_id = self._timers[0]
+            if self._scheduled.get(group_id) == due:
+                return due
+            heappop(self._timers)
+        return None
+
+    def _publish(self, turn: Turn, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.publish(turn)
+        elif group_id not in self._lost:
+            turn.out.fences.append((group_id, None))
+
+    def _forget(self, group: Group) -> None:
+        group.state = DEAD
+        del self._groups[group.id]
+        self._scheduled.pop(group.id, None)
+
+    def _lose(self, group_id: str, now_ms: int) -> list[tuple[int, Message]]:
+        """Forget a group until the core has read it again; whom it owes an answer."""
+        group = self._groups.get(group_id)
+        owed: list[tuple[int, Message]] = []
+        if group is not None:
+            owed = group.waiting_tickets()
+            self._forget(group)
+        self._ask_again(group_id, now_ms)
+        return owed
+
+    def _ask_again(self, group_id: str, now_ms: int) -> None:
+        due = now_ms + ASK_AGAIN_MS
+        self._lost[group_id] = self._scheduled[group_id] = due
+        heappush(self._timers, (due, group_id))
+
+    def _drop(
+        self,
+        turn: Turn,
+        group_id: str,
+        undone: Sequence[tuple[int, Message, str]],
+        asked: int = 0,
+    ) -> None:
+        """A step of a group failed halfway: nothing of the group can be trusted."""
+        code = Code.COORDINATOR_NOT_AVAILABLE
+        owed = {ticket: replies.withdrawn(reply, code) for ticket, reply, _ in undone}
+        if group_id in self._groups:
+            owed |= dict(self._lose(group_id, turn.now_ms))
+            turn.out.reload.append(group_id)
+        owed.pop(asked, None)
+        turn.out.replies += [(ticket, reply, "") for ticket, reply in owed.items()]
+
+
+class _FailedError(Exception):
+    """A step raised; its effects are taken back."""
+
+    def __init__(self, undone: list[tuple[int, Message, str]]) -> None:
+        super().__init__(traceback.format_exc())
+        self.undone = undone
+        """the answers it had given"""
+
+
+def with_effects(turn: Turn, step: Callable[[], None]) -> None:
+    """Run a step; if it raises, take its records, answers and calls back."""
+    out = turn.out
+    records, answers, calls = len(out.records), len(out.replies), len(out.calls)
+    try:
+        step()
+    except Exception:
+        undone = out.replies[answers:]
+        del out.records[records:], out.replies[answers:], out.calls[calls:]
+        raise _FailedError(undone) from None

@@ -1,0 +1,65 @@
+"""The last rebalances of a group and why they happened, for `krust group describe`.
+
+Bounded: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason.
+Lives in memory only; a restart begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+REBALANCES = 20
+REASONS = 50
+LENGTH = 255
+
+
+@dataclass(slots=True)
+class Rebalance:
+    """One rebalance, from the first reason to the stored assignment."""
+
+    started_ms: int
+    ended_ms: int | None = None
+    """None: it goes on, or it was overtaken by the next one"""
+    generation: int | None = None
+    members: int = 0
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+    """member id and why"""
+    more: int = 0
+    """reasons that are not listed"""
+
+
+class History:
+    """What a group remembers."""
+
+    __slots__ = ("_rebalances", "current")
+
+    def __init__(self) -> None:
+        self.current: Rebalance | None = None
+        self._rebalances: deque[Rebalance] = deque(maxlen=REBALANCES)
+
+    def because(self, member_id: str, why: str, now_ms: int) -> None:
+        """A reason for the rebalance that is on; once joins are answered, for the next."""
+        if self.current is None or self.current.generation is not None:
+            self.current = Rebalance(now_ms)
+            self._rebalances.append(self.current)
+        if len(self.current.reasons) < REASONS:
+            self.current.reasons.append((member_id, why[:LENGTH]))
+        else:
+            self.current.more += 1
+
+    def formed(self, generation: int, members: int) -> None:
+        """The joins are answered."""
+        if self.current is not None:
+            self.current.generation = generation
+            self.current.members = members
+
+    def ended(self, now_ms: int) -> None:
+        """The assignment is stored, or nobody is left."""
+        if self.current is not None:
+            self.current.ended_ms = now_ms
+            self.current = None
+
+    def rebalances(self) -> list[Rebalance]:
+        """Oldest first."""
+        return list(self._rebalances)

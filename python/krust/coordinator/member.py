@@ -1,0 +1,135 @@
+"""A member of a classic group, what it asked for, and the turn in which it is heard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krust.coordinator.outcome import Event, GroupSettings, Message, Outcome
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""name and metadata (a consumer's subscription), best first"""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One call of the coordinator: when it is, and where its effects go."""
+
+    settings: GroupSettings
+    new_id: Callable[[], str]
+    now_ms: int
+    out: Outcome
+    dirty: dict[str, None] = field(default_factory=dict)
+    """groups whose fence is another one now"""
+
+
+@dataclass(slots=True)
+class Ask:
+    """A JoinGroup, read."""
+
+    ticket: int
+    version: int
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    connection: Any
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    reason: str
+
+    @classmethod
+    def of(cls, event: Event) -> Ask:
+        """Read it. v0 has one timeout for both; none at all (v1+ may say -1) is taken likewise."""
+        message, client = event.message, event.client
+        session_ms = message["session_timeout_ms"]
+        rebalance_ms = message.get("rebalance_timeout_ms", -1) if event.version > 0 else -1
+        host = client.get("host") or ""
+        return cls(
+            ticket=event.ticket,
+            version=event.version,
+            member_id=message["member_id"],
+            instance_id=message.get("group_instance_id"),
+            client_id=client.get("id") or "",
+            client_host=host if host.startswith("/") else f"/{host}",
+            connection=client.get("connection"),
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms if rebalance_ms > 0 else session_ms,
+            protocol_type=message["protocol_type"],
+            protocols=tuple((each["name"], each["metadata"]) for each in message["protocols"]),
+            reason=message.get("reason") or "",
+        )
+
+
+@dataclass(slots=True)
+class Member:
+    """Who takes part. It waits for at most one join and one sync at a time."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    connection: Any
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join: int | None = None
+    """ticket of the JoinGroup that waits"""
+    sync: int | None = None
+    """ticket of the SyncGroup that waits"""
+    gives_up_ms: int | None = None
+    """a new member whose first join waits: when it is taken for dead"""
+    replayed: bool = False
+    """read from the log, which knows the chosen protocol alone"""
+    suspected: bool = False
+    """the core took it for dead while it waited"""
+    renew: bool = False
+    """its wait is over, so its session begins anew"""
+    row: Message | None = None
+    """as last published"""
+
+    @property
+    def waits(self) -> bool:
+        """Whether silence is no sign of death."""
+        return self.join is not None or self.sync is not None
+
+    def names(self) -> dict[str, None]:
+        """Its protocols, each once, best first."""
+        return dict.fromkeys(name for name, _ in self.protocols)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it says under a protocol."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def says_the_same(self, protocols: Protocols, chosen: str | None) -> bool:
+        """Whether a join brings nothing new."""
+        if self.replayed and chosen is not None:
+            return (chosen, self.metadata(chosen)) in protocols
+        return self.protocols == protocols
+
+    def update(self, ask: Ask) -> None:
+        """Take over what a join says. Whoever counts protocols counts again."""
+        self.protocols = ask.protocols
+        self.session_timeout_ms = ask.session_timeout_ms
+        self.rebalance_timeout_ms = ask.rebalance_timeout_ms
+        self.client_id, self.client_host = ask.client_id, ask.client_host
+        self.connection = ask.connection
+        self.replayed = False
+
+    def fence(self) -> Message:
+        """Its row for the core; the same object while it says the same."""
+        row = {
+            "instance_id": self.instance_id,
+            "session_timeout_ms": self.session_timeout_ms,
+            "timed": not self.waits,
+            "connection": self.connection,
+        }
+        if self.row is None or row != self.row:
+            self.row = row
+        return self.row

@@ -1,0 +1,91 @@
+"""What goes in and out of the coordinator: Event, Outcome, and the settings that hold.
+
+An Event is a request of a client (`ticket` > 0, one answer each) or news of the core's (`ticket` 0,
+no answer). An Outcome is everything the shell has to do, in the order of its fields; nothing else
+ever happens. Shapes are Kafka's field names in snake_case.
+
+News the core sends:
+
+    SessionExpired   {"group_id", "members": [member_id]}: time is up, or the grace of a closed
+                     connection; said once, and again after a new row if it is still so
+    GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}]}
+    OffsetsExpired   {"group_id"}
+    Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Message = dict[str, Any]
+"""A request, a response, a record's value, a fence."""
+
+
+class Event(NamedTuple):
+    """A request for a decision, or news."""
+
+    ticket: int
+    api: str
+    version: int
+    message: Message
+    client: Message
+    """`id`, `host`, `listener`, `connection`"""
+
+
+class AssignCall(NamedTuple):
+    """Code of the user's has to run; its result comes back as the news `Assigned`."""
+
+    group_id: str
+    generation: int
+    protocol: str
+    members: list[tuple[str, str | None, bytes, bytes]]
+    """member id, instance id, subscription, assignment so far"""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the shell has to do, in this order."""
+
+    records: list[tuple[str, Message | str | None]] = field(default_factory=list)
+    """group and value; None: its tombstone; "drop_offsets": tombstones of all its offsets"""
+    fences: list[tuple[str, Message | None]] = field(default_factory=list)
+    """group and row; None: gone. Two rows of a group: the members whose `timed` is False in the
+    first one begin their session anew with the second"""
+    replies: list[tuple[int, Message, str]] = field(default_factory=list)
+    """ticket, response, the group whose records it waits for ("": none)"""
+    calls: list[AssignCall] = field(default_factory=list)
+    reload: list[str] = field(default_factory=list)
+    """groups that were dropped: the core is to read them again and send GroupsLoaded, which names
+    each of them, with value None where its log has nothing"""
+    wake_at_ms: int | None = None
+    """when `tick` wants to be called, on the clock of `now_ms`"""
+    lines: list[str] = field(default_factory=list)
+    """for the log: tracebacks"""
+
+
+def _nobody(_: str) -> bool:
+    return False
+
+
+def _none() -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Kafka's settings of classic groups, krust's own, and what else the coordinator may ask."""
+
+    initial_rebalance_delay_ms: int = 3000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    server_assignor: Callable[[str], bool] = _nobody
+    """whether krust, not the leader, assigns in this group"""
+    has_offsets: Callable[[str], bool] = _nobody
+    """whether the core holds a committed offset of this group"""
+    groups_with_offsets: Callable[[], list[str]] = _none
+    """all such groups"""

@@ -1,0 +1,133 @@
+"""The shapes of answers: what each API of classic groups says, and how it says no.
+
+Every answer has the fields of the newest version; the core leaves out what the asked one lacks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust.coordinator.outcome import Event, Message
+
+OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""what may be done to a group: READ, DELETE, DESCRIBE"""
+NOT_ASKED = -(2**31)
+
+
+def join(code: Code, member_id: str) -> Message:
+    """A JoinGroup that is refused."""
+    return joined(member_id, -1, "", None, "", code=code)
+
+
+def joined(
+    member_id: str,
+    generation: int,
+    protocol: str | None,
+    protocol_type: str | None,
+    leader: str | None,
+    *,
+    members: Sequence[Message] = (),
+    skip_assignment: bool = False,
+    code: Code = Code.NONE,
+) -> Message:
+    """A JoinGroup's answer; `members` for the leader alone."""
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "generation_id": generation,
+        "protocol_type": protocol_type,
+        "protocol_name": protocol or "",
+        "leader": leader or "",
+        "skip_assignment": skip_assignment,
+        "member_id": member_id,
+        "members": list(members),
+    }
+
+
+def sync(code: Code) -> Message:
+    """A SyncGroup that is refused."""
+    return synced(None, None, b"", code=code)
+
+
+def synced(
+    protocol_type: str | None,
+    protocol: str | None,
+    assignment: bytes,
+    *,
+    code: Code = Code.NONE,
+) -> Message:
+    """A SyncGroup's answer."""
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "protocol_type": protocol_type,
+        "protocol_name": protocol,
+        "assignment": assignment,
+    }
+
+
+def left(event: Event, codes: Sequence[Code]) -> Message:
+    """A LeaveGroup's answer: a code for each that was to leave, in the order of the request."""
+    if event.version < 3:
+        return {"throttle_time_ms": 0, "error_code": codes[0], "members": []}
+    members = [
+        {
+            "member_id": each["member_id"],
+            "group_instance_id": each.get("group_instance_id"),
+            "error_code": code,
+        }
+        for each, code in zip(event.message["members"], codes, strict=True)
+    ]
+    return {"throttle_time_ms": 0, "error_code": Code.NONE, "members": members}
+
+
+def described(group_id: str, state: str, code: Code = Code.NONE, why: str | None = None) -> Message:
+    """A group of DescribeGroups, without members."""
+    return {
+        "error_code": code,
+        "error_message": why,
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+        "authorized_operations": NOT_ASKED,
+    }
+
+
+def refused(event: Event, code: Code) -> Message:
+    """Any request that is refused as a whole, in the shape of its API."""
+    message = event.message
+    if event.api == "JoinGroup":
+        return join(code, message.get("member_id", ""))
+    if event.api == "SyncGroup":
+        return sync(code)
+    if event.api == "DescribeGroups":
+        groups = [described(each, "", code) for each in message["groups"]]
+        return {"throttle_time_ms": 0, "groups": groups}
+    if event.api == "DeleteGroups":
+        results = [{"group_id": each, "error_code": code} for each in message["groups_names"]]
+        return {"throttle_time_ms": 0, "results": results}
+    if event.api == "ListGroups":
+        return {"throttle_time_ms": 0, "error_code": code, "groups": []}
+    return {"throttle_time_ms": 0, "error_code": code, "members": []}
+
+
+def withdrawn(reply: Message, code: Code) -> Message:
+    """The refusal that takes the place of an answer that must not leave."""
+    if "generation_id" in reply:
+        return join(code, reply["member_id"])
+    if "assignment" in reply:
+        return sync(code)
+    if "results" in reply:
+        results = [{**each, "error_code": code} for each in reply["results"]]
+        return {**reply, "results": results}
+    if "groups" in reply and "error_code" not in reply:
+        groups = [described(each["group_id"], "", code) for each in reply["groups"]]
+        return {**reply, "groups": groups}
+    return {"throttle_time_ms": 0, "error_code": code, "members": [], "groups": []}

@@ -1,0 +1,38 @@
+"""The states of a classic group, what each answers, and where it can go."""
+
+EMPTY = "Empty"
+"""Nobody is here; there may be offsets.
+
+action:      JoinGroup makes a member or a pending one; SyncGroup -> UNKNOWN_MEMBER_ID
+transition:  a join -> PREPARING_REBALANCE; deleted, offsets expired -> DEAD"""
+
+PREPARING_REBALANCE = "PreparingRebalance"
+"""Members are called to join again.
+
+action:      JoinGroup parks; SyncGroup, Heartbeat -> REBALANCE_IN_PROGRESS
+transition:  all joined, or the deadline -> COMPLETING_REBALANCE; nobody joined -> EMPTY"""
+
+COMPLETING_REBALANCE = "CompletingRebalance"
+"""Members have joined; the leader's assignment is still on its way.
+
+action:      SyncGroup parks (the leader's answers all); a join that says the same is answered
+transition:  leader's SyncGroup -> STABLE; join with news, leave, lost member, sync deadline
+             -> PREPARING_REBALANCE"""
+
+STABLE = "Stable"
+"""Each member has its assignment.
+
+action:      SyncGroup is answered at once; a follower's join that says the same too
+transition:  other joins, leave, lost member, members that never synced -> PREPARING_REBALANCE"""
+
+DEAD = "Dead"
+"""Gone: nobody holds this object any more."""
+
+STEPS = {
+    EMPTY: {PREPARING_REBALANCE, DEAD},
+    PREPARING_REBALANCE: {COMPLETING_REBALANCE, EMPTY, DEAD},
+    COMPLETING_REBALANCE: {STABLE, PREPARING_REBALANCE, DEAD},
+    STABLE: {PREPARING_REBALANCE, DEAD},
+    DEAD: set[str](),
+}
+"""From where to where."""

@@ -1,0 +1,185 @@
+"""How the tests speak to a coordinator: clients by name, answers by ticket, a clock in hand."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from krust.coordinator.groups import Coordinator
+from krust.coordinator.outcome import Event, GroupSettings, Outcome
+
+Message = dict[str, Any]
+RANGE = (("range", b"m"),)
+
+
+class Bench:
+    """A coordinator with its surroundings. `answers` maps a ticket to its reply."""
+
+    def __init__(self, group_id: str = "g", **settings: Any) -> None:
+        settings.setdefault("initial_rebalance_delay_ms", 0)
+        self.group_id = group_id
+        self.settings = GroupSettings(**settings)
+        self.now_ms = 1_000_000
+        self.log: list[tuple[str, Message | str | None]] = []
+        self.fences: dict[str, Message | None] = {}
+        self.answers: dict[int, Message] = {}
+        self.outcomes: list[Outcome] = []
+        self._tickets = count(1)
+        self._ids = count(1)
+        self.coordinator = self._new()
+
+    def _new(self) -> Coordinator:
+        return Coordinator(self.settings, lambda: f"id{next(self._ids)}")
+
+    # -- going on
+
+    def event(self, api: str, version: int = 0, client: str = "c", **message: Any) -> Event:
+        who = {"id": client, "host": "10.0.0.1", "listener": "PLAINTEXT", "connection": 7}
+        message.setdefault("group_id", self.group_id)
+        return Event(next(self._tickets), api, version, message, who)
+
+    def batch(self, *events: Event) -> Outcome:
+        return self.take(self.coordinator.handle_batch(events, self.now_ms))
+
+    def send(self, api: str, version: int = 0, **message: Any) -> Message | None:
+        """The answer, if it comes at once."""
+        event = self.event(api, version, **message)
+        self.batch(event)
+        return self.answers.get(event.ticket)
+
+    def news(self, api: str, **message: Any) -> Outcome:
+        return self.batch(self.event(api, **message)._replace(ticket=0))
+
+    def take(self, outcome: Outcome) -> Outcome:
+        self.outcomes.append(outcome)
+        self.log += outcome.records
+        self.fences |= dict(outcome.fences)
+        for ticket, reply, _ in outcome.replies:
+            assert ticket not in self.answers, "answered twice"
+            assert ticket, "news is not answered"
+            self.answers[ticket] = reply
+        return outcome
+
+    def wait(self, ms: int) -> None:
+        """Time goes by, with a tick whenever the coordinator wants one."""
+        end = self.now_ms + ms
+        while (wake := self.outcomes[-1].wake_at_ms) is not None and wake <= end:
+            self.now_ms = max(self.now_ms, wake)
+            self.take(self.coordinator.tick(self.now_ms))
+        self.now_ms = end
+
+    def restart(self) -> None:
+        """A new coordinator reads what the old one wrote."""
+        self.coordinator = self._new()
+        values = {group_id: value for group_id, value in self.log if value != "drop_offsets"}
+        groups = [{"group_id": group_id, "value": value} for group_id, value in values.items()]
+        self.news("GroupsLoaded", partition=0, groups=groups)
+
+    # -- what clients say
+
+    def joining(
+        self, member_id: str = "", version: int = 3, client: str = "c", **more: Any
+    ) -> Event:
+        message = {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "reason": None,
+            **more,
+        }
+        protocols = message.pop("protocols", RANGE)
+        message["protocols"] = [{"name": name, "metadata": data} for name, data in protocols]
+        return self.event("JoinGroup", version, client, **message)
+
+    def join(self, member_id: str = "", version: int = 3, **more: Any) -> int:
+        """Its ticket."""
+        event = self.joining(member_id, version, **more)
+        self.batch(event)
+        return event.ticket
+
+    def joined(self, member_id: str = "", version: int = 3, **more: Any) -> Message:
+        """The answer, which must come at once."""
+        return self.answers[self.join(member_id, version, **more)]
+
+    def syncing(
+        self,
+        member_id: str,
+        generation: int,
+        given: dict[str, bytes] | None = None,
+        version: int = 3,
+        **more: Any,
+    ) -> Event:
+        message = {
+            "generation_id": generation,
+            "member_id": member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer" if version >= 5 else None,
+            "protocol_name": "range" if version >= 5 else None,
+            **more,
+        }
+        message["assignments"] = [
+            {"member_id": each, "assignment": data} for each, data in (given or {}).items()
+        ]
+        return self.event("SyncGroup", version, **message)
+
+    def sync(self, member_id: str, generation: int, *args: Any, **more: Any) -> int:
+        event = self.syncing(member_id, generation, *args, **more)
+        self.batch(event)
+        return event.ticket
+
+    def synced(self, member_id: str, generation: int, *args: Any, **more: Any) -> Message:
+        return self.answers[self.sync(member_id, generation, *args, **more)]
+
+    def leave(self, *members: str | Message, version: int = 3, group_id: str = "g") -> Message:
+        if version < 3:
+            (member_id,) = members
+            message: Message = {"member_id": member_id}
+        else:
+            message = {
+                "members": [
+                    each
+                    if isinstance(each, dict)
+                    else {"member_id": each, "group_instance_id": None, "reason": None}
+                    for each in members
+                ]
+            }
+        answer = self.send("LeaveGroup", version, group_id=group_id, **message)
+        assert answer is not None
+        return answer
+
+    # -- whole scenes
+
+    def stable(self, size: int = 2, **more: Any) -> list[str]:
+        """A Stable group of so many members; the first one leads, each has its name as bytes."""
+        first = self.joined(**more)["member_id"]
+        members = [first]
+        for _ in range(size - 1):
+            joins = [self.join(**more)] + [self.join(each, **more) for each in members]
+            members.append(self.answers[joins[0]]["member_id"])
+        self.share(members)
+        return members
+
+    def share(self, members: list[str]) -> None:
+        given = {each: each.encode() for each in members}
+        generation = self.fence["generation"]
+        for each in members:
+            self.sync(each, generation, given if each == members[0] else None)
+        assert self.fence["state"] == "Stable"
+
+    @property
+    def fence(self) -> Message:
+        fence = self.fences[self.group_id]
+        assert fence is not None
+        return fence
+
+    @property
+    def generation(self) -> int:
+        generation: int = self.fence["generation"]
+        return generation
+
+    @property
+    def state(self) -> str:
+        state: str = self.fence["state"]
+        return state
