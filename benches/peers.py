@@ -383,7 +383,8 @@ class Bench:
                 for name, at, arguments in turns:
                     if name in failures:
                         continue
-                    topic = scenario.topic or f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
+                    once = f"bench-{scenario.driver[0]}-{turn}-{os.urandom(3).hex()}"
+                    topic = scenario.topic or once
                     try:
                         sample = drive(at, (*arguments, "--topic", topic))
                     except RuntimeError as error:
