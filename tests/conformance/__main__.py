@@ -47,7 +47,7 @@ def _suite(name: str, accept: bool) -> list[str]:
         suite.prepare(cache)
         (cache / "ready").touch()
     begin = time.monotonic()
-    with serving(suite.SETTINGS) as bootstrap:
+    with serving(suite.SETTINGS, port=getattr(suite, "PORT", 0)) as bootstrap:
         outcomes: dict[str, bool] = suite.run(cache, bootstrap)
     return _judge(name, outcomes, time.monotonic() - begin, accept)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import configs, election, producer_ids, reassignment, topics
+from krust.controller import configs, consumer_offsets, election, producer_ids, reassignment, topics
 from krust.controller.state import Changes, Message, Policy, Request, State
 from krust.errors import Code, KrustError
 
@@ -35,6 +35,8 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "ElectLeaders": election.elect,
     "ListPartitionReassignments": reassignment.list_ongoing,
     "AllocateProducerIds": producer_ids.allocate,
+    "OffsetCommit": consumer_offsets.commit,
+    "OffsetFetch": consumer_offsets.fetch,
 }
 """THE table of decisions: the API's name, and who decides."""
 
@@ -131,8 +133,26 @@ def failure(request: Request, error: Exception) -> Message:
         asked = [{"name": name} for name in message.get("topic_names") or []]
         asked += message.get("topics") or []
         return {"responses": [{**each, **facts} for each in asked]}
+    if request.api in ("OffsetCommit", "OffsetFetch"):
+        return _failed_offsets(message)
     if request.api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"):
         key = "results" if request.api == "DescribeConfigs" else "responses"
         kept = ("resource_type", "resource_name")
         return {key: [{**{k: each[k] for k in kept}, **facts} for each in message["resources"]]}
     return {"error_code": Code.UNKNOWN_SERVER_ERROR}
+
+
+def _failed_offsets(message: Message) -> Message:
+    """Every partition of an OffsetCommit 0 or OffsetFetch 0, refused."""
+    code = Code.UNKNOWN_SERVER_ERROR
+    topics = []
+    for topic in message["topics"] or []:
+        indexes = topic.get("partition_indexes") or [
+            each["partition_index"] for each in topic.get("partitions", ())
+        ]
+        partitions = [
+            {"partition_index": n, "committed_offset": -1, "metadata": "", "error_code": code}
+            for n in indexes
+        ]
+        topics.append({"name": topic["name"], "partitions": partitions})
+    return {"topics": topics}

@@ -49,6 +49,11 @@ PERSISTENT = (
 """The nodes that stand before anything else, parents first."""
 
 
+def consumer_offset(group: str, topic: str, partition: int) -> str:
+    """Where a group of before Kafka 0.9 keeps how far it has read."""
+    return f"/consumers/{group}/offsets/{topic}/{partition}"
+
+
 def encode(value: Mapping[str, Any]) -> bytes:
     """Compact JSON, keys in the order given."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

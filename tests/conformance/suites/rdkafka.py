@@ -15,6 +15,7 @@ from tests.conformance.outcomes import from_cargo
 VERSION = "0.39.0"
 SETTINGS = {"num.partitions": "3"}
 NEEDS = ("cargo", "cmake")
+PORT = 9092  # test_metadata asks for it
 TESTS = (
     "test_base_producer_headers",
     "test_base_producer_opaque_arc",
