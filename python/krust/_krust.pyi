@@ -87,7 +87,10 @@ class Server:
     ) -> list[tuple[int, str, int, dict[str, Any], dict[str, Any]]] | None:
         """All requests that wait for a decision; waits for the first. None: it has stopped.
 
-        returns   (ticket, API's name, version, request, client: {id, host, listener})
+        returns   (ticket, API's name, version, request, client: {id, host, listener, connection: a
+                  number never used twice}); with ticket 0 news that want no answer: SessionExpired
+                  {group_id, members: [member_id]}, GroupsLoaded {partition, groups: [{group_id,
+                  value: dict | None}]}, OffsetsExpired {group_id}
         """
 
     def nudge(self) -> None:
@@ -95,6 +98,24 @@ class Server:
 
     def answer(self, ticket: int, response: dict[str, Any]) -> None:
         """Answer an event. ValueError, TypeError: that is no response of its API."""
+
+    def coordinate(
+        self,
+        records: Sequence[tuple[str, dict[str, Any] | str | None]],
+        fences: Sequence[tuple[str, dict[str, Any] | None]],
+        replies: Sequence[tuple[int, dict[str, Any], str]],
+    ) -> list[str]:
+        """Append records, then let fences hold, then send replies once the records are committed.
+
+        records   (group, its metadata, None: tombstone, or "drop_offsets": tombstones of all that
+                  it committed); those of one group are one batch
+        fences    (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
+                  members: {member_id: {instance_id, session_timeout_ms, timed, connection}}})
+        replies   (ticket, response, the group whose log it waits for; "": none of its own)
+        returns   the groups whose append failed: their fences do not hold, their tickets are open
+        raises    ValueError, TypeError: something is not what it should be, and where; nothing was
+                  done
+        """
 
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""

@@ -877,7 +877,9 @@ zookeeper.ssl.truststore.type  string  null  *  ignored  fixed
 _KRUST = """\
 krust.flush.mode  string  async  async|ack  yes  fixed
     ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
-krust.group.evict.on.disconnect  boolean  true  *  ignored  fixed
+krust.group.connection.grace.ms  long  500  0..  yes  fixed
+    How long a dynamic member whose connection closed has to be heard of again.
+krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.

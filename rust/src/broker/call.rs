@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::apis::Api;
 use super::image::ClusterImage;
 use super::parked::{Parked, Wait};
-use super::policy::{Client, Event};
+use super::policy::{Asked, Client, Event, Question};
 use super::{Broker, Output, ParkedId, Replies, Session, ThreadState};
 use crate::protocol::value::Value;
 use crate::storage::FileRange;
@@ -135,13 +135,14 @@ impl<'f> Call<'_, 'f> {
         self.thread.parked.keep(id, Parked { conn, slot, head, deadline_ms, wait });
     }
 
-    /// Hands the request to the policy, and parks it until the answer is there.
-    pub(crate) fn ask_policy(&mut self, request: Value) {
+    /// Hands the request to the policy, and parks it until the answer is there. To the answer's
+    /// list is added what was `settled` here.
+    pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>) {
         let thread = self.thread.index;
         let parked = self.thread.parked.name();
         let head = self.request.head;
-        let ticket =
-            self.broker.tickets.open(super::policy::Asked::Request { thread, parked, head });
+        let question = Question { head, settled };
+        let ticket = self.broker.tickets.open(Asked::Request { thread, parked, question });
         self.park_as(parked, None, Wait::Policy(ticket));
         let (api, version) = (head.api.name, head.version);
         let client = self.client();
@@ -154,6 +155,7 @@ impl<'f> Call<'_, 'f> {
             id: self.request.client_id.map(str::to_owned),
             host: self.session.peer.remote.ip().to_string(),
             listener: Arc::clone(&self.session.peer.listener),
+            connection: self.session.connection,
         }
     }
 }

@@ -35,7 +35,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use groups::{
-    AppendedAt, Committed, FenceMember, FenceRow, FenceState, GroupRecord, GroupState,
+    AppendedAt, Committed, Decided, FenceMember, FenceRow, FenceState, GroupRecord, GroupState,
+    WrongReply,
 };
 pub use image::{ClusterImage, Delta};
 pub use load::{ApplyError, Loaded, Store};
@@ -46,10 +47,9 @@ pub use reply::{Output, Replies, Slot};
 pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 
 use crate::clock::Clock;
+use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
-use crate::protocol::{Direction, ErrorCode, encode_any};
 use crate::storage::{Keeper, Syncer};
-use crate::wire::Sink;
 use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
@@ -82,6 +82,9 @@ pub struct Settings {
     pub fetch_session_slots: usize,
     /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
     pub partitions_per_answer: i32,
+    /// `krust.group.connection.grace.ms`: how long a group member may be without its connection;
+    /// negative: as long as its session lasts.
+    pub connection_grace_ms: i64,
 }
 
 impl Default for Settings {
@@ -92,6 +95,7 @@ impl Default for Settings {
             fetch_max_bytes: 57_671_680,
             fetch_session_slots: 1000,
             partitions_per_answer: 2000,
+            connection_grace_ms: -1,
         }
     }
 }
@@ -113,6 +117,8 @@ pub struct Broker {
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
     groups: Groups,
+    /// The number of the last connection.
+    connections: AtomicU64,
 }
 
 /// What one reactor thread keeps.
@@ -131,6 +137,10 @@ pub struct ThreadState {
 #[derive(Debug)]
 pub struct Session {
     peer: Peer,
+    /// The connection's number in the whole broker; never used twice, and not 0.
+    connection: u64,
+    /// Whether some group's member may be known to speak through it.
+    is_speaker: bool,
 }
 
 impl Broker {
@@ -141,6 +151,8 @@ impl Broker {
         policy: Arc<dyn Policy>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
+        let groups = Groups::default();
+        groups.fences.set_grace(settings.connection_grace_ms);
         Arc::new(Self {
             fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
             settings: ArcSwap::from_pointee(settings),
@@ -155,7 +167,8 @@ impl Broker {
             keeper: OnceLock::new(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
-            groups: Groups::default(),
+            groups,
+            connections: AtomicU64::new(0),
         })
     }
 
@@ -177,6 +190,7 @@ impl Broker {
     /// Other settings from now on.
     pub fn set_settings(&self, settings: Settings) {
         self.fetch_sessions.set_limit(settings.fetch_session_slots);
+        self.groups.fences.set_grace(settings.connection_grace_ms);
         self.settings.store(Arc::new(settings));
     }
 
@@ -186,16 +200,13 @@ impl Broker {
     /// disconnected then, so that it does not wait for ever.
     pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
         match self.tickets.close(ticket) {
-            Some(Asked::Request { thread, parked, head }) => {
-                let body = encode_any(head.api.key, head.version, Direction::Response, response);
-                let wake = match &body {
-                    Ok(body) => {
-                        Wake::Answer(parked, head.output(|writer, _| writer.raw(&body.buf)))
-                    }
-                    Err(_) => Wake::Fail(parked),
+            Some(Asked::Request { thread, parked, question }) => {
+                let (wake, outcome) = match question.reply(response) {
+                    Ok(output) => (Wake::Answer(parked, output), Ok(())),
+                    Err(error) => (Wake::Fail(parked), Err(error)),
                 };
                 self.post(thread, wake);
-                body.map(drop)
+                outcome
             }
             Some(Asked::AutoCreate { thread, parked }) => {
                 self.post(thread, Wake::Created(parked, policy::refused_topics(response)));

@@ -4,27 +4,35 @@
 //! A ticket stands for one event until it is answered. For a client's request the answer is encoded
 //! with the request's version and fills the request's slot, through the mailbox of its thread. Two
 //! events are the broker's own: `AutoCreate` (`{"topics": [name]}`, answered
-//! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67.
+//! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67. Ticket 0
+//! is nobody's: events of groups that want no answer have it (`SessionExpired`, `GroupsLoaded`,
+//! `OffsetsExpired`).
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: submitted from reactor threads, answered from any.
 //! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::ParkedId;
 use super::call::Head;
 use super::image::FastHasher;
-use crate::protocol::ErrorCode;
-use crate::protocol::value::Value;
+use super::{Output, ParkedId};
+use crate::protocol::value::{Value, ValueError};
+use crate::protocol::{Direction, ErrorCode, encode_any};
+use crate::wire::Sink;
 
 /// Decides. The implementation hands the event to whoever does, and returns at once.
 pub trait Policy: Send + Sync {
     /// Takes an event; the answer comes by [`Broker::answer`](super::Broker::answer).
     fn submit(&self, event: Event);
+
+    /// A member's time is up earlier than [`Broker::session_due_ms`](super::Broker::session_due_ms)
+    /// said.
+    fn hurry(&self) {}
 }
 
 /// Stands for an event until it is answered.
@@ -55,17 +63,53 @@ pub struct Client {
     pub host: String,
     /// The name of the listener it came through.
     pub listener: Arc<str>,
+    /// Its connection's number; never used twice, 0 is none.
+    pub connection: u64,
+}
+
+impl Event {
+    /// An event of the broker's own that wants no answer.
+    pub(crate) fn internal(api: &'static str, request: Value) -> Self {
+        Self { ticket: Ticket(0), api, version: 0, request, client: Client::default() }
+    }
 }
 
 /// What an event was submitted for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// A client's request, parked as `parked` on `thread`.
-    Request { thread: usize, parked: ParkedId, head: Head },
+    Request { thread: usize, parked: ParkedId, question: Question },
     /// Topics that a Metadata request wants created; it is parked likewise.
     AutoCreate { thread: usize, parked: ParkedId },
     /// A block of producer ids, for whoever waits.
     ProducerIds,
+}
+
+/// What a client asked of the policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) head: Head,
+    /// Entries of the answer's list that were settled here; the policy did not hear of them.
+    pub(crate) settled: Vec<Value>,
+}
+
+impl Question {
+    /// The reply, with what was settled here behind what the policy answered.
+    pub(crate) fn reply(&self, response: &Value) -> Result<Output, ValueError> {
+        let Head { api, version, .. } = self.head;
+        let mut response = Cow::Borrowed(response);
+        if !self.settled.is_empty()
+            && let Value::Map(fields) = response.to_mut()
+        {
+            for (_, value) in fields {
+                if let Value::List(entries) = value {
+                    entries.extend_from_slice(&self.settled);
+                }
+            }
+        }
+        let body = encode_any(api.key, version, Direction::Response, &response)?;
+        Ok(self.head.output(|writer, _| writer.raw(&body.buf)))
+    }
 }
 
 /// All tickets that are out.
@@ -103,6 +147,11 @@ impl Tickets {
         let ticket = state.next;
         state.asked.insert(ticket, asked);
         Ticket(ticket)
+    }
+
+    /// What an open ticket is for.
+    pub(crate) fn look(&self, ticket: Ticket) -> Option<Asked> {
+        self.state.lock().asked.get(&ticket.0).cloned()
     }
 
     /// Closes a ticket: what it was for, or `None` where it is not open.

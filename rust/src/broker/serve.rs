@@ -6,6 +6,7 @@
 //! Threads: each method runs on the reactor thread whose state it is given; none blocks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::apis::{self, Outcome, Run};
 use super::call::{Call, Head, Request};
@@ -34,7 +35,8 @@ impl Service for Broker {
     }
 
     fn opened(&self, _: &mut ThreadState, peer: Peer) -> Session {
-        Session { peer }
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        Session { peer, connection, is_speaker: false }
     }
 
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
@@ -114,7 +116,7 @@ impl Service for Broker {
         if thread.look.is_empty() { thread.parked.next_deadline() } else { Some(0) }
     }
 
-    fn closed(&self, thread: &mut ThreadState, conn: ConnId, _: Session) {
+    fn closed(&self, thread: &mut ThreadState, conn: ConnId, session: Session) {
         for id in thread.parked.of(conn) {
             let Some(parked) = thread.parked.take(id) else { continue };
             match parked.wait {
@@ -123,6 +125,10 @@ impl Service for Broker {
                 Wait::Policy(ticket) => drop(self.tickets.close(ticket)),
                 Wait::Metadata(_) | Wait::ProducerId => {}
             }
+        }
+        let now_ms = self.clock.monotonic_ms();
+        if session.is_speaker && self.groups.fences.closed(session.connection, now_ms) {
+            self.policy.hurry();
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What waits for a decision: filled by reactor threads, emptied by the one policy thread.
 //!
+//! Whose time is up is asked of the broker by the thread that takes, when it wakes: expiry needs
+//! no thread of its own.
 //! Limit: a connection that waits for a decision is not read from, so there are at most as many
 //! events as parked requests.
 //! Threads: pushing takes a short lock and never meets the interpreter; taking waits detached.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::broker::{Event, Policy};
+use crate::broker::{Broker, Event, Policy};
 
 /// The queue.
 #[derive(Default)]
@@ -23,18 +25,34 @@ struct State {
     waiting: VecDeque<Event>,
     closed: bool,
     nudged: bool,
+    hurried: bool,
 }
 
 impl Events {
-    /// All that waits; waits itself for at most `timeout` where nothing does. `None` after
-    /// [`Events::close`].
-    pub(super) fn take(&self, timeout: Duration) -> Option<Vec<Event>> {
+    /// All that waits, and the members of groups whose time is up; waits itself for at most
+    /// `timeout` where there is nothing. `None` after [`Events::close`].
+    pub(super) fn take(&self, broker: &Broker, timeout: Duration) -> Option<Vec<Event>> {
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let due = broker.session_due_ms().map_or(left, Duration::from_millis);
+            let (mut events, nudged) = self.wait(left.min(due))?;
+            events.extend(broker.expire_sessions());
+            if nudged || !events.is_empty() || Instant::now() >= end {
+                return Some(events);
+            }
+        }
+    }
+
+    /// What waits, and whether somebody nudged.
+    fn wait(&self, timeout: Duration) -> Option<(Vec<Event>, bool)> {
         let mut state = self.state.lock();
-        if state.waiting.is_empty() && !state.closed && !state.nudged {
+        if state.waiting.is_empty() && !state.closed && !state.nudged && !state.hurried {
             self.changed.wait_for(&mut state, timeout);
         }
-        state.nudged = false;
-        (!state.closed).then(|| state.waiting.drain(..).collect())
+        state.hurried = false;
+        let nudged = std::mem::take(&mut state.nudged);
+        (!state.closed).then(|| (state.waiting.drain(..).collect(), nudged))
     }
 
     /// Lets a taker go on at once, with nothing if nothing waits.
@@ -53,6 +71,11 @@ impl Events {
 impl Policy for Events {
     fn submit(&self, event: Event) {
         self.state.lock().waiting.push_back(event);
+        self.changed.notify_one();
+    }
+
+    fn hurry(&self) {
+        self.state.lock().hurried = true;
         self.changed.notify_one();
     }
 }

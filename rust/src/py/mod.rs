@@ -11,6 +11,7 @@
 mod client;
 mod consumer;
 mod convert;
+mod decided;
 mod errors;
 mod events;
 mod logs;

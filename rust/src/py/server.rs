@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
+use super::decided;
 use super::errors::{of_start, of_storage, server};
 use super::events::Events;
 use super::settings::{self, Table};
@@ -175,13 +176,16 @@ impl Server {
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         self.guard(py)?;
         let timeout = Duration::from_millis(timeout_ms);
-        let Some(events) = py.detach(|| self.events.take(timeout)) else { return Ok(None) };
+        let Some(events) = py.detach(|| self.events.take(&self.broker, timeout)) else {
+            return Ok(None);
+        };
         let list = PyList::empty(py);
         for Event { ticket, api, version, request, client } in events {
             let who = PyDict::new(py);
             who.set_item("id", client.id)?;
             who.set_item("host", client.host)?;
             who.set_item("listener", &*client.listener)?;
+            who.set_item("connection", client.connection)?;
             list.append((ticket.0, api, version, to_python(py, &request)?, who))?;
         }
         Ok(Some(list))
@@ -194,6 +198,19 @@ impl Server {
     fn answer(&self, py: Python<'_>, ticket: u64, response: &Bound<'_, PyAny>) -> PyResult<()> {
         let response = from_python(response)?;
         py.detach(|| self.broker.answer(Ticket(ticket), &response))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn coordinate(
+        &self,
+        py: Python<'_>,
+        records: &Bound<'_, PyAny>,
+        fences: &Bound<'_, PyAny>,
+        replies: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<String>> {
+        self.guard(py)?;
+        let decided = decided::read(records, fences, replies)?;
+        py.detach(|| self.broker.coordinate(decided))
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 

@@ -80,6 +80,10 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
         fetch_session_slots: table.size(slots, default.fetch_session_slots)?,
         partitions_per_answer: table.or(limit, default.partitions_per_answer)?,
+        connection_grace_ms: match table.or("krust.group.evict.on.disconnect", false)? {
+            true => table.or("krust.group.connection.grace.ms", 0)?,
+            false => default.connection_grace_ms,
+        },
     })
 }
 

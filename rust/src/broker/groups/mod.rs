@@ -4,7 +4,7 @@
 //! ```text
 //! log      which partition a group lives in; appends, replay   records  keys and values, as bytes
 //! offsets  what a group has committed                          fences   who may commit, as published
-//! sessions whose time is up
+//! sessions whose time is up                                    coordinate  what the policy decided
 //! ```
 //! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
 //! of its own: under it a commit is checked, appended and kept, in one order for log and memory.
@@ -12,6 +12,7 @@
 //! Threads: reactors (commits, fetches), the policy thread (`append_group_records`), the loader.
 //! Not promised: anything before the partition is loaded; that is `GroupState::Loading`.
 
+mod coordinate;
 #[allow(dead_code, reason = "the handlers that ask come next")]
 pub(crate) mod fences;
 mod log;
@@ -24,6 +25,7 @@ use super::partition::{Acks, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
+pub use coordinate::{Decided, WrongReply};
 use fences::Fences;
 pub use fences::{FenceMember, FenceRow, FenceState};
 

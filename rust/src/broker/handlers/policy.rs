@@ -22,6 +22,6 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let head = call.request.head;
     let (key, version) = (head.api.key, head.version);
     let request = decode_any(key, version, Direction::Request, call.request.body)?;
-    call.ask_policy(request);
+    call.ask_policy(request, Vec::new());
     Ok(Flow::Hold)
 }

@@ -1,0 +1,118 @@
+//! The policy's decisions on groups as the core takes them: lists of tuples and dicts.
+//!
+//! An object that is not what it should be is a TypeError or ValueError that says where:
+//! `fences.0.members.m-1.session_timeout_ms: ...`; nothing of the call is done then.
+//! Threads: attached.
+
+use std::fmt::Display;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::convert::from_python;
+use super::settings::Table;
+use crate::broker::{Decided, FenceMember, FenceRow, FenceState, GroupRecord, Ticket};
+
+/// The word that stands for tombstones of all that a group committed.
+const DROP_OFFSETS: &str = "drop_offsets";
+
+/// All three lists.
+pub(super) fn read(
+    records: &Bound<'_, PyAny>,
+    fences: &Bound<'_, PyAny>,
+    replies: &Bound<'_, PyAny>,
+) -> PyResult<Decided> {
+    let replies = each("replies", replies, |item| {
+        let (ticket, response, group_id): (u64, Bound<'_, PyAny>, String) = item.extract()?;
+        Ok((Ticket(ticket), from_python(&response)?, group_id))
+    })?;
+    let records = each("records", records, |item| {
+        let (group_id, value): (String, Bound<'_, PyAny>) = item.extract()?;
+        Ok((group_id, record(&value)?))
+    })?;
+    Ok(Decided { records, fences: each("fences", fences, row)?, replies })
+}
+
+fn record(value: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
+    if value.is_none() {
+        return Ok(GroupRecord::Metadata(None));
+    }
+    if let Ok(word) = value.cast::<PyString>() {
+        return match word.to_cow()?.as_ref() {
+            DROP_OFFSETS => Ok(GroupRecord::DropOffsets),
+            other => Err(PyValueError::new_err(format!("{other:?}: only {DROP_OFFSETS:?}"))),
+        };
+    }
+    let value = value.cast::<PyDict>()?;
+    Ok(GroupRecord::Metadata(Some(from_python(value)?)))
+}
+
+fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<FenceRow>)> {
+    let (group_id, row): (String, Option<Bound<'py, PyDict>>) = item.extract()?;
+    Ok((group_id, row.map(|row| fence(&Table(&row))).transpose()?))
+}
+
+fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
+    let state: String = table.must("state")?;
+    let state = FenceState::of(&state)
+        .ok_or_else(|| PyValueError::new_err(format!("state: there is no {state:?}")))?;
+    let mut members = Vec::new();
+    for (member_id, member) in table.table("members")? {
+        let named = |error| under(error, format!("members.{member_id}"));
+        let read = || FenceMember::of(&member_id, &Table(member.cast::<PyDict>()?));
+        members.push(read().map_err(named)?);
+    }
+    Ok(FenceRow {
+        state,
+        generation: table.must("generation")?,
+        protocol_type: table.or("protocol_type", String::new())?,
+        since_ms: table.must("since_ms")?,
+        subscribed: table.maybe("subscribed")?,
+        members,
+    })
+}
+
+impl FenceMember {
+    fn of(member_id: &Bound<'_, PyAny>, table: &Table<'_, '_>) -> PyResult<Self> {
+        Ok(Self {
+            member_id: member_id.extract()?,
+            instance_id: table.maybe("instance_id")?,
+            session_timeout_ms: table.must("session_timeout_ms")?,
+            timed: table.must("timed")?,
+            connection: table.maybe("connection")?,
+        })
+    }
+}
+
+/// Reads each item of a list; an error says which.
+fn each<'py, T>(
+    name: &str,
+    list: &Bound<'py, PyAny>,
+    read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let items = list.try_iter().map_err(|error| under(error, name))?;
+    let read_at = |(index, item): (usize, PyResult<Bound<'py, PyAny>>)| {
+        item.and_then(|item| read(&item)).map_err(|error| under(error, format!("{name}.{index}")))
+    };
+    items.enumerate().map(read_at).collect()
+}
+
+/// The same error, with the place in front.
+fn under(error: PyErr, place: impl Display) -> PyErr {
+    Python::attach(|py| {
+        let text = error.value(py).to_string();
+        let separator = if names_a_field(&text) { "." } else { ": " };
+        let text = format!("{place}{separator}{text}");
+        match error.is_instance_of::<PyValueError>(py) {
+            true => PyValueError::new_err(text),
+            false => PyTypeError::new_err(text),
+        }
+    })
+}
+
+/// Whether a message begins with the name of a field.
+fn names_a_field(text: &str) -> bool {
+    let (first, _) = text.split_once(':').unwrap_or_default();
+    !first.is_empty() && !first.contains([' ', '\'', '"'])
+}
