@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! log      which partition a group lives in; appends, replay   records  keys and values, as bytes
-//! offsets  what a group has committed                          fences   who may commit, as published
-//! sessions whose time is up                                    coordinate  what the policy decided
+//! offsets  what a group has committed                        fences   who may commit, as published
+//! sessions  whose time is up                               coordinate  what was decided
 //! ```
 //! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
 //! of its own: under it a commit is checked, appended and kept, in one order for log and memory.
