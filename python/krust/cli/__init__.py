@@ -32,7 +32,9 @@ COMMANDS = {
     "topic": Entry("krust.cli.topic", "List, create, describe, delete and alter topics."),
     "produce": Entry("krust.cli.produce", "Write records."),
     "consume": Entry("krust.cli.consume", "Read records."),
-    "group": Entry("krust.cli.group", "Look into consumer groups; try assignors."),
+    "group": Entry(
+        "krust.cli.group", "Look into consumer groups, move their offsets; try assignors."
+    ),
     "config": Entry("krust.cli.config", "Show and change settings of brokers and topics."),
     "cluster": Entry("krust.cli.cluster", "Show a cluster's brokers and what they serve."),
     "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),

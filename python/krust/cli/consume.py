@@ -22,6 +22,7 @@ from krust.cli.records import DECODERS, FormatError, Record, formatter, to_objec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from krust.cli.membership import Member
     from krust.cli.options import Options
 LATEST, EARLIEST = -1, -2
 _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
@@ -35,6 +36,7 @@ _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 )  # fmt: skip
 @click.option("-n", "--num", type=click.IntRange(0), help="Stop after so many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the log ends now.")
+@click.option("-g", "--group", metavar="GROUP", help="Share the work, go on where it was left.")
 @click.option("-p", "--partitions", metavar="0,2,5-7", help="Only these partitions.")
 @click.option("-f", "--format", "form", default=r"%v\n", show_default=True, help="See below.")
 @click.option("--key", "key", type=click.Choice(DECODERS), default="string", help="How to show.")
@@ -46,6 +48,9 @@ _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 @click.pass_obj
 def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     r"""Print records of topics.
+
+    With -g, the group's offsets say where to begin (-o does for what it never read), and what is
+    printed is committed.
 
     \b
     Verbs of -f:
@@ -62,17 +67,26 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
         raise click.UsageError(str(error)) from error
     except re.error as error:
         raise click.UsageError(f"--grep: {error}") from error
-    asked = session.client(options)
-    places = list(_places(asked, options, names, how["partitions"]))
-    assigned = _assign(asked, places, (wanted, how["exit_at_end"], how["read_committed"]))
+    printer = _Printer(how["num"], pattern, show)
     isolation = "read_committed" if how["read_committed"] else "read_uncommitted"
     consumer = _krust.Consumer(
         options.bootstrap, session.properties(options, isolation_level=isolation)
     )
-    consumer.assign(assigned)
+    asked = session.client(options)
+    reach = (wanted, how["exit_at_end"], how["read_committed"])
+    if how["group"]:
+        if how["partitions"] or wanted.end is not None:
+            raise click.UsageError("with -g the group says which partitions, and there is no end")
+        session.topics(asked, names, options.bootstrap)
+        from krust.cli.membership import Member
+
+        _run_member(consumer, Member(options, how["group"], names), printer, reach)
+        return
+    places = list(_places(asked, options, names, how["partitions"]))
+    consumer.assign(_assign(asked, places, reach))
     if wanted == spec.END and not how["exit_at_end"] and sys.stderr.isatty():
         session.note(options, "at the end, waiting for new records; -o start reads all")
-    _run(consumer, (how["num"], pattern), show)
+    _run(consumer, printer)
 
 
 def _shown(options: Options, how: dict[str, Any]) -> Callable[[Record, int], bytes]:
@@ -134,24 +148,85 @@ def _assign(
     return assigned
 
 
-def _run(
-    consumer: _krust.Consumer,
-    limits: tuple[int | None, re.Pattern[bytes] | None],
-    show: Callable[[Record, int], bytes],
-) -> None:
-    limit, pattern = limits
-    out, counter = sys.stdout.buffer, 0
-    while not consumer.done() and (limit is None or counter < limit):
-        room = 1000 if limit is None or pattern else min(1000, limit - counter)
-        lines = []
-        for record in map(Record._make, consumer.poll(1000, room)):
-            if pattern and not (
-                pattern.search(record.value or b"") or pattern.search(record.key or b"")
-            ):
-                continue
-            counter += 1
-            lines.append(show(record, counter))
-            if counter == limit:
+class _Printer:
+    """Writes records until there are enough."""
+
+    def __init__(
+        self,
+        limit: int | None,
+        pattern: re.Pattern[bytes] | None,
+        show: Callable[[Record, int], bytes],
+    ) -> None:
+        self._limit, self._pattern, self._show = limit, pattern, show
+        self._counter = 0
+
+    def room(self) -> int:
+        """How many records to ask for; 0: there are enough."""
+        if self._limit is None:
+            return 1000
+        left = self._limit - self._counter
+        return 1000 if self._pattern and left else min(1000, left)
+
+    def write(self, records: list[Record]) -> int:
+        """Write those that match; how many were looked at before there were enough."""
+        lines: list[bytes] = []
+        looked = 0
+        for record in records:
+            if not self.room():
                 break
-        out.write(b"".join(lines))
-        out.flush()
+            looked += 1
+            if self._matches(record):
+                self._counter += 1
+                lines.append(self._show(record, self._counter))
+        sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+        return looked
+
+    def _matches(self, record: Record) -> bool:
+        find = self._pattern and self._pattern.search
+        return not find or bool(find(record.value or b"") or find(record.key or b""))
+
+
+def _run(consumer: _krust.Consumer, printer: _Printer) -> None:
+    while not consumer.done() and (room := printer.room()):
+        printer.write(list(map(Record._make, consumer.poll(1000, room))))
+
+
+def _run_member(
+    consumer: _krust.Consumer,
+    member: Member,
+    printer: _Printer,
+    reach: tuple[spec.Spec, bool, bool],
+) -> None:
+    """Read what the group gives us. After an error, the session timeout ends the membership."""
+    try:
+        ours = _taken_up(consumer, member, reach)
+        while (room := printer.room()) and not (reach[1] and consumer.done()):
+            if not member.beat():
+                ours = _taken_up(consumer, member, reach)
+            elif not ours:
+                time.sleep(0.5)
+            else:
+                records = list(map(Record._make, consumer.poll(1000, room)))
+                for record in records[: printer.write(records)]:
+                    member.took((record.topic, record.partition), record.offset + 1)
+    except (KeyboardInterrupt, BrokenPipeError):
+        member.leave()
+        raise
+    member.leave()
+
+
+def _taken_up(
+    consumer: _krust.Consumer, member: Member, reach: tuple[spec.Spec, bool, bool]
+) -> list[tuple[str, int]]:
+    """Join, and go on where the group has committed; never before what there still is."""
+    places = member.join()
+    committed = member.committed()
+    starts = member.asked.offsets(places, EARLIEST)
+    assigned = []
+    for topic, partition, first, last in _assign(member.asked.client, places, reach):
+        place = (topic, partition)
+        begin = max(committed[place], starts[place]) if place in committed else first
+        assigned.append((*place, begin, None if last is None else max(begin, last)))
+    consumer.assign(assigned)
+    return places

@@ -1,16 +1,366 @@
-"""`krust group`: consumer groups, and the ways they share partitions."""
+"""`krust group`: list, describe, seek and delete consumer groups; assignors, without a broker.
+
+What changes offsets or groups shows its plan first. It is done with `--yes`, or after a question
+on a terminal; otherwise the plan is all.
+"""
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from krust.cli import assignors
+from krust import spec
+from krust.cli import assignors, output, session
+from krust.cli import options as shared
+from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, by_topic
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from krust.cli.coordinator import Group, Place
+    from krust.cli.options import Options
+
+NON_EMPTY_GROUP = 68
+OFFSET_DELETE = 47
+WITHOUT_MEMBERS = ("Empty", DEAD)
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Look at consumer groups, and at how partitions are shared."""
+    """Look into consumer groups and move their offsets; try assignors."""
 
 
 command.add_command(assignors.list_)
 command.add_command(assignors.simulate)
+
+
+@command.command("list")
+@click.argument("pattern", required=False)
+@click.option("--state", "states", multiple=True, metavar="S", help="Stable, Empty, ...; several.")
+@shared.client
+@click.pass_obj
+def list_(options: Options, pattern: str | None, states: tuple[str, ...]) -> None:
+    """List groups, all or those that match PATTERN (* and ?)."""
+    from fnmatch import fnmatchcase
+
+    rows = [
+        {
+            "group": group["group_id"],
+            "state": group["group_state"],
+            "type": (group.get("group_type") or "classic").lower(),
+            "protocol_type": group["protocol_type"] or None,
+            "coordinator": group["coordinator"],
+        }
+        for group in Coordinators(options).groups(states)
+        if pattern is None or fnmatchcase(group["group_id"], pattern)
+    ]
+    output.rows(options, ("group", "state", "type", "protocol_type", "coordinator"), rows)
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
+@click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
+@shared.client
+@click.pass_obj
+def describe(options: Options, names: tuple[str, ...], members: bool, lag_only: bool) -> None:
+    """Show state, members, committed offsets and lag of groups."""
+    asked = Coordinators(options)
+    many = session.Many(len(names))
+    described: list[dict[str, Any]] = []
+    for name in names:
+        with many.item():
+            described.append(_described(asked, name, lag_only=lag_only))
+    if options.output in ("json", "ndjson"):
+        output.rows(options, (), described)
+    for group in described if options.output in ("table", "wide", "csv") else ():
+        if options.output != "csv":
+            click.echo(_title(group))
+        if members:
+            output.rows(options, ("member", "instance", "client", "host", "assigned"), _who(group))
+        elif group["partitions"] or options.output == "csv":
+            columns = ("topic", "part", "committed", "end", "lag", "member", "client", "host")
+            output.rows(options, columns, group["partitions"])
+    many.leave()
+
+
+def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, Any]:
+    group = asked.describe(name)
+    committed = asked.committed(name)
+    if group.state == DEAD and not committed:
+        raise asked.missing(name)
+    owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
+    places = sorted({*committed, *owner})
+    ends = asked.offsets(asked.existing(places), LATEST)
+    partitions = []
+    for place in places:
+        at, end, member = committed.get(place), ends.get(place), owner.get(place, {})
+        lag = None if at is None or end is None else max(0, end - at)
+        if lag_only and not lag:
+            continue
+        numbers = {"topic": place[0], "part": place[1], "committed": at, "end": end, "lag": lag}
+        who = {"client": member.get("client_id"), "host": member.get("host")}
+        partitions.append({**numbers, "member": member.get("member_id"), **who})
+    return {
+        "group": name,
+        "state": group.state,
+        "protocol_type": group.protocol_type or None,
+        "protocol": group.protocol or None,
+        "coordinator": group.coordinator,
+        "lag": sum(row["lag"] or 0 for row in partitions),
+        "members": group.members,
+        "partitions": partitions,
+    }
+
+
+def _title(group: Mapping[str, Any]) -> str:
+    count = len(group["members"])
+    said = [group["group"], group["state"]]
+    said += [f"protocol {group['protocol']}"] if group["protocol"] else []
+    said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
+    return "   ".join([*said, f"lag {group['lag']:,}"])
+
+
+def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
+    return [
+        {
+            "member": member["member_id"],
+            "instance": member["instance_id"],
+            "client": member["client_id"],
+            "host": member["host"],
+            "assigned": _short(member["assigned"]),
+        }
+        for member in group["members"]
+    ]
+
+
+def _short(assigned: Sequence[Place] | None) -> str | None:
+    if assigned is None:
+        return None
+    topics = by_topic((place, {}) for place in assigned)
+    return " ".join(f"{name}:{','.join(str(p) for p, _ in ours)}" for name, ours in topics.items())
+
+
+@command.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--to", "to", metavar="SPEC", help="start, end, 10, +3, -3, @-1h, @2026-11-01.")
+@click.option("--to-group", metavar="GROUP", help="Where another group stands.")
+@click.option(
+    "--to-file", type=click.File("r"), help="Lines of TOPIC PARTITION OFFSET; - is stdin."
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="T[:P,..]", help="Only these, or new ones."
+)
+@click.option("--dry-run", is_flag=True, help="Only show old and new offsets.")
+@shared.client
+@click.pass_obj
+def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) -> None:
+    """Move a group's committed offsets; its members must have stopped."""
+    if sum(how[way] is not None for way in ("to", "to_group", "to_file")) != 1:
+        raise click.UsageError("give one of --to SPEC, --to-group GROUP and --to-file FILE")
+    asked = Coordinators(options)
+    old = asked.committed(name)
+    _stopped(asked.describe(name))
+    if how["to"] is not None:
+        new = _by_spec(asked, how["to"], _places(asked, options, topics, old))
+    else:
+        new = asked.committed(how["to_group"]) if how["to_group"] else _read(how["to_file"])
+        if not new and how["to_group"]:
+            raise asked.missing(how["to_group"])
+        if topics:
+            chosen = set(_places(asked, options, topics, new))
+            new = {place: offset for place, offset in new.items() if place in chosen}
+    if not new:
+        if not topics and asked.describe(name).state == DEAD:
+            raise asked.missing(name)
+        raise KrustError(f"group {name!r} has no offsets to move", hint="name a topic: --topic T")
+    gone = sorted(set(new) - set(asked.existing(new)))
+    if gone:
+        text = f'topic "{gone[0][0]}" has no partition {gone[0][1]}'
+        raise session.refused(session.UNKNOWN_TOPIC, text)
+    rows = _plan(asked, old, new)
+    done = _agreed(options, rows, how["dry_run"], f"Move {len(rows)} offsets of group {name}?")
+    failed = asked.commit(name, new) if done else {}
+    many = session.Many(len(rows))
+    for row in rows:
+        code = failed.get((row["topic"], row["part"]), 0)
+        with many.item():
+            session.check({"error_code": code}, f"{row['topic']}:{row['part']}")
+        row["moved"] = done and not code
+    if done or options.output not in ("table", "wide"):
+        output.rows(options, ("topic", "part", "old", "new", "lag", "moved"), rows)
+    many.leave()
+
+
+def _stopped(group: Group) -> None:
+    """Refuse what is not possible while members read: they would commit over it."""
+    if group.state not in WITHOUT_MEMBERS or group.members:
+        text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"
+        hint = f"stop them first; who they are: krust group describe {group.group_id} --members"
+        raise session.refused(NON_EMPTY_GROUP, text, hint=hint)
+
+
+def _places(
+    asked: Coordinators, options: Options, topics: Iterable[str], known: Iterable[Place]
+) -> list[Place]:
+    """What `--topic` names; without it, what is known already."""
+    chosen: list[Place] = []
+    for text in topics:
+        name, partitions = session.partitions_of(text)
+        topic = session.topics(asked.client, [name], options.bootstrap)[name]
+        there = [partition["partition_index"] for partition in topic["partitions"]]
+        chosen += [(name, number) for number in (there if partitions is None else partitions)]
+    return chosen if topics else asked.existing(known)
+
+
+def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Place, int]:
+    try:
+        wanted = spec.parse(text, int(time.time() * 1000))
+    except spec.SpecError as error:
+        raise click.UsageError(str(error)) from error
+    if wanted.end is not None:
+        raise click.UsageError(f"--to {text}: one place, not a range")
+    there = asked.existing(places)
+    starts, ends = asked.offsets(there, EARLIEST), asked.offsets(there, LATEST)
+    timed = {moment: asked.offsets(there, moment) for moment in wanted.times()}
+    new = {}
+    for place in places:
+        if place not in starts:
+            new[place] = -1  # told by the caller: there is no such partition
+            continue
+        at = {moment: found[place] for moment, found in timed.items()}
+        offset, _ = wanted.resolve(starts[place], ends[place], at)
+        new[place] = min(max(offset, starts[place]), ends[place])
+    return new
+
+
+def _read(lines: Iterable[str]) -> dict[Place, int]:
+    """`TOPIC PARTITION OFFSET` a line, or with commas between; empty lines and # are skipped."""
+    found: dict[Place, int] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if not words:
+            continue
+        if len(words) != 3 or not words[1].isdecimal() or not words[2].isdecimal():
+            raise click.BadParameter(
+                f"line {number}: {line.strip()!r} is not TOPIC PARTITION OFFSET"
+            )
+        found[words[0], int(words[1])] = int(words[2])
+    return found
+
+
+def _plan(
+    asked: Coordinators, old: Mapping[Place, int], new: Mapping[Place, int]
+) -> list[dict[str, Any]]:
+    ends = asked.offsets(list(new), LATEST)
+    return [
+        {
+            "topic": place[0],
+            "part": place[1],
+            "old": old.get(place),
+            "new": new[place],
+            "lag": max(0, ends[place] - new[place]),
+        }
+        for place in sorted(new)
+    ]
+
+
+def _agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, question: str) -> bool:
+    """Whether to go on from a plan: `--yes`, or yes on a terminal. The plan is shown first."""
+    import sys
+
+    if options.yes and not dry_run:
+        return True
+    if options.output in ("table", "wide") and rows:
+        output.table(list(rows[0]), rows)
+    if not dry_run and sys.stdin.isatty() and sys.stderr.isatty():
+        session.confirm(options, question)
+        return True
+    session.note(options, "nothing is changed; --yes does it")
+    return False
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@shared.client
+@click.pass_obj
+def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
+    """Delete groups with their committed offsets; their members must have stopped."""
+    asked = Coordinators(options)
+
+    def plan(name: str) -> dict[str, Any]:
+        group, offsets = asked.describe(name), asked.committed(name)
+        if group.state == DEAD and not offsets:
+            raise asked.missing(name)
+        _stopped(group)
+        return {"group": name, "state": group.state, "offsets": len(offsets)}
+
+    def act(row: dict[str, Any]) -> None:
+        answer = asked.ask(row["group"], "DeleteGroups", {"groups_names": [row["group"]]})
+        session.check(answer["results"][0], f"group {row['group']!r}")
+
+    question = f"Delete {', '.join(names)} with their offsets?"
+    _plan_and_act(options, names, (plan, act), (dry_run, question, "deleted"))
+
+
+@command.command("drop-offsets")
+@click.argument("name", metavar="GROUP")
+@click.argument("topics", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@shared.client
+@click.pass_obj
+def drop_offsets(options: Options, name: str, topics: tuple[str, ...], dry_run: bool) -> None:
+    """Forget a group's offsets of topics that its members do not read."""
+    asked = Coordinators(options)
+    committed = asked.committed(name)
+    if not committed and asked.describe(name).state == DEAD:
+        raise asked.missing(name)
+
+    def plan(text: str) -> dict[str, Any]:
+        topic, partitions = session.partitions_of(text)
+        ours = [part for other, part in committed if other == topic]
+        chosen = ours if partitions is None else [part for part in partitions if part in ours]
+        if not chosen:
+            raise session.refused(session.UNKNOWN_TOPIC, f"group {name!r} has no offset of {text}")
+        return {"topic": topic, "partitions": chosen}
+
+    def act(row: dict[str, Any]) -> None:
+        partitions = [{"partition_index": part} for part in row["partitions"]]
+        one = {"name": row["topic"], "partitions": partitions}
+        answer = asked.ask(name, "OffsetDelete", {"group_id": name, "topics": [one]})
+        session.check(answer, f"group {name!r}")
+        for topic in answer["topics"]:
+            for partition in topic["partitions"]:
+                session.check(partition, f"{topic['name']}:{partition['partition_index']}")
+
+    question = f"Forget offsets of {', '.join(topics)} in group {name}?"
+    _plan_and_act(options, topics, (plan, act), (dry_run, question, "dropped"))
+
+
+def _plan_and_act(
+    options: Options,
+    items: Sequence[str],
+    steps: tuple[Callable[[str], dict[str, Any]], Callable[[dict[str, Any]], None]],
+    how: tuple[bool, str, str],
+) -> None:
+    """Make a row of each item, show them, and do each if that is agreed; `how` ends in a column."""
+    (plan, act), (dry_run, question, column) = steps, how
+    many = session.Many(len(items))
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        with many.item():
+            rows.append(plan(item))
+    done = bool(rows) and _agreed(options, rows, dry_run, question)
+    for row in rows:
+        row[column] = False
+        with many.item():
+            if done:
+                act(row)
+                row[column] = True
+    if rows and (done or options.output not in ("table", "wide")):
+        output.rows(options, list(rows[0]), rows)
+    many.leave()

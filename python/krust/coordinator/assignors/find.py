@@ -11,7 +11,7 @@ The name of the entry point is what settings and commands say; it need not be th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from krust.coordinator.assignors import classic, even
@@ -56,6 +56,8 @@ class Known:
 
 def known() -> Iterator[Known]:
     """All that can be named without a module, without importing any of them."""
+    from importlib import metadata
+
     for name, kind in BUILT_IN.items():
         yield Known(name, f"{kind.__module__}:{kind.__qualname__}", "built in")
     for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
@@ -72,10 +74,11 @@ def find(name: str) -> Assignor:
         return _load(name)
     if name in BUILT_IN:
         return BUILT_IN[name]()
+    from difflib import get_close_matches
+    from importlib import metadata
+
     for point in metadata.entry_points(group=GROUP, name=name):
         return _load(point.value)
-    from difflib import get_close_matches
-
     names = [one.name for one in known()]
     near = get_close_matches(name, names, 1)
     hint = f"there are {', '.join(names)}; one of your own is module:Class"

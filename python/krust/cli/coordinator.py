@@ -1,0 +1,229 @@
+"""Questions and orders that belong to a group's coordinator, whichever broker that is.
+
+The coordinator is looked up for each group and asked again while it moves or loads; the wait is
+`--timeout` in all. Offsets are asked for by topic name (OffsetFetch 9, OffsetCommit 9), because
+a committed topic that is deleted has a name and no id any more.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust import _krust
+from krust.cli import session
+from krust.coordinator import consumer_protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from krust.cli.options import Options
+
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
+MOVING = frozenset({LOADING, NOT_AVAILABLE, NOT_COORDINATOR})
+GROUP_ID_NOT_FOUND = 69
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+BY_NAME = 9
+LATEST, EARLIEST = -1, -2
+DEAD = "Dead"
+PAUSE_S = 0.1
+
+Place = tuple[str, int]
+
+
+class Group(NamedTuple):
+    """A group as its coordinator describes it; `state` is DEAD for one that is not there."""
+
+    group_id: str
+    coordinator: int
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[dict[str, Any]]
+
+
+class Coordinators:
+    """A client that finds the coordinator of each group."""
+
+    def __init__(self, options: Options, patience_ms: int | None = None) -> None:
+        """`patience_ms`: how long one answer may take, where that is not `--timeout`."""
+        how = {} if patience_ms is None else {"request_timeout_ms": patience_ms}
+        self.client = _krust.Client(options.bootstrap, session.properties(options, **how))
+        self._options = options
+        self._known: dict[str, int] = {}
+
+    def ask(
+        self, group_id: str, api: str, body: dict[str, Any], version: int | None = None
+    ) -> dict[str, Any]:
+        """Ask the group's coordinator; its answer says neither "not me" nor "not yet"."""
+        until = time.monotonic() + self._options.timeout_ms / 1000
+        while True:
+            broker = self.of(group_id)
+            answer = self.client.request(api, body, version, broker=broker)
+            codes = MOVING.intersection(_codes(answer))
+            if not codes:
+                return answer
+            if time.monotonic() > until:
+                raise session.refused(min(codes), f"group {group_id!r}: {api} at broker {broker}")
+            self._known.pop(group_id, None)
+            time.sleep(PAUSE_S)
+
+    def of(self, group_id: str) -> int:
+        """The broker that keeps a group."""
+        until = time.monotonic() + self._options.timeout_ms / 1000
+        while group_id not in self._known:
+            body = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
+            answer = self.client.request("FindCoordinator", body)
+            [found] = answer.get("coordinators") or [answer]
+            if not found["error_code"]:
+                self._known[group_id] = found["node_id"]
+            elif found["error_code"] not in MOVING or time.monotonic() > until:
+                session.check(found, f"coordinator of group {group_id!r}")
+            else:
+                time.sleep(PAUSE_S)
+        return self._known[group_id]
+
+    def version(self, group_id: str, api: int, newest: int) -> int:
+        """The version of an API to use at a group's coordinator: `newest`, or its last."""
+        served = {key: last for key, _, _, last in self.client.versions(self.of(group_id))}
+        return min(newest, served.get(api, newest))
+
+    def groups(self, states: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Every group of every broker, by name; `states` in any case, none: all."""
+        found: list[dict[str, Any]] = []
+        wanted = {state.lower() for state in states}
+        for broker in session.metadata(self.client, [])["brokers"]:
+            node = broker["node_id"]
+            answer = self.client.request("ListGroups", {"states_filter": list(states)}, broker=node)
+            session.check(answer, f"groups of broker {node}")
+            for group in answer["groups"]:
+                state = group.get("group_state") or None
+                if not wanted or (state or "").lower() in wanted:
+                    found.append({**group, "group_state": state, "coordinator": node})
+        return sorted(found, key=lambda group: str(group["group_id"]))
+
+    def describe(self, group_id: str) -> Group:
+        """State and members; members of consumers have their subscription and assignment read."""
+        answer = self.ask(group_id, "DescribeGroups", {"groups": [group_id]})
+        [group] = answer["groups"]
+        if group["error_code"] != GROUP_ID_NOT_FOUND:
+            session.check(group, f"group {group_id!r}")
+        kind = group["protocol_type"]
+        members = [_member(member, kind) for member in group["members"]]
+        members.sort(key=lambda member: str(member["member_id"]))
+        state = group["group_state"] or DEAD
+        if state == DEAD:  # another type's groups are known to the list alone
+            listed = {one["group_id"]: one for one in self.groups()}.get(group_id, {})
+            state, kind = listed.get("group_state") or DEAD, listed.get("protocol_type") or kind
+        return Group(group_id, self.of(group_id), state, kind, group["protocol_data"], members)
+
+    def committed(self, group_id: str) -> dict[Place, int]:
+        """Every offset a group has committed."""
+        version = self.version(group_id, OFFSET_FETCH, BY_NAME)
+        one = {"group_id": group_id, "topics": None}
+        answer = self.ask(group_id, "OffsetFetch", {**one, "groups": [one]}, version)
+        group = answer["groups"][0] if answer.get("groups") else answer
+        if group.get("error_code") != GROUP_ID_NOT_FOUND:
+            session.check({"error_code": 0, **group}, f"offsets of group {group_id!r}")
+        return {
+            (topic["name"], partition["partition_index"]): partition["committed_offset"]
+            for topic in sorted(group["topics"], key=lambda topic: str(topic["name"]))
+            for partition in sorted(topic["partitions"], key=lambda p: int(p["partition_index"]))
+            if not partition["error_code"] and partition["committed_offset"] >= 0
+        }
+
+    def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
+        """Commit from outside the group; error codes by place."""
+        body = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [
+                {"name": topic, "partitions": [{"partition_index": p, **at} for p, at in ours]}
+                for topic, ours in by_topic(
+                    (place, {"committed_offset": offset, "committed_metadata": ""})
+                    for place, offset in offsets.items()
+                ).items()
+            ],
+        }
+        version = self.version(group_id, OFFSET_COMMIT, BY_NAME)
+        answer = self.ask(group_id, "OffsetCommit", body, version)
+        return {
+            (topic["name"], partition["partition_index"]): partition["error_code"]
+            for topic in answer["topics"]
+            for partition in topic["partitions"]
+        }
+
+    def existing(self, places: Iterable[Place]) -> list[Place]:
+        """Those of the places that are partitions with a leader."""
+        wanted = list(places)
+        names = sorted({topic for topic, _ in wanted})
+        if not names:
+            return []
+        there = {
+            (topic["name"], partition["partition_index"])
+            for topic in session.metadata(self.client, names)["topics"]
+            for partition in topic["partitions"]
+            if partition["leader_id"] >= 0
+        }
+        return [place for place in wanted if place in there]
+
+    def offsets(self, places: Sequence[Place], timestamp: int) -> dict[Place, int]:
+        """Where partitions that exist are at a time: LATEST, EARLIEST, milliseconds."""
+        moments = [(topic, partition, timestamp) for topic, partition in places]
+        found = self.client.list_offsets(moments) if moments else []
+        return {(topic, partition): offset for topic, partition, _, offset, _ in found}
+
+    def missing(self, group_id: str) -> Exception:
+        """The error for a group that does not exist, with the name that was probably meant."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(group_id, [group["group_id"] for group in self.groups()], 1)
+        hint = f'did you mean "{near[0]}"?' if near else "all of them: krust group list"
+        text = f'group "{group_id}" does not exist on {self._options.bootstrap}'
+        return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
+
+
+def by_topic(
+    places: Iterable[tuple[Place, dict[str, Any]]],
+) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    """Things of places, as requests want them: topic -> (partition, thing)."""
+    topics: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for (topic, partition), thing in places:
+        topics.setdefault(topic, []).append((partition, thing))
+    return topics
+
+
+def _codes(answer: object) -> set[int]:
+    """Every error code in an answer."""
+    if isinstance(answer, list):
+        return set().union(*map(_codes, answer))
+    if not isinstance(answer, dict):
+        return set()
+    codes = set().union(*map(_codes, answer.values()))
+    return codes | {answer["error_code"]} if "error_code" in answer else codes
+
+
+def _member(member: dict[str, Any], protocol_type: str) -> dict[str, Any]:
+    """A member, with what it subscribes to and has; None where that cannot be read."""
+    read: dict[str, Any] = {
+        "member_id": member["member_id"],
+        "instance_id": member.get("group_instance_id"),
+        "client_id": member["client_id"],
+        "host": member["client_host"].lstrip("/"),
+        "subscribed": None,
+        "rack": None,
+        "assigned": None,
+    }
+    if protocol_type != consumer_protocol.PROTOCOL_TYPE:
+        return read
+    try:
+        assigned = consumer_protocol.read_assignment(member["member_assignment"]).partitions
+        read["assigned"] = sorted(assigned)
+        if member["member_metadata"]:
+            subscription = consumer_protocol.read_subscription(member["member_metadata"])
+            read["subscribed"] = sorted(subscription.topics)
+            read["rack"] = subscription.rack
+    except ValueError:  # another protocol under the consumers' name: shown without it
+        pass
+    return read

@@ -1,0 +1,168 @@
+"""Groups through their commands, on krust and on Kafka alike."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+
+LINES = b"".join(b"%d\n" % n for n in range(30))
+NEEDED = {"FindCoordinator", "JoinGroup", "OffsetCommit", "ListGroups"}
+
+
+@pytest.fixture(autouse=True)
+def served(krust: Command) -> None:
+    rows = krust.ok("cluster", "versions", "--json").json()
+    if missing := NEEDED - {row["api"] for row in rows}:
+        pytest.skip(f"the broker does not serve {', '.join(sorted(missing))}")
+
+
+@pytest.fixture
+def filled(krust: Command, topic: str) -> str:
+    """A topic with three partitions of ten records."""
+    for partition in range(3):
+        krust.ok("produce", topic, "-p", str(partition), given=LINES[:20])
+    return topic
+
+
+@contextmanager
+def reading(krust: Command, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`krust consume` that waits for more, until the block ends."""
+    run = subprocess.Popen(
+        krust.argv("consume", *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        yield run
+    finally:
+        run.send_signal(signal.SIGINT)
+        _, told = run.communicate(timeout=30)
+        assert run.returncode == 130, told
+
+
+def described(krust: Command, group: str) -> dict[str, Any]:
+    done = krust("group", "describe", group, "--json")
+    return done.json()[0] if done.code == 0 else {"state": "Dead", "members": [], "lag": None}
+
+
+def until(check: Callable[[], bool]) -> None:
+    end = time.monotonic() + 40
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_a_group_reads_each_record_once_and_goes_on(krust: Command, filled: str) -> None:
+    first = krust.ok("consume", filled, "-g", filled, "-n", "12").out.splitlines()
+    rest = krust.ok("consume", filled, "-g", filled, "-e").out.splitlines()
+    assert (len(first), len(rest)) == (12, 18)
+    assert sorted(first + rest) == sorted(LINES[:20].splitlines() * 3)
+    assert krust.ok("consume", filled, "-g", filled, "-e").out == b""
+    group = described(krust, filled)
+    assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
+    krust.ok("produce", filled, "-p", "1", given=b"more\n")
+    assert described(krust, filled)["lag"] == 1
+    [behind] = krust.ok("group", "describe", filled, "--lag-only", "--json").json()[0]["partitions"]
+    assert (behind["part"], behind["committed"], behind["end"]) == (1, 10, 11)
+
+
+def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
+    with reading(krust, filled, "-g", filled):
+        until(lambda: len(described(krust, filled)["members"]) == 1)
+        with reading(krust, filled, "-g", filled):
+            until(lambda: len(described(krust, filled)["members"]) == 2)
+            until(lambda: described(krust, filled)["state"] == "Stable")
+            group = described(krust, filled)
+            shares = [member["assigned"] for member in group["members"]]
+            assert sorted(map(len, shares)) == [1, 2]
+            assert sorted(one for share in shares for one in share) == [
+                [filled, n] for n in range(3)
+            ]
+            assert {row["member"] for row in group["partitions"]} == {
+                member["member_id"] for member in group["members"]
+            }
+            assert f"{filled}:" in krust.ok("group", "describe", filled, "--members").text
+        until(lambda: len(described(krust, filled)["members"]) == 1)
+        for refused in (["seek", filled, "--to", "start"], ["delete", filled]):
+            done = krust("group", *refused, "--yes")
+            assert (done.code, done.out) == (1, b"")
+            assert "NON_EMPTY_GROUP (68)" in done.err
+    rows = krust.ok("group", "list", "--state", "empty", filled, "--json").json()
+    assert [(row["group"], row["state"]) for row in rows] == [(filled, "Empty")]
+    assert krust.ok("group", "list", "--state", "stable", filled, "--json").json() == []
+
+
+def test_seek_shows_its_plan_and_does_it_with_yes(krust: Command, filled: str) -> None:
+    krust.ok("consume", filled, "-g", filled, "-e")
+    plan = krust.ok("group", "seek", filled, "--to", "-3", "--json")
+    assert [(row["old"], row["new"], row["lag"]) for row in plan.json()] == [(10, 7, 3)] * 3
+    assert "--yes does it" in plan.err
+    assert described(krust, filled)["lag"] == 0
+    krust.ok("group", "seek", filled, "--to", "-3", "--yes", "--topic", f"{filled}:2")
+    assert described(krust, filled)["lag"] == 3
+    assert len(krust.ok("consume", filled, "-g", filled, "-e").out.splitlines()) == 3
+    krust.ok("group", "seek", filled, "--to", "start", "--yes", "--dry-run")
+    assert described(krust, filled)["lag"] == 0
+    krust.ok("group", "seek", filled, "--to", "@2001-01-01", "--yes")
+    assert described(krust, filled)["lag"] == 30
+
+
+def test_seek_takes_offsets_of_a_group_or_a_file(krust: Command, filled: str) -> None:
+    one, two = f"{filled}-one", f"{filled}-two"
+    lines = f"# kept\n{filled} 0 4\n{filled},1,5\n".encode()
+    krust.ok("group", "seek", one, "--to-file", "-", "--yes", given=lines)
+    krust.ok("group", "seek", two, "--to-group", one, "--yes")
+    rows = krust.ok("group", "describe", two, "--json").json()[0]["partitions"]
+    assert [(row["part"], row["committed"], row["lag"]) for row in rows] == [(0, 4, 6), (1, 5, 5)]
+    bad = krust("group", "seek", one, "--to-file", "-", given=f"{filled} 0\n".encode())
+    assert (bad.code, "line 1" in bad.err) == (2, True)
+    nowhere = krust("group", "seek", one, "--to-file", "-", given=f"{filled} 9 0\n".encode())
+    assert (nowhere.code, "has no partition 9" in nowhere.err) == (5, True)
+
+
+def test_groups_and_offsets_are_deleted(krust: Command, filled: str) -> None:
+    one, two = f"{filled}-one", f"{filled}-two"
+    for group in (one, two):
+        krust.ok("group", "seek", group, "--to", "end", "--topic", filled, "--yes")
+    assert krust.ok("group", "drop-offsets", one, f"{filled}:1", "--json").json() == [
+        {"topic": filled, "partitions": [1], "dropped": False}
+    ]
+    krust.ok("group", "drop-offsets", one, f"{filled}:1", "--yes")
+    assert [row["part"] for row in described(krust, one)["partitions"]] == [0, 2]
+    assert krust("group", "drop-offsets", one, f"{filled}:1", "--yes").code == 5
+    krust.ok("group", "delete", one, two)
+    assert described(krust, one)["state"] == "Empty"
+    done = krust("group", "delete", one, two, f"{filled}-none", "--yes", "--json")
+    assert done.code == 8
+    assert [row["deleted"] for row in json.loads(done.out)] == [True, True]
+    assert described(krust, one)["state"] == "Dead"
+
+
+def test_a_misspelt_group_is_answered_with_the_one_meant(krust: Command, filled: str) -> None:
+    krust.ok("group", "seek", f"{filled}-abcd", "--to", "end", "--topic", filled, "--yes")
+    for args in (["describe"], ["delete"], ["seek", "--to", "end"], ["drop-offsets"]):
+        more = [filled] if args == ["drop-offsets"] else []
+        done = krust("group", *args, f"{filled}-abdc", *more)
+        assert (done.code, done.out) == (5, b"")
+        assert "GROUP_ID_NOT_FOUND (69)" in done.err
+        assert f'did you mean "{filled}-abcd"?' in done.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("group", "seek", "g"),
+        ("group", "seek", "g", "--to", "end", "--to-group", "h"),
+        ("consume", "t", "-g", "g", "-p", "0"),
+        ("consume", "t", "-g", "g", "-o", "1:2"),
+    ],
+)
+def test_what_contradicts_itself_is_a_usage_error(krust: Command, args: tuple[str, ...]) -> None:
+    assert krust(*args).code == 2
