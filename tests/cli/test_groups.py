@@ -70,7 +70,7 @@ def test_a_group_reads_each_record_once_and_goes_on(krust: Command, filled: str)
     krust.ok("produce", filled, "-p", "1", given=b"more\n")
     assert described(krust, filled)["lag"] == 1
     [behind] = krust.ok("group", "describe", filled, "--lag-only", "--json").json()[0]["partitions"]
-    assert (behind["part"], behind["committed"], behind["end"]) == (1, 10, 11)
+    assert (behind["partition"], behind["committed"], behind["end"]) == (1, 10, 11)
 
 
 def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
@@ -120,7 +120,10 @@ def test_seek_takes_offsets_of_a_group_or_a_file(krust: Command, filled: str) ->
     krust.ok("group", "seek", one, "--to-file", "-", "--yes", given=lines)
     krust.ok("group", "seek", two, "--to-group", one, "--yes")
     rows = krust.ok("group", "describe", two, "--json").json()[0]["partitions"]
-    assert [(row["part"], row["committed"], row["lag"]) for row in rows] == [(0, 4, 6), (1, 5, 5)]
+    assert [(row["partition"], row["committed"], row["lag"]) for row in rows] == [
+        (0, 4, 6),
+        (1, 5, 5),
+    ]
     bad = krust("group", "seek", one, "--to-file", "-", given=f"{filled} 0\n".encode())
     assert (bad.code, "line 1" in bad.err) == (2, True)
     nowhere = krust("group", "seek", one, "--to-file", "-", given=f"{filled} 9 0\n".encode())
@@ -135,7 +138,7 @@ def test_groups_and_offsets_are_deleted(krust: Command, filled: str) -> None:
         {"topic": filled, "partitions": [1], "dropped": False}
     ]
     krust.ok("group", "drop-offsets", one, f"{filled}:1", "--yes")
-    assert [row["part"] for row in described(krust, one)["partitions"]] == [0, 2]
+    assert [row["partition"] for row in described(krust, one)["partitions"]] == [0, 2]
     assert krust("group", "drop-offsets", one, f"{filled}:1", "--yes").code == 5
     krust.ok("group", "delete", one, two)
     assert described(krust, one)["state"] == "Empty"

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 NON_EMPTY_GROUP = 68
-OFFSET_DELETE = 47
+_PARTITION = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+_MEMBER = ("member", "instance", "client", "host", "assigned")
 WITHOUT_MEMBERS = ("Empty", DEAD)
 
 
@@ -74,16 +75,17 @@ def describe(options: Options, names: tuple[str, ...], members: bool, lag_only: 
     for name in names:
         with many.item():
             described.append(_described(asked, name, lag_only=lag_only))
+    columns, look = (_MEMBER, _who) if members else (_PARTITION, _what)
     if options.output in ("json", "ndjson"):
         output.rows(options, (), described)
-    for group in described if options.output in ("table", "wide", "csv") else ():
-        if options.output != "csv":
+    elif options.output == "csv":
+        every = [{"group": group["group"], **row} for group in described for row in look(group)]
+        output.rows(options, ("group", *columns), every)
+    else:
+        for group in described:
             click.echo(_title(group))
-        if members:
-            output.rows(options, ("member", "instance", "client", "host", "assigned"), _who(group))
-        elif group["partitions"] or options.output == "csv":
-            columns = ("topic", "part", "committed", "end", "lag", "member", "client", "host")
-            output.rows(options, columns, group["partitions"])
+            if shown := look(group):
+                output.table(columns, shown)
     many.leave()
 
 
@@ -101,7 +103,13 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
         lag = None if at is None or end is None else max(0, end - at)
         if lag_only and not lag:
             continue
-        numbers = {"topic": place[0], "part": place[1], "committed": at, "end": end, "lag": lag}
+        numbers = {
+            "topic": place[0],
+            "partition": place[1],
+            "committed": at,
+            "end": end,
+            "lag": lag,
+        }
         who = {"client": member.get("client_id"), "host": member.get("host")}
         partitions.append({**numbers, "member": member.get("member_id"), **who})
     return {
@@ -122,6 +130,11 @@ def _title(group: Mapping[str, Any]) -> str:
     said += [f"protocol {group['protocol']}"] if group["protocol"] else []
     said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
     return "   ".join([*said, f"lag {group['lag']:,}"])
+
+
+def _what(group: Mapping[str, Any]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = group["partitions"]
+    return rows
 
 
 def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -186,12 +199,12 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
     failed = asked.commit(name, new) if done else {}
     many = session.Many(len(rows))
     for row in rows:
-        code = failed.get((row["topic"], row["part"]), 0)
+        code = failed.get((row["topic"], row["partition"]), 0)
         with many.item():
             session.check({"error_code": code}, f"{row['topic']}:{row['part']}")
         row["moved"] = done and not code
     if done or options.output not in ("table", "wide"):
-        output.rows(options, ("topic", "part", "old", "new", "lag", "moved"), rows)
+        output.rows(options, ("topic", "partition", "old", "new", "lag", "moved"), rows)
     many.leave()
 
 
@@ -259,7 +272,7 @@ def _plan(
     return [
         {
             "topic": place[0],
-            "part": place[1],
+            "partition": place[1],
             "old": old.get(place),
             "new": new[place],
             "lag": max(0, ends[place] - new[place]),

@@ -94,3 +94,14 @@ def test_the_built_in_ones_are_listed(folder: Path) -> None:
     run = group(folder, "assignors", "--json")
     names = {row["name"] for row in json.loads(run.stdout) if row["source"] == "built in"}
     assert names >= {"range", "roundrobin", "sticky", "uniform", "weighted", "rack_aware"}
+
+
+def test_the_one_in_the_documents_works_and_has_20_lines(folder: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs/assignors.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 20
+    (folder / "tenants.py").write_text(code)
+    args = ("--topics", "m1.a:6,b:9", "--members", "3", "--steps", "")
+    [row] = rows(folder, "--assignor", "tenants:Tenants", *args)
+    assert row["assignment"]["m1"]["m1.a"] == list(range(6))
+    assert row["unassigned"] == 0
