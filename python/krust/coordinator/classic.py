@@ -10,8 +10,7 @@
 
 Rules that hold at every step (the simulator checks them):
 - A generation is never given out twice, restarts included: `generation <= recorded + 1`, where
-  `recorded` stands in the log. Before a second generation is given out unrecorded, the last stored
-  value is written again under the first one's number.
+  `recorded` stands in the log (`_number`).
 - A join waits no longer than the rebalance timeout (the largest of its members), nor than 5
   minutes where the member is new; a sync no longer than the rebalance timeout.
 - Whatever the core must know is marked in `turn.dirty`; it is published before any answer.
@@ -439,10 +438,7 @@ class Group(Roster):
             return
         self._join_due = None
         self._initial = False
-        latest = max(self.generation, self.issued)
-        if latest > self.recorded:
-            self.record(turn, {**(self.last or self.value([])), "generation": latest})
-        self.generation = latest + 1
+        self._number(turn)
         if not self.members:
             self.protocol = None
             self.subscribed = self.topics()
@@ -461,6 +457,17 @@ class Group(Roster):
         for member in joined:
             reply = self._joined(member, told=member.id == self.leader)
             self._end_join(turn, member, reply)
+
+    def _number(self, turn: Turn) -> None:
+        """The next generation's number. Two in a row that the log has not heard of: a restart would
+        count from before them; so it hears of a number between them that stands for the last
+        assignment it knows, and for nothing else.
+        """
+        latest = max(self.generation, self.issued)
+        if latest > self.recorded:
+            latest += 1
+            self.record(turn, {**(self.last or self.value([])), "generation": latest})
+        self.generation = latest + 1
 
     def _elect(self) -> bool:
         """The leader stays if it joined; else the first who did leads. False: nobody joined."""

@@ -109,7 +109,8 @@ class Coordinator:
 
         A group that is here stays: it has had no failed write, so it is at least as new.
         """
-        self._lost.pop(group_id, None)
+        if self._lost.pop(group_id, None) is not None:
+            del self._scheduled[group_id]
         if group_id in self._groups:
             return
         if value is not None:

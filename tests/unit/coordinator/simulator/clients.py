@@ -1,0 +1,256 @@
+"""Members of a simulated group: polite, slow, dying, static, and one that lies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from tests.unit.coordinator.simulator.world import World
+
+Message = dict[str, Any]
+PARTITIONS = 8
+RETRY = (
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.UNKNOWN_SERVER_ERROR,
+)
+
+
+class Client:
+    """A consumer's coordinator half. `state`: joining, syncing, member, gone."""
+
+    def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
+        rng = world.rng
+        self.world, self.name, self.group_id, self.instance = world, name, group_id, instance
+        self.version = rng.randrange(5, 10) if instance else rng.randrange(10)
+        self.session_ms = rng.randrange(6000, 12_000)
+        self.rebalance_ms = self.session_ms + rng.randrange(12_000)
+        if self.version == 0:
+            self.rebalance_ms = self.session_ms
+        self.protocols = rng.choice((("range",), ("range", "sticky"), ("sticky", "range")))
+        self.connection = world.new_connection()
+        self.state = "joining"
+        self.member_id = ""
+        self.generation = -1
+        self.owned: frozenset[int] = frozenset()
+        self.ticket = 0
+        self.slow = not world.calm and rng.random() < 0.3
+        self.meta = b"0"
+        self.steps = 0
+        world.later(rng.randrange(3000), self.join)
+
+    # -- what it says
+
+    def say(self, api: str, version: int, message: Message) -> int:
+        return self.world.request(self, api, version, message)
+
+    def join(self) -> None:
+        if self.state == "gone":
+            return
+        self.state, self.owned = "joining", frozenset()
+        self.ticket = self.say("JoinGroup", self.version, self.join_message())
+        if self.slow and self.world.chance(0.2):  # it lost patience and asks again
+            self.world.later(self.world.rng.randrange(4000), self._again(self.ticket, self.join))
+
+    def _again(self, ticket: int, act: Any) -> Any:
+        def unless_answered() -> None:
+            if self.ticket == ticket and not self.world.draining:
+                act()
+
+        return unless_answered
+
+    def join_message(self) -> Message:
+        return {
+            "group_id": self.group_id,
+            "session_timeout_ms": self.session_ms,
+            "rebalance_timeout_ms": self.rebalance_ms if self.version else -1,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance,
+            "protocol_type": "test",
+            "protocols": [{"name": each, "metadata": self.meta} for each in self.protocols],
+            "reason": "r" if self.version >= 8 else None,
+        }
+
+    def sync(self, given: dict[str, bytes]) -> None:
+        if self.state != "syncing":
+            return
+        version = min(5, max(0, self.version - 2)) if not self.instance else 5
+        message = {
+            "group_id": self.group_id,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance,
+            "protocol_type": "test" if version == 5 else None,
+            "protocol_name": self.protocol if version == 5 else None,
+            "assignments": [
+                {"member_id": each, "assignment": data} for each, data in given.items()
+            ],
+        }
+        self.ticket = self.say("SyncGroup", version, message)
+        if self.slow and self.world.chance(0.2):
+            again = self._again(self.ticket, lambda: self.sync(given))
+            self.world.later(self.world.rng.randrange(4000), again)
+
+    def leave(self) -> None:
+        if self.state == "gone" or not self.member_id:
+            return
+        version = self.world.rng.randrange(3, 6) if self.version >= 5 else self.version % 3
+        message: Message = {"group_id": self.group_id, "member_id": self.member_id}
+        if version >= 3:
+            who = {"member_id": self.member_id, "group_instance_id": self.instance}
+            message["members"] = [who]
+        self.say("LeaveGroup", version, message)
+        self.die(closes=False)
+
+    def die(self, *, closes: bool = True) -> None:
+        """Gone without a word."""
+        self.state, self.owned, self.ticket = "gone", frozenset(), 0
+        if closes:
+            self.world.close(self.connection)
+
+    # -- what it hears
+
+    def hear(self, ticket: int, reply: Message) -> None:
+        """An answer; those to requests it gave up are let go."""
+        if ticket != self.ticket or self.state == "gone":
+            return
+        self.ticket = 0
+        code = reply["error_code"]
+        if "generation_id" in reply and code == Code.NONE:
+            self._joined(reply)
+        elif "assignment" in reply and code == Code.NONE:
+            self._synced(reply)
+        else:
+            self._refused(code, reply)
+
+    def lost_connection(self) -> None:
+        if self.state != "gone":
+            self.ticket = 0
+            self.connection = self.world.new_connection()
+            self.world.later(self.world.rng.randrange(50, 500), self.join)
+
+    def _joined(self, reply: Message) -> None:
+        self.state = "syncing"
+        self.member_id, self.generation = reply["member_id"], reply["generation_id"]
+        self.protocol = reply["protocol_name"]
+        leads = reply["leader"] == self.member_id
+        given = {}
+        if leads and not reply["skip_assignment"]:
+            members = [each["member_id"] for each in reply["members"]]
+            self.world.rng.shuffle(members)
+            for number, each in enumerate(members):
+                parts = range(number, PARTITIONS, len(members))
+                given[each] = b",".join(b"%d" % part for part in parts)
+        self._beats()
+        longest = 0.8 * (min(self.rebalance_ms, 9000) if leads else 2000)
+        quick = self.world.chance(0.6)
+        think = self.world.rng.randrange(20 if quick else int(longest))
+        if self.slow and self.world.chance(0.15):
+            think = 40_000  # alive, but it does not sync
+        generation = self.generation
+
+        def act() -> None:
+            if self.generation == generation and not self.ticket:
+                self.sync(given)
+
+        self.world.later(think, act)
+
+    def _synced(self, reply: Message) -> None:
+        self.state = "member"
+        data: bytes = reply["assignment"]
+        self.owned = frozenset(int(each) for each in data.split(b",") if each)
+        self.world.checks.owners(self.group_id)
+        pause = 0
+        if self.slow and self.world.chance(0.1):
+            pause = self.world.rng.randrange(30_000)
+        self._beats(pause)
+
+    def _refused(self, code: int, reply: Message) -> None:
+        delay = self.world.rng.randrange(20, 300)
+        if code == Code.MEMBER_ID_REQUIRED:
+            self.member_id = reply["member_id"]
+            delay = 1
+        elif code == Code.FENCED_INSTANCE_ID:
+            return self.die()
+        elif code == Code.UNKNOWN_MEMBER_ID:
+            self.world.checks.thrown_out(self)
+            self.member_id = ""
+        elif code in RETRY:
+            delay += 200
+        elif code == Code.GROUP_MAX_SIZE_REACHED:
+            self.member_id = ""
+            delay += 3000
+        elif code == Code.INCONSISTENT_GROUP_PROTOCOL:
+            self.protocols = ("range", "sticky")
+            delay += 1000
+        self.owned = frozenset()
+        self.state = "joining"
+        self.world.later(delay, self._if_idle(self.join))
+        return None
+
+    def _if_idle(self, act: Any) -> Any:
+        def idle() -> None:
+            if not self.ticket and self.state == "joining":
+                act()
+
+        return idle
+
+    def _beats(self, pause: int = 0) -> None:
+        self.steps += 1
+        mine = self.steps
+
+        def beat() -> None:
+            if self.steps != mine or self.state not in ("member", "syncing") or self.ticket:
+                return
+            code = self.world.heartbeat(self)
+            if code == Code.NONE or code in RETRY:
+                if self.world.chance(0.3):
+                    self.world.commit(self)
+                calls = self.state == "member" and not self.world.draining
+                if calls and self.world.chance(0.05):
+                    self.meta = b"%d" % self.world.rng.randrange(3)
+                    self.join()
+                    return
+                self.world.later(self.session_ms // 3, beat)
+            elif code == Code.REBALANCE_IN_PROGRESS:
+                self.join()
+            else:
+                self._refused(code, {})
+
+        self.world.later(pause + self.session_ms // 3, beat)
+
+
+class Liar(Client):
+    """Says what it likes, under names that are not another client's."""
+
+    def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
+        super().__init__(world, name, group_id, instance)
+        world.later(world.rng.randrange(5000), self.lie)
+
+    def lie(self) -> None:
+        rng = self.world.rng
+        if self.world.draining:
+            return self.die()
+        generation = max(0, self.generation + rng.randrange(-2, 3))
+        member_id = rng.choice((self.member_id, "", "nobody", self.member_id + "x"))
+        base: Message = {"group_id": self.group_id, "member_id": member_id}
+        kind = rng.randrange(4)
+        if kind == 0:
+            message = {**base, "generation_id": generation, "assignments": []}
+            message["group_instance_id"] = rng.choice((None, "i?"))
+            self.say("SyncGroup", rng.randrange(6), message)
+        elif kind == 1:
+            message = self.join_message() | base
+            message["session_timeout_ms"] = rng.choice((-1, 0, 6000, 2**31 - 1))
+            message["rebalance_timeout_ms"] = rng.choice((-1, 0, 1, 15_000))
+            message["protocols"] *= rng.randrange(3)
+            self.say("JoinGroup", rng.randrange(10), message)
+        elif kind == 2:
+            who = {"member_id": member_id, "group_instance_id": rng.choice((None, "i?"))}
+            self.say("LeaveGroup", rng.randrange(3, 6), {**base, "members": [who] * 2})
+        else:
+            self.say("DeleteGroups", 2, {"groups_names": [self.group_id]})
+        self.world.later(rng.randrange(200, 5000), self.lie)
+        return None

@@ -1,0 +1,138 @@
+"""A model of the Rust side: rows, sessions, heartbeats, commits and the log of groups."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from krust.errors import Code
+
+Message = dict[str, Any]
+GRACE_MS = 500
+
+
+@dataclass(slots=True)
+class Session:
+    seen_ms: int
+    timed: bool
+    timeout_ms: int
+    connection: int | None
+    static: bool
+    grace_ms: int | None = None
+    reported: bool = False
+
+    def deadline(self) -> int | None:
+        times = [self.seen_ms + self.timeout_ms] if self.timed else []
+        if self.grace_ms is not None:
+            times.append(self.grace_ms)
+        return min(times, default=None)
+
+
+class Core:
+    """What is left of a broker when its policy is elsewhere."""
+
+    def __init__(self, *, grace: bool) -> None:
+        self.grace = grace
+        self.log: dict[str, Message | None] = {}
+        self.records = 0
+        self.rows: dict[str, Message] = {}
+        self.expected: set[str] = set()
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.closed: set[int] = set()
+
+    def append(self, group_id: str, value: Message | str | None) -> None:
+        self.records += 1
+        if value != "drop_offsets":
+            assert not isinstance(value, str)
+            self.log[group_id] = copy.deepcopy(value)
+
+    def restart(self) -> None:
+        self.rows.clear()
+        self.sessions.clear()
+        self.expected = {group_id for group_id, value in self.log.items() if value is not None}
+
+    def publish(self, group_id: str, row: Message | None, now_ms: int) -> None:
+        self.expected.discard(group_id)
+        if row is None:
+            self.rows.pop(group_id, None)
+            row = {"members": {}}
+        else:
+            self.rows[group_id] = copy.deepcopy(row)
+        for key in [key for key in self.sessions if key[0] == group_id]:
+            if key[1] not in row["members"]:
+                del self.sessions[key]
+        for member_id, member in row["members"].items():
+            key = (group_id, member_id)
+            old = self.sessions.get(key)
+            timed, timeout = member["timed"], member["session_timeout_ms"]
+            if old is None:
+                static = member["instance_id"] is not None
+                old = Session(now_ms, timed, timeout, None, static)
+                self.sessions[key] = old
+            elif timed and not old.timed:
+                old.seen_ms = now_ms
+            old.timed, old.timeout_ms, old.reported = timed, timeout, False
+            if member["connection"] is not None and member["connection"] != old.connection:
+                old.connection = member["connection"]
+                if old.connection in self.closed:
+                    self._lose(old, now_ms)
+
+    def heard(self, group_id: str, member_id: str, connection: int, now_ms: int) -> None:
+        session = self.sessions.get((group_id, member_id))
+        if session is not None:
+            session.seen_ms, session.grace_ms, session.reported = now_ms, None, False
+            session.connection = connection
+
+    def close(self, connection: int, now_ms: int) -> None:
+        self.closed.add(connection)
+        for session in self.sessions.values():
+            if session.connection == connection:
+                self._lose(session, now_ms)
+
+    def _lose(self, session: Session, now_ms: int) -> None:
+        if self.grace and not session.static:
+            session.grace_ms = now_ms + GRACE_MS
+
+    def expired(self, now_ms: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for (group_id, member_id), session in self.sessions.items():
+            deadline = session.deadline()
+            if deadline is not None and deadline <= now_ms and not session.reported:
+                session.reported = True
+                found.setdefault(group_id, []).append(member_id)
+        return found
+
+    def _who(
+        self, group_id: str, member_id: str, instance: str | None, generation: int
+    ) -> Code | None:
+        row = self.rows.get(group_id)
+        if group_id in self.expected:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS
+        if row is None:
+            return Code.UNKNOWN_MEMBER_ID
+        if instance is not None:
+            known = {each["instance_id"]: key for key, each in row["members"].items()}
+            if instance not in known:
+                return Code.UNKNOWN_MEMBER_ID
+            if known[instance] != member_id:
+                return Code.FENCED_INSTANCE_ID
+        if member_id not in row["members"]:
+            return Code.UNKNOWN_MEMBER_ID
+        return None if row["generation"] == generation else Code.ILLEGAL_GENERATION
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance: str | None, generation: int
+    ) -> Code:
+        code = self._who(group_id, member_id, instance, generation)
+        if code is not None:
+            return code
+        preparing = self.rows[group_id]["state"] == "PreparingRebalance"
+        return Code.REBALANCE_IN_PROGRESS if preparing else Code.NONE
+
+    def commit(self, group_id: str, member_id: str, instance: str | None, generation: int) -> Code:
+        code = self._who(group_id, member_id, instance, generation)
+        if code is not None:
+            return code
+        completing = self.rows[group_id]["state"] == "CompletingRebalance"
+        return Code.REBALANCE_IN_PROGRESS if completing else Code.NONE

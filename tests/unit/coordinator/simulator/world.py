@@ -1,0 +1,275 @@
+"""A world around the coordinator, made from a seed: clients, the core, a clock, and bad luck.
+
+Nothing in it reads a clock or a random source but its own, so a seed is a film: `digest` is the
+same each time it runs. Faults: requests in batches of any cut, answers late, clients that die,
+pause, lie or come back under their instance id, connections that close, appends that fail,
+exceptions inside the policy, and a broker that is killed at any point, also between an append and
+the answers that wait for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from krust.coordinator.groups import Coordinator
+from krust.coordinator.outcome import Event, GroupSettings, Outcome
+from tests.unit.coordinator.simulator.checks import Checks
+from tests.unit.coordinator.simulator.clients import Client, Liar
+from tests.unit.coordinator.simulator.core import Core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krust.errors import Code
+
+Message = dict[str, Any]
+START_MS, FAULTS_MS, DRAIN_MS = 1_000_000, 60_000, 120_000
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.calm = rng.random() < 0.25
+        self.single = rng.random() < 0.5
+        self.crashes = 0.0 if self.calm else rng.choice((0.0, 0.002, 0.01))
+        self.failures = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.02))
+        self.raises = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.03))
+        self.max_size = 1000 if self.calm or rng.random() < 0.8 else 2
+        self.core = Core(grace=rng.random() < 0.5)
+        self.settings = GroupSettings(
+            initial_rebalance_delay_ms=rng.choice((0, 0, 1000, 3000)), max_size=self.max_size
+        )
+        self.now_ms = START_MS
+        self.draining = False
+        self.clients: list[Client] = []
+        self.everybody: list[Client] = []
+        self.unsure: set[str] = set()
+        """groups that are being read again: rows and policy differ for a while"""
+        self.groups = ["g", "h"][: rng.randrange(1, 3)]
+        self.steps = 0
+        self._digest = hashlib.sha256()
+        self._film: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._tickets = count(1)
+        self._connections = count(1)
+        self._ids = count(1)
+        self._inbox: list[Event] = []
+        self._called = False
+        self.checks = Checks(self)
+        self.coordinator = self._new()
+
+    def run(self) -> str:
+        """The whole film; its digest."""
+        for _ in range(self.rng.randrange(1, 7)):
+            self._arrive()
+        self.later(500, self._sweep)
+        self.later(100, self._fate)
+        self._until(START_MS + FAULTS_MS)
+        self.draining = True
+        for each in self.clients:
+            each.slow = False
+            if isinstance(each, Liar):
+                each.die()
+        self._until(START_MS + FAULTS_MS + DRAIN_MS)
+        self.checks.settled()
+        return self._digest.hexdigest()
+
+    # -- for the clients
+
+    def later(self, ms: int, act: Callable[[], None]) -> None:
+        heappush(self._film, (self.now_ms + ms, next(self._order), act))
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def new_connection(self) -> int:
+        return next(self._connections)
+
+    def close(self, connection: int) -> None:
+        self.core.close(connection, self.now_ms)
+
+    def request(self, client: Client, api: str, version: int, message: Message) -> int:
+        who = {"id": client.name, "host": "h", "connection": client.connection}
+        event = Event(next(self._tickets), api, version, message, who)
+        if api in ("JoinGroup", "SyncGroup"):
+            member_id = message["member_id"]
+            self.core.heard(client.group_id, member_id, client.connection, self.now_ms)
+        self.checks.requested(event, client)
+        self._hand(event)
+        return event.ticket
+
+    def heartbeat(self, client: Client) -> Code:
+        who = (client.group_id, client.member_id)
+        self.core.heard(*who, client.connection, self.now_ms)
+        return self.core.heartbeat(*who, client.instance, client.generation)
+
+    def commit(self, client: Client) -> None:
+        who = (client.group_id, client.member_id)
+        if self.core.commit(*who, client.instance, client.generation) == 0:
+            self.checks.committed(client)
+
+    # -- time
+
+    def _until(self, end_ms: int) -> None:
+        while self._film and self._film[0][0] <= end_ms:
+            self.now_ms, _, act = heappop(self._film)
+            self.steps += 1
+            act()
+        self.now_ms = end_ms
+
+    def _sweep(self) -> None:
+        """Sessions."""
+        for group_id, members in self.core.expired(self.now_ms).items():
+            self._news("SessionExpired", {"group_id": group_id, "members": members})
+        self.later(100, self._sweep)
+
+    def _fate(self) -> None:
+        """Clients come and go."""
+        if self.draining:
+            return
+        alive = [each for each in self.clients if each.state != "gone"]
+        if self.chance(0.15) and len(alive) < 8:
+            self._arrive()
+        if self.chance(0.15) and alive:
+            self.rng.choice(alive).leave()
+        if not self.calm and self.chance(0.15) and alive:
+            victim = self.rng.choice(alive)
+            victim.die(closes=self.chance(0.7))
+            if victim.instance and self.chance(0.8):
+                self._arrive(victim)
+        if not self.calm and self.chance(0.03):
+            twins = [each for each in alive if each.instance]
+            if twins:
+                self._arrive(self.rng.choice(twins))
+        self.later(self.rng.randrange(500, 4000), self._fate)
+
+    def _arrive(self, back: Client | None = None) -> None:
+        name = f"c{len(self.everybody)}"
+        group_id = back.group_id if back else self.rng.choice(self.groups)
+        instance = back.instance if back else (f"i{name}" if self.chance(0.4) else None)
+        lies = not self.calm and not back and self.chance(0.1)
+        client = (Liar if lies else Client)(self, name, group_id, instance)
+        self.everybody.append(client)
+        self.clients = [each for each in self.clients if each.state != "gone"] + [client]
+
+    # -- the policy thread
+
+    def _new(self) -> Coordinator:
+        return Coordinator(self.settings, self._new_id)
+
+    def _new_id(self) -> str:
+        if not self.draining and self.chance(self.raises):
+            raise RuntimeError("bad luck")
+        return f"{next(self._ids):04d}"
+
+    def _news(self, api: str, message: Message) -> None:
+        self._hand(Event(0, api, 0, message, {}))
+
+    def _hand(self, event: Event) -> None:
+        self._inbox.append(event)
+        if not self._called:
+            self._called = True
+            self.later(self.rng.randrange(20), self._call)
+
+    def _call(self) -> None:
+        self._called = False
+        if not self._inbox:
+            return
+        size = 1 if self.single else self.rng.randrange(1, len(self._inbox) + 1)
+        batch, self._inbox = self._inbox[:size], self._inbox[size:]
+        if self._inbox:
+            self._called = True
+            self.later(self.rng.randrange(5), self._call)
+        for event in batch:
+            if event.api == "GroupsLoaded":
+                self.unsure -= {each["group_id"] for each in event.message["groups"]}
+        self._apply(self.coordinator.handle_batch(batch, self.now_ms))
+
+    def _tick(self) -> None:
+        self._apply(self.coordinator.tick(self.now_ms))
+
+    def _apply(self, outcome: Outcome) -> None:
+        """What Rust does: append, publish, answer; or fail at it, or die."""
+        self._digest.update(repr((self.now_ms, outcome)).encode())
+        failed: set[str] = set()
+        if outcome.records and not self.draining and self.chance(self.failures):
+            failed = {group_id for group_id, _ in outcome.records}
+        for group_id, value in outcome.records:
+            if group_id not in failed:
+                self.core.append(group_id, value)
+                if value is None:
+                    self.checks.forget(group_id)
+        if not self.draining and self.chance(self.crashes):
+            self._crash()
+            return
+        for group_id, row in outcome.fences:
+            if group_id not in failed:
+                self.core.publish(group_id, row, self.now_ms)
+        for ticket, reply, group_id in outcome.replies:
+            if group_id not in failed:
+                self._answer(ticket, reply)
+        self._wake(outcome)
+        if failed:
+            refused = self.coordinator.failed(failed, self.now_ms, outcome.replies)
+            self._reload(sorted(failed))
+            for ticket, reply, _ in refused.replies:
+                self._answer(ticket, reply)
+            self._wake(refused)
+        self._reload(outcome.reload)
+        self.checks.called(outcome)
+        if not self.draining and self.chance(self.crashes):
+            self._crash()
+
+    def _wake(self, outcome: Outcome) -> None:
+        if outcome.wake_at_ms is not None:
+            late = self.rng.randrange(5)
+            coordinator = self.coordinator
+
+            def tick() -> None:
+                if self.coordinator is coordinator:
+                    self._tick()
+
+            self.later(max(0, outcome.wake_at_ms - self.now_ms) + late, tick)
+
+    def _answer(self, ticket: int, reply: Message) -> None:
+        client = self.checks.answered(ticket, reply)
+        if client is not None and "results" not in reply:
+            self.later(self.rng.randrange(10), lambda: client.hear(ticket, reply))
+
+    def _reload(self, group_ids: list[str]) -> None:
+        for group_id in group_ids:
+            self.unsure.add(group_id)
+            self.core.expected.add(group_id)
+
+            def load(group_id: str = group_id, coordinator: Coordinator = self.coordinator) -> None:
+                if self.coordinator is coordinator:
+                    value = self.core.log.get(group_id)
+                    if value is None:
+                        self.checks.forget(group_id)
+                    groups = [{"group_id": group_id, "value": value}]
+                    self._news("GroupsLoaded", {"partition": 0, "groups": groups})
+
+            self.later(self.rng.randrange(200), load)
+
+    def _crash(self) -> None:
+        """kill -9, and a new start that reads the log."""
+        self.core.restart()
+        self.checks.crashed()
+        self._inbox.clear()
+        self.unsure.clear()
+        self.coordinator = self._new()
+        groups = [{"group_id": name, "value": value} for name, value in self.core.log.items()]
+        self._news("GroupsLoaded", {"partition": 0, "groups": groups})
+        for each in self.clients:
+            if each.ticket:
+                each.lost_connection()
+
+
+def simulate(seed: int) -> tuple[str, int]:
+    """Digest and number of steps."""
+    world = World(seed)
+    return world.run(), world.steps

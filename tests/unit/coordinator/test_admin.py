@@ -1,0 +1,131 @@
+"""DescribeGroups, ListGroups, DeleteGroups, and groups whose offsets expire."""
+
+from __future__ import annotations
+
+import pytest
+
+from krust.errors import Code
+from tests.unit.coordinator.bench import Bench, Message
+
+
+def describe(bench: Bench, *groups: str, version: int = 5, **more: object) -> list[Message]:
+    answer = bench.send("DescribeGroups", version, groups=list(groups), **more)
+    assert answer is not None
+    described: list[Message] = answer["groups"]
+    return described
+
+
+def listed(bench: Bench, version: int = 5, **filters: list[str]) -> dict[str, str]:
+    answer = bench.send("ListGroups", version, **filters)
+    assert answer is not None
+    return {each["group_id"]: each["group_state"] for each in answer["groups"]}
+
+
+def deleted(bench: Bench, *groups: str) -> list[int]:
+    answer = bench.send("DeleteGroups", 2, groups_names=list(groups))
+    assert answer is not None
+    assert [each["group_id"] for each in answer["results"]] == list(groups)
+    return [each["error_code"] for each in answer["results"]]
+
+
+def test_a_stable_group_shows_metadata_and_assignments() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    (group,) = describe(bench, "g", include_authorized_operations=False)
+    assert group["group_state"] == "Stable"
+    assert (group["protocol_type"], group["protocol_data"]) == ("consumer", "range")
+    assert group["authorized_operations"] == -(2**31)
+    assert group["members"][1] == {
+        "member_id": b,
+        "group_instance_id": None,
+        "client_id": "c",
+        "client_host": "/10.0.0.1",
+        "member_metadata": b"m",
+        "member_assignment": b.encode(),
+    }
+    bench.join(a)
+    (group,) = describe(bench, "g", include_authorized_operations=True)
+    assert (group["group_state"], group["protocol_data"]) == ("PreparingRebalance", "")
+    assert {each["member_assignment"] for each in group["members"]} == {b""}
+    assert group["authorized_operations"] > 0
+
+
+def test_a_group_nobody_knows_is_dead_and_from_version_6_an_error() -> None:
+    bench = Bench()
+    (group,) = describe(bench, "x")
+    assert (group["error_code"], group["group_state"]) == (Code.NONE, "Dead")
+    (group,) = describe(bench, "x", version=6)
+    assert (group["error_code"], group["group_state"]) == (Code.GROUP_ID_NOT_FOUND, "Dead")
+    assert group["error_message"] == "Group x not found."
+
+
+def test_a_group_of_offsets_alone_is_empty() -> None:
+    bench = Bench(has_offsets=lambda name: name == "o", groups_with_offsets=lambda: ["o"])
+    (group,) = describe(bench, "o", version=6)
+    assert (group["error_code"], group["group_state"]) == (Code.NONE, "Empty")
+    assert listed(bench) == {"o": "Empty"}
+    assert deleted(bench, "o", "p") == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
+    assert bench.log == [("o", "drop_offsets"), ("o", None)]
+
+
+def test_groups_are_listed_by_state_and_type() -> None:
+    bench = Bench()
+    bench.stable(1)
+    empty = bench.joined(group_id="e")["member_id"]
+    bench.leave(empty, group_id="e")
+    assert listed(bench) == {"g": "Stable", "e": "Empty"}
+    assert listed(bench, states_filter=["stable"]) == {"g": "Stable"}
+    assert listed(bench, states_filter=["Empty", "Dead"]) == {"e": "Empty"}
+    assert listed(bench, types_filter=["Classic"], states_filter=[]) == listed(bench)
+    assert listed(bench, types_filter=["consumer"]) == {}
+    answer = bench.send("ListGroups", 0)
+    assert answer is not None
+    assert {each["protocol_type"] for each in answer["groups"]} == {"consumer"}
+    assert {each["group_type"] for each in answer["groups"]} == {"classic"}
+
+
+def test_only_groups_without_members_are_deleted() -> None:
+    bench = Bench()
+    members = bench.stable(2)
+    assert deleted(bench, "g", "", "x") == [
+        Code.NON_EMPTY_GROUP,
+        Code.INVALID_GROUP_ID,
+        Code.GROUP_ID_NOT_FOUND,
+    ]
+    bench.leave(*members)
+    records = len(bench.log)
+    assert deleted(bench, "g") == [Code.NONE]
+    assert bench.log[records:] == [("g", "drop_offsets"), ("g", None)]
+    assert bench.fences["g"] is None
+    assert listed(bench) == {}
+    assert deleted(bench, "g") == [Code.GROUP_ID_NOT_FOUND]
+
+
+def test_the_answer_to_a_delete_waits_for_its_tombstones() -> None:
+    bench = Bench()
+    bench.leave(*bench.stable(1))
+    deleted(bench, "x", "g", "y")
+    assert [group_id for _, _, group_id in bench.outcomes[-1].replies] == ["g"]
+
+
+def test_an_empty_group_goes_with_its_last_offset() -> None:
+    bench = Bench()
+    members = bench.stable(1)
+    bench.news("OffsetsExpired")
+    assert bench.state == "Stable"
+    bench.leave(*members)
+    bench.news("OffsetsExpired")
+    assert bench.log[-1] == ("g", None)
+    assert bench.fences["g"] is None
+    bench.news("OffsetsExpired", group_id="x")
+    assert bench.log[-1] == ("g", None)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_pending_member_is_no_member(version: int) -> None:
+    bench = Bench()
+    told = bench.joined(version=4)["member_id"]
+    (group,) = describe(bench, "g", version=version)
+    assert (group["group_state"], group["members"]) == ("Empty", [])
+    assert deleted(bench, "g") == [Code.NONE]
+    assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID

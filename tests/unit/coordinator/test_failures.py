@@ -1,0 +1,172 @@
+"""What fails costs its own group: appends, our own bugs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krust.coordinator.classic import Group
+from krust.errors import Code
+from tests.unit.coordinator.bench import Bench
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "JoinGroup": {
+        "session_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    },
+    "SyncGroup": {"member_id": "m", "generation_id": 1, "assignments": []},
+    "LeaveGroup": {"members": [{"member_id": "m", "group_instance_id": None}]},
+    "DescribeGroups": {"groups": ["g", "h"]},
+}
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("api", MESSAGES)
+def test_an_exception_answers_the_request_and_costs_the_group(
+    api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.stable(1)
+    other = bench.joined(group_id="h")["member_id"]
+    method = {"JoinGroup": "join", "SyncGroup": "sync", "LeaveGroup": "leave"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, method.get(api, "describe"), broken)
+        event = bench.event(api, 3, **MESSAGES[api])
+        outcome = bench.batch(event)
+    assert any("RuntimeError: planted" in line for line in outcome.lines)
+    assert "g" in outcome.reload
+    answer = bench.answers[event.ticket]
+    if api == "DescribeGroups":
+        assert answer["groups"][0]["error_code"] == Code.UNKNOWN_SERVER_ERROR
+    else:
+        assert answer["error_code"] == Code.UNKNOWN_SERVER_ERROR
+        synced = bench.synced(other, 1, {}, group_id="h")
+        assert synced["error_code"] == Code.NONE, "another group"
+    assert bench.joined()["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    "api", ["JoinGroup", "LeaveGroup", "DescribeGroups", "ListGroups", "DeleteGroups"]
+)
+def test_a_request_that_makes_no_sense_has_an_answer_in_its_shape(api: str) -> None:
+    bench = Bench(groups_with_offsets=broken, has_offsets=broken)
+    known: dict[str, Any] = {"groups": ["x"], "groups_names": ["x"]}
+    event = bench.event(api, 3, **(known if api in ("DescribeGroups", "DeleteGroups") else {}))
+    bench.batch(event)
+    assert "UNKNOWN_SERVER_ERROR" in repr(bench.answers[event.ticket])
+
+
+def test_a_step_that_fails_halfway_leaves_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    value = bench.log[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "_end_join", lambda *_: broken())
+        last = bench.join(b)
+    assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
+    assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.log[-1] is value
+    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value[1]}])
+    assert bench.state == "Stable"
+    assert bench.synced(b, bench.generation)["assignment"] == b.encode()
+
+
+def test_answers_given_before_the_failure_are_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    real = Group._end_join
+
+    def second_fails(self: Group, turn: Any, member: Any, reply: Any) -> None:
+        real(self, turn, member, reply)
+        if member.id == b:
+            broken()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "_end_join", second_fails)
+        last = bench.join(b)
+    assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
+
+
+def test_a_deadline_that_fails_costs_its_group_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    a, _ = bench.stable(2)
+    waiting = bench.join(a)
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "on_time", broken)
+        bench.wait(60_000)
+    assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    reloads = [each.reload for each in bench.outcomes if each.reload]
+    assert reloads == [["g"]]
+
+
+def test_a_failed_append_forgets_the_group_and_answers_who_waits() -> None:
+    bench = Bench()
+    members = bench.stable(3)
+    for each in members:
+        bench.join(each)
+    parked = bench.sync(members[1], bench.generation)
+    leader = bench.syncing(members[0], bench.generation, {members[1]: b"x"})
+    outcome = bench.coordinator.handle_batch([leader], bench.now_ms)
+    refused = bench.take(bench.coordinator.failed(["g"], bench.now_ms, outcome.replies))
+    for ticket in (parked, leader.ticket):
+        assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert not refused.records
+    assert bench.joined()["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS
+    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": bench.log[-1][1]}])
+    assert bench.state == "Stable"
+
+
+def test_a_failed_append_withdraws_the_answers_of_its_groups_alone() -> None:
+    bench = Bench()
+    g, h = bench.joining(), bench.joining(group_id="h")
+    outcome = bench.coordinator.handle_batch([g, h], bench.now_ms)
+    refused = bench.coordinator.failed(["g"], bench.now_ms, outcome.replies)
+    assert [ticket for ticket, _, _ in refused.replies] == [g.ticket]
+    assert refused.replies[0][1]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert refused.replies[0][1]["member_id"] == "c-id1"
+
+
+def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
+    bench = Bench()
+    bench.stable(1)
+    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    bench.wait(25_000)
+    assert [each.reload for each in bench.outcomes if each.reload] == [["g"], ["g"]]
+    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": None}])
+    assert bench.fences["g"] is None
+    assert bench.outcomes[-1].wake_at_ms is None
+    assert bench.joined()["generation_id"] == 1
+
+
+def test_a_group_being_read_again_is_told_so_to_everyone() -> None:
+    bench = Bench()
+    members = bench.stable(1)
+    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    loading = Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.synced(members[0], 1)["error_code"] == loading
+    assert bench.leave(*members)["error_code"] == loading
+    described = bench.send("DescribeGroups", 5, groups=["g"])
+    assert described is not None
+    assert described["groups"][0]["error_code"] == loading
+    results = bench.send("DeleteGroups", 2, groups_names=["g"])
+    assert results is not None
+    assert results["results"][0]["error_code"] == loading
+    before = len(bench.outcomes[-1].fences)
+    bench.news("SessionExpired", members=members)
+    assert len(bench.outcomes[-1].fences) == before == 0
+
+
+def test_news_nobody_understands_is_a_line_in_the_log() -> None:
+    bench = Bench()
+    outcome = bench.news("SomethingElse")
+    assert not outcome.replies
+    assert "SomethingElse" in outcome.lines[0]

@@ -1,0 +1,107 @@
+"""What the core is told, when, and what a group of 500 costs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from krust.coordinator.outcome import Outcome
+from krust.errors import Code
+from tests.unit.coordinator.bench import Bench
+
+
+def rows(outcome: Outcome) -> list[Any]:
+    return [row for _, row in outcome.fences]
+
+
+def test_a_batch_publishes_each_changed_group_once() -> None:
+    bench = Bench()
+    bench.stable(2)
+    outcome = bench.batch(*(bench.joining(group_id=name) for name in "gghhg"))
+    assert sorted(group_id for group_id, _ in outcome.fences) == ["g", "h"]
+
+
+def test_a_member_that_joins_again_is_not_published_for_that() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    bench.join(a)
+    assert len(bench.outcomes[-1].fences) == 1
+    bench.join(a)
+    assert not bench.outcomes[-1].fences
+    bench.join(a, protocols=[("range", b"2")])
+    assert not bench.outcomes[-1].fences
+    bench.join(b)
+    assert bench.outcomes[-1].fences
+
+
+def test_a_member_on_another_connection_is_published() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    bench.join(a)
+    event = bench.joining(b)
+    event.client["connection"] = 8
+    bench.batch(event)
+    assert bench.fence["members"][b]["connection"] == 8
+
+
+def test_sessions_begin_anew_when_a_wait_ends() -> None:
+    bench = Bench()
+    a, b, c = bench.stable(3)
+    for each in (a, b):
+        bench.join(each)
+    bench.join(c)
+    first, second = rows(bench.outcomes[-1])
+    assert not first["members"][b]["timed"], "it has waited, which the core has not been told"
+    assert all(each["timed"] for each in second["members"].values())
+    for each in (b, c):
+        bench.sync(each, bench.generation)
+        assert not bench.outcomes[-1].fences
+    bench.sync(a, bench.generation)
+    first, second = rows(bench.outcomes[-1])
+    assert not first["members"][b]["timed"]
+    assert second["members"][b]["timed"]
+    assert second["state"] == first["state"] == "Stable"
+
+
+def test_pending_members_are_not_published() -> None:
+    bench = Bench()
+    bench.joined(version=4)
+    assert not bench.outcomes[-1].fences
+
+
+def test_states_have_the_time_they_began() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    assert bench.fence["since_ms"] == bench.now_ms
+    bench.wait(1234)
+    bench.joined(a)
+    assert bench.fence["since_ms"] == bench.now_ms
+
+
+def test_five_hundred_members_cost_five_hundred_times_one() -> None:
+    """Work is counted in executed lines, so that no clock decides."""
+
+    def lines(size: int) -> int:
+        bench = Bench(initial_rebalance_delay_ms=3000)
+        count = 0
+
+        def tracer(*_: Any) -> Any:
+            nonlocal count
+            count += 1
+            return tracer
+
+        tickets = [bench.join() for _ in range(size)]
+        bench.wait(60_000)
+        members = [bench.answers[each]["member_id"] for each in tickets]
+        bench.share(members)
+        sys.settrace(tracer)
+        joins = [bench.join(each, protocols=[("range", b"2")]) for each in members]
+        for each in reversed(members):
+            bench.sync(each, bench.generation, {})
+        sys.settrace(None)
+        assert all(bench.answers[each]["error_code"] == Code.NONE for each in joins)
+        assert bench.state == "Stable"
+        return count
+
+    small, large = lines(50), lines(500)
+    assert large < 11 * small

@@ -1,0 +1,94 @@
+"""LeaveGroup."""
+
+from __future__ import annotations
+
+import pytest
+
+from krust.errors import Code
+from tests.unit.coordinator.bench import Bench
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_before_version_3_one_member_leaves(version: int) -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    assert bench.leave(b, version=version)["error_code"] == Code.NONE
+    assert bench.state == "PreparingRebalance"
+    assert bench.leave(b, version=version)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert set(bench.fence["members"]) == {a}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_from_version_3_each_member_has_its_own_code(version: int) -> None:
+    bench = Bench()
+    a, b, c = bench.stable(3)
+    answer = bench.leave(b, "who", c, version=version)
+    assert answer["error_code"] == Code.NONE
+    codes = [each["error_code"] for each in answer["members"]]
+    assert codes == [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE]
+    assert set(bench.fence["members"]) == {a}
+    assert bench.joined(a)["error_code"] == Code.NONE, "one rebalance for all that left"
+
+
+def test_leaving_an_unknown_group() -> None:
+    bench = Bench()
+    assert bench.leave("m", version=2)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    answer = bench.leave("m", version=3)
+    assert answer["error_code"] == Code.NONE
+    assert answer["members"][0]["error_code"] == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_last_one_to_leave_ends_the_group_and_is_recorded() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    bench.leave(a)
+    assert bench.state == "Empty"
+    outcome = bench.outcomes[-1]
+    assert len(outcome.records) == len(outcome.replies) == 1
+
+
+def test_who_leaves_while_its_join_waits_is_answered() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    bench.leave(a)
+    assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.joined(b)["error_code"] == Code.NONE
+
+
+def test_who_leaves_while_its_sync_waits_is_answered() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    for each in (a, b):
+        bench.join(each)
+    waiting = bench.sync(b, bench.generation)
+    bench.leave(b)
+    assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_last_one_awaited_leaves_and_the_rebalance_ends() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    bench.leave(b)
+    assert bench.answers[waiting]["error_code"] == Code.NONE
+
+
+def test_a_pending_member_leaves_without_a_rebalance() -> None:
+    bench = Bench()
+    a, _ = bench.stable(2)
+    told = bench.joined(version=4)["member_id"]
+    assert bench.leave(told)["members"][0]["error_code"] == Code.NONE
+    assert bench.state == "Stable"
+    assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert set(bench.fence["members"]) > {a}
+
+
+def test_a_pending_member_that_leaves_is_waited_for_no_more() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    told = bench.joined(version=4)["member_id"]
+    waiting = bench.join(a)
+    assert waiting not in bench.answers
+    bench.leave(told)
+    assert bench.answers[waiting]["error_code"] == Code.NONE

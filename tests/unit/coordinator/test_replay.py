@@ -1,0 +1,167 @@
+"""Restarts: a group comes back from its last record, and nobody has to join again."""
+
+from __future__ import annotations
+
+from krust.coordinator.consumer_protocol import Subscription, write_subscription
+from krust.errors import Code
+from tests.unit.coordinator.bench import Bench
+
+
+def test_a_stable_group_is_stable_again() -> None:
+    bench = Bench()
+    members = bench.stable(3)
+    fence = bench.fence
+    bench.restart()
+    assert bench.fence == {
+        **fence,
+        "members": {key: {**row, "connection": None} for key, row in fence["members"].items()},
+    }
+    assert all(row["timed"] for row in bench.fence["members"].values())
+    assert bench.outcomes[-1].wake_at_ms is None
+    for each in members:
+        assert bench.synced(each, bench.generation)["assignment"] == each.encode()
+
+
+def test_a_follower_that_joins_again_after_a_restart_is_answered() -> None:
+    bench = Bench()
+    wishes = [("range", b"m"), ("sticky", b"s")]
+    a, b = bench.stable(2, protocols=wishes)
+    bench.restart()
+    answer = bench.joined(b, protocols=wishes)
+    assert (answer["error_code"], answer["leader"]) == (Code.NONE, a)
+    assert bench.state == "Stable"
+    other = bench.join(b, protocols=[("range", b"other")])
+    assert other not in bench.answers
+
+
+def test_a_follower_with_news_after_a_restart_makes_the_group_rebalance() -> None:
+    bench = Bench()
+    _, b = bench.stable(2)
+    bench.restart()
+    assert bench.join(b, protocols=[("range", b"other")]) not in bench.answers
+    assert bench.state == "PreparingRebalance"
+
+
+def test_a_generation_is_never_given_out_twice() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    seen = {bench.generation}
+    for _ in range(3):
+        for _ in range(3):
+            joins = [bench.join(each, protocols=[("range", b"%d" % len(seen))]) for each in (a, b)]
+            given = {bench.answers[each]["generation_id"] for each in joins}
+            assert len(given) == 1
+            assert given.isdisjoint(seen)
+            assert min(given) > max(seen)
+            seen |= given
+        bench.restart()
+
+
+def test_an_empty_group_is_empty_again_and_its_generation_rises() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    bench.leave(a)
+    generation = bench.generation
+    bench.restart()
+    assert (bench.state, bench.generation) == ("Empty", generation)
+    assert bench.joined()["generation_id"] > generation
+
+
+def test_a_tombstone_brings_nothing_back() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    bench.leave(a)
+    bench.send("DeleteGroups", groups_names=["g"])
+    bench.restart()
+    assert bench.fences["g"] is None
+
+
+def test_static_members_come_back_with_their_instance_ids() -> None:
+    bench = Bench()
+    a = bench.joined("", 5, group_instance_id="i")["member_id"]
+    bench.share([a])
+    bench.restart()
+    assert bench.fence["members"][a]["instance_id"] == "i"
+    answer = bench.joined("", 9, group_instance_id="i")
+    assert answer["skip_assignment"] is True
+    assert bench.synced(answer["member_id"], bench.generation)["assignment"] == a.encode()
+
+
+def test_what_was_not_stored_is_not_known() -> None:
+    bench = Bench()
+    a = bench.joined()["member_id"]
+    bench.restart()
+    assert bench.synced(a, 1)["error_code"] == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_is_here_is_not_replaced_by_an_older_record() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    value = bench.log[-1][1]
+    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
+    bench.join(b)
+    assert bench.answers[waiting]["error_code"] == Code.NONE
+
+
+def test_records_of_old_versions_are_read() -> None:
+    bench = Bench()
+    member = {
+        "member_id": "m",
+        "group_instance_id": None,
+        "client_id": "c",
+        "client_host": "/h",
+        "rebalance_timeout": -1,
+        "session_timeout": 7000,
+        "subscription": b"s",
+        "assignment": b"a",
+    }
+    value = {
+        "protocol_type": "consumer",
+        "generation": 9,
+        "protocol": "range",
+        "leader": "m",
+        "current_state_timestamp": -1,
+        "members": [member],
+    }
+    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
+    assert bench.fence["since_ms"] == bench.now_ms
+    waiting = bench.join()
+    bench.wait(60_000)
+    assert bench.answers[waiting]["error_code"] == Code.NONE
+
+
+def test_a_group_larger_than_it_may_be_now_rebalances() -> None:
+    bench = Bench()
+    members = bench.stable(3)
+    object.__setattr__(bench.settings, "max_size", 2)
+    bench.restart()
+    assert bench.state == "PreparingRebalance"
+    joins = [bench.join(each) for each in members]
+    codes = [bench.answers[each]["error_code"] for each in joins]
+    assert sorted(codes) == [Code.NONE, Code.NONE, Code.GROUP_MAX_SIZE_REACHED]
+
+
+def test_one_record_that_cannot_be_read_costs_its_group_alone() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    value = bench.log[-1][1]
+    groups = [{"group_id": "bad", "value": {}}, {"group_id": "h", "value": value}]
+    outcome = bench.news("GroupsLoaded", partition=0, groups=groups)
+    assert "KeyError" in outcome.lines[0]
+    assert set((bench.fences["h"] or {})["members"]) == {a}
+    assert bench.joined(group_id="bad")["error_code"] == Code.NONE
+
+
+def test_the_core_hears_what_a_group_subscribes_to() -> None:
+    bench = Bench()
+    data = [write_subscription(Subscription((topic, "all"))) for topic in ("t", "u")]
+    members = bench.stable(2, protocols=[("range", data[0])])
+    for each, mine in zip(members, data, strict=True):
+        bench.join(each, protocols=[("range", mine)])
+    bench.share(members)
+    assert bench.fence["subscribed"] == ["all", "t", "u"]
+    bench.restart()
+    assert bench.fence["subscribed"] == ["all", "t", "u"]
+    bench.leave(*members)
+    assert bench.fence["subscribed"] == []

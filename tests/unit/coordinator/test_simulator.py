@@ -1,0 +1,38 @@
+"""The real coordinator in a world made from a seed: G1-G4 hold at every step.
+
+KRUST_SIM_SEEDS: how many seeds (300); KRUST_SIM_SEED: this one alone, as a failure prints it.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.coordinator.simulator.world import simulate
+
+SEEDS = int(os.environ.get("KRUST_SIM_SEEDS", "300"))
+ONE = os.environ.get("KRUST_SIM_SEED")
+COMMAND = "KRUST_SIM_SEED={} python -m pytest tests/unit/coordinator/test_simulator.py"
+CHUNKS = 10
+
+
+def check(seed: int) -> str:
+    try:
+        digest, _ = simulate(seed)
+    except Exception as error:
+        error.add_note(f"seed {seed}; again: {COMMAND.format(seed)}")
+        raise
+    return digest
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("chunk", range(CHUNKS) if ONE is None else [0])
+def test_invariants_hold_at_every_step(chunk: int) -> None:
+    for seed in range(chunk, SEEDS, CHUNKS) if ONE is None else [int(ONE)]:
+        check(seed)
+
+
+def test_a_seed_is_the_same_film_each_time() -> None:
+    for seed in range(20):
+        assert check(seed) == check(seed)
