@@ -536,25 +536,25 @@ num.replica.alter.log.dirs.threads  int  null  *  ignored  fixed
     Threads that move replicas between log directories.
 num.replica.fetchers  int  1  *  ignored  cluster
     Fetchers for each source broker.
-offset.metadata.max.bytes  int  4096  *  ignored  fixed
+offset.metadata.max.bytes  int  4096  *  yes  fixed
     Largest metadata a member commits with an offset.
 offsets.commit.required.acks  short  -1  *  ignored  fixed
     Acks that a commit of offsets waits for.
-offsets.commit.timeout.ms  int  5000  1..  ignored  fixed
+offsets.commit.timeout.ms  int  5000  1..  yes  fixed
     Time limit of that wait.
 offsets.load.buffer.size  int  5242880  1..  ignored  fixed
     Bytes read at a time when offsets are loaded.
-offsets.retention.check.interval.ms  long  600000  1..  ignored  fixed
+offsets.retention.check.interval.ms  long  600000  1..  yes  fixed
     Time between looks for expired offsets.
-offsets.retention.minutes  int  10080  1..  ignored  fixed
+offsets.retention.minutes  int  10080  1..  yes  fixed
     How long the offsets of an empty group are kept.
 offsets.topic.compression.codec  int  0  *  ignored  fixed
     Codec of `__consumer_offsets`.
-offsets.topic.num.partitions  int  50  1..  ignored  fixed
+offsets.topic.num.partitions  int  50  1..  yes  fixed
     Partitions of `__consumer_offsets`.
-offsets.topic.replication.factor  short  3  1..  ignored  fixed
-    Replicas of `__consumer_offsets`.
-offsets.topic.segment.bytes  int  104857600  1..  ignored  fixed
+offsets.topic.replication.factor  short  3  1..  yes  fixed
+    Replicas of `__consumer_offsets`, at most one a broker.
+offsets.topic.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__consumer_offsets`.
 password.encoder.cipher.algorithm  string  AES/CBC/PKCS5Padding  *  ignored  fixed
     How passwords are encrypted in ZooKeeper.

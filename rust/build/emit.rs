@@ -1,32 +1,61 @@
-//! Turns parsed schemas into Rust: a module per API with its structs, and the table of all APIs.
+//! Turns parsed schemas into Rust: a module per API with its structs, one per record's key or
+//! value, and the table of all APIs.
 //!
 //! Every struct gets `Default`, the `Coded` and `Element` traits (`Nullable` where a schema says
 //! so), both `Value` traits, and inherent `decode`, `encode`, `size`, `skip` that take a version.
 //! What a type of field looks like in bytes is not decided here but in `protocol/codec.rs`; this
 //! file decides which fields a version has, in which order, and under which tag.
 
-use crate::schema::{Api, Field, Kind, Struct, Versions};
+use crate::schema::{Api, Field, Kind, Record, Struct, Versions, is_flexible};
 use std::fmt::{Error, Write};
 
 /// The Rust text of everything.
-pub fn protocol(apis: &[Api]) -> Result<String, Box<dyn std::error::Error>> {
+pub fn protocol(apis: &[Api], records: &[Record]) -> Result<String, Box<dyn std::error::Error>> {
     let mut out = String::new();
     for api in apis {
-        let mut structs = Vec::new();
-        for message in [&api.request, &api.response] {
-            collect(message, &mut structs)?;
-        }
         writeln!(out, "/// {} ({}): {}", api.name, api.key, api.about)?;
         writeln!(out, "pub mod {} {{", api.module)?;
         writeln!(out, "use super::generated::*;")?;
         facts(&mut out, api)?;
-        for one in structs {
-            Emitter { out: &mut out, api, one }.all()?;
-        }
+        let roots = [&api.request, &api.response];
+        Scope { name: &api.name, flexible: api.flexible, roots: &roots }.structs(&mut out)?;
+        writeln!(out, "}}\n")?;
+    }
+    for record in records {
+        let Record { module, about, flexible, root } = record;
+        writeln!(out, "/// {}: {about}", root.name)?;
+        writeln!(out, "pub mod {module} {{")?;
+        writeln!(out, "use super::generated::*;")?;
+        form(&mut out, *flexible)?;
+        Scope { name: &root.name, flexible: *flexible, roots: &[root] }.structs(&mut out)?;
+        let Versions { first, last } = root.versions;
+        let generics = lifetime(root);
+        writeln!(out, "record_methods!({}{generics}, {first}, {last});", root.name)?;
         writeln!(out, "}}\n")?;
     }
     table(&mut out, apis)?;
     Ok(out)
+}
+
+/// What all structs of one module share.
+struct Scope<'s> {
+    name: &'s str,
+    flexible: Option<i16>,
+    /// The messages: request and response, or the record alone.
+    roots: &'s [&'s Struct],
+}
+
+impl Scope<'_> {
+    fn structs(&self, out: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let mut structs = Vec::new();
+        for root in self.roots {
+            collect(root, &mut structs)?;
+        }
+        for one in structs {
+            Emitter { out, scope: self, one }.all()?;
+        }
+        Ok(())
+    }
 }
 
 /// Lists a message's structs, each name once.
@@ -54,12 +83,15 @@ fn facts(out: &mut String, api: &Api) -> Result<(), Error> {
     writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: {}, name: \"{name}\",", api.key)?;
     writeln!(out, "first: {first}, last: {last}, flexible: {flexible},")?;
     writeln!(out, "request: any_codec!({request}), response: any_codec!({response}) }};")?;
-    writeln!(out, "fn form(version: i16) -> Form {{")?;
-    match api.flexible {
-        Some(_) => writeln!(out, "Form {{ version, flexible: version >= FACTS.flexible }}")?,
-        None => writeln!(out, "Form {{ version, flexible: false }}")?,
-    }
-    writeln!(out, "}}")
+    form(out, api.flexible)
+}
+
+fn form(out: &mut String, flexible: Option<i16>) -> Result<(), Error> {
+    let test = match flexible {
+        Some(first) => format!("flexible: version >= {first}"),
+        None => "flexible: false".to_owned(),
+    };
+    writeln!(out, "fn form(version: i16) -> Form {{\nForm {{ version, {test} }}\n}}")
 }
 
 fn table(out: &mut String, apis: &[Api]) -> Result<(), Error> {
@@ -81,7 +113,7 @@ fn table(out: &mut String, apis: &[Api]) -> Result<(), Error> {
 /// Writes all that one struct needs.
 struct Emitter<'e> {
     out: &'e mut String,
-    api: &'e Api,
+    scope: &'e Scope<'e>,
     one: &'e Struct,
 }
 
@@ -92,9 +124,7 @@ impl Emitter<'_> {
         self.inherent()?;
         self.coded()?;
         self.element()?;
-        if is_nullable(&self.api.request, &self.one.name)
-            || is_nullable(&self.api.response, &self.one.name)
-        {
+        if self.scope.roots.iter().any(|root| is_nullable(root, &self.one.name)) {
             let this = self.this();
             writeln!(self.out, "nullable_struct!({this});")?;
         }
@@ -112,11 +142,14 @@ impl Emitter<'_> {
     }
 
     fn definition(&mut self) -> Result<(), Error> {
-        let message = [&self.api.request, &self.api.response].map(|m| m.name == self.one.name);
-        match message {
-            [true, _] => writeln!(self.out, "\n/// The request.")?,
-            [_, true] => writeln!(self.out, "\n/// The response.")?,
-            _ => writeln!(self.out, "\n/// A part of {}, {}.", self.api.name, self.one.versions)?,
+        match self.scope.roots.iter().position(|root| root.name == self.one.name) {
+            Some(0) if self.scope.roots.len() == 1 => writeln!(self.out, "\n/// The record.")?,
+            Some(0) => writeln!(self.out, "\n/// The request.")?,
+            Some(_) => writeln!(self.out, "\n/// The response.")?,
+            None => {
+                let (name, versions) = (self.scope.name, self.one.versions);
+                writeln!(self.out, "\n/// A part of {name}, {versions}.")?;
+            }
         }
         writeln!(self.out, "#[derive(Clone, Debug, PartialEq)]")?;
         writeln!(self.out, "pub struct {} {{", self.this())?;
@@ -163,7 +196,7 @@ impl Emitter<'_> {
 
     /// Whether any version has tagged fields, known or not.
     fn has_tags(&self) -> bool {
-        self.api.flexible.is_some_and(|flexible| flexible <= self.one.versions.last)
+        self.scope.flexible.is_some_and(|flexible| flexible <= self.one.versions.last)
     }
 
     fn plain(&self) -> impl Iterator<Item = &'_ Field> {
@@ -273,7 +306,7 @@ impl Emitter<'_> {
         self.open_impl("Element")?;
         writeln!(self.out, "fn min_size(form: Form) -> usize {{\nmatch form.version {{")?;
         let Versions { first, last } = self.one.versions;
-        let size = |version: &i16| min_size(self.api, self.one, *version);
+        let size = |version: &i16| min_size(self.scope.flexible, self.one, *version);
         let mut start = first;
         let mut arms = String::new();
         for version in first..last {
@@ -429,8 +462,8 @@ fn within(versions: Versions, outer: Versions) -> Option<String> {
 }
 
 /// The fewest bytes a struct takes at a version.
-fn min_size(api: &Api, one: &Struct, version: i16) -> usize {
-    let compact = api.is_flexible(version);
+fn min_size(flexible: Option<i16>, one: &Struct, version: i16) -> usize {
+    let compact = is_flexible(flexible, version);
     let sizes = one.fields.iter().filter(|f| f.tag.is_none() && f.versions.contains(version));
     let fields: usize = sizes
         .map(|field| match (&field.kind, compact) {
@@ -445,7 +478,7 @@ fn min_size(api: &Api, one: &Struct, version: i16) -> usize {
             (Kind::String, false) => 2,
             (Kind::Bytes | Kind::Records, false) => 4,
             (Kind::Struct(_), _) if field.nullable_in(version) => 1,
-            (Kind::Struct(inner), _) => min_size(api, inner, version),
+            (Kind::Struct(inner), _) => min_size(flexible, inner, version),
         })
         .sum();
     fields + usize::from(compact)

@@ -1,4 +1,5 @@
-//! The schema language: one text file per API holds its request and response at every version.
+//! The schema language: one text file per API holds its request and response at every version; a
+//! file in `records/` holds the key or the value of a record that the broker writes for itself.
 //!
 //! ```text
 //! # Appends record batches to partitions.            comment; the first one describes the API
@@ -14,6 +15,9 @@
 //!     max_bytes       int32               3+ = 1     has a default
 //! response
 //!   ...
+//!
+//! record OffsetCommitKey 0-1 flexible none           a record: its fields follow, no request
+//!   group             string
 //! ```
 //!
 //! A line is `name type [versions] [?versions] [tag N] [= default]`, two spaces of indentation a
@@ -73,10 +77,20 @@ pub struct Api {
     pub response: Struct,
 }
 
-impl Api {
-    pub fn is_flexible(&self, version: i16) -> bool {
-        self.flexible.is_some_and(|first| version >= first)
-    }
+/// Whether a version is flexible, where `first` is the first that is.
+pub fn is_flexible(first: Option<i16>, version: i16) -> bool {
+    first.is_some_and(|first| version >= first)
+}
+
+/// A record's key or value at all versions; its bytes begin with the version, an int16.
+#[derive(Debug)]
+pub struct Record {
+    /// The name in snake case: that of the Rust module.
+    pub module: String,
+    pub about: String,
+    /// The first flexible version.
+    pub flexible: Option<i16>,
+    pub root: Struct,
 }
 
 /// A message, or a struct inside one.
@@ -161,22 +175,33 @@ impl Kind {
 
 /// Reads and checks every `*.txt` in `dir`, sorted by API key.
 pub fn load(dir: &Path) -> Result<Vec<Api>, String> {
+    let mut apis = each_file(dir, parse)?;
+    apis.sort_by_key(|api| api.key);
+    match apis.iter().zip(apis.iter().skip(1)).find(|(a, b)| a.key == b.key) {
+        Some((a, b)) => Err(format!("{} and {} have the same key", a.name, b.name)),
+        None => Ok(apis),
+    }
+}
+
+/// Reads and checks every `*.txt` in `dir/records`, sorted by name.
+pub fn load_records(dir: &Path) -> Result<Vec<Record>, String> {
+    let mut records = each_file(&dir.join("records"), parse_record)?;
+    records.sort_by(|a, b| a.module.cmp(&b.module));
+    Ok(records)
+}
+
+fn each_file<T>(dir: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let mut apis = Vec::new();
+    let mut all = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| error.to_string())?.path();
         if path.extension().is_none_or(|extension| extension != "txt") {
             continue;
         }
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let api = parse(&text).map_err(|error| format!("{}:{error}", path.display()))?;
-        apis.push(api);
+        all.push(parse(&text).map_err(|error| format!("{}:{error}", path.display()))?);
     }
-    apis.sort_by_key(|api| api.key);
-    match apis.iter().zip(apis.iter().skip(1)).find(|(a, b)| a.key == b.key) {
-        Some((a, b)) => Err(format!("{} and {} have the same key", a.name, b.name)),
-        None => Ok(apis),
-    }
+    Ok(all)
 }
 
 /// A line that says something: its number, its depth (0 at the margin), its words.
@@ -192,9 +217,45 @@ impl Line<'_> {
     }
 }
 
-/// Parses one file.
+/// Parses the file of an API.
 pub fn parse(text: &str) -> Result<Api, String> {
-    let about = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
+    let lines = lines(text)?;
+    let mut rest = lines.as_slice();
+    let mut api = header(&mut rest)?;
+    api.about = about(text);
+    api.request = message(&mut rest, &api, "request")?;
+    api.response = message(&mut rest, &api, "response")?;
+    check_tags(api.flexible, &api.request)?;
+    check_tags(api.flexible, &api.response)?;
+    match rest.first() {
+        Some(line) => Err(line.wrong("more than a request and a response")),
+        None => Ok(api),
+    }
+}
+
+/// Parses the file of a record's key or value.
+pub fn parse_record(text: &str) -> Result<Record, String> {
+    let lines = lines(text)?;
+    let mut rest = lines.as_slice();
+    let line = next(&mut rest).ok_or("1: empty")?;
+    let &["record", name, range, "flexible", flexible] = line.words.as_slice() else {
+        return Err(line.wrong("expected `record NAME FIRST-LAST flexible FIRST|none`"));
+    };
+    let (versions, flexible) = (range_of(line, range)?, flexible_from(line, flexible)?);
+    let fields = fields(&mut rest, 1, versions)?;
+    if let Some(line) = rest.first() {
+        return Err(line.wrong("more than the record's fields"));
+    }
+    let root = Struct { name: name.to_owned(), versions, fields };
+    check_tags(flexible, &root)?;
+    Ok(Record { module: snake_case(name), about: about(text), flexible, root })
+}
+
+fn about(text: &str) -> String {
+    text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default().to_owned()
+}
+
+fn lines(text: &str) -> Result<Vec<Line<'_>>, String> {
     let mut lines = Vec::new();
     for (index, text) in text.lines().enumerate() {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -207,17 +268,7 @@ pub fn parse(text: &str) -> Result<Api, String> {
         }
         lines.push(Line { number: index + 1, depth: indent / 2, words });
     }
-    let mut rest = lines.as_slice();
-    let mut api = header(&mut rest)?;
-    api.about = about.to_owned();
-    api.request = message(&mut rest, &api, "request")?;
-    api.response = message(&mut rest, &api, "response")?;
-    check_tags(&api, &api.request)?;
-    check_tags(&api, &api.response)?;
-    match rest.first() {
-        Some(line) => Err(line.wrong("more than a request and a response")),
-        None => Ok(api),
-    }
+    Ok(lines)
 }
 
 fn next<'a, 'b>(rest: &mut &'a [Line<'b>]) -> Option<&'a Line<'b>> {
@@ -228,21 +279,11 @@ fn next<'a, 'b>(rest: &mut &'a [Line<'b>]) -> Option<&'a Line<'b>> {
 
 fn header(rest: &mut &[Line<'_>]) -> Result<Api, String> {
     let line = next(rest).ok_or("1: empty")?;
-    let &["api", key, name, versions, "flexible", flexible] = line.words.as_slice() else {
+    let &["api", key, name, range, "flexible", flexible] = line.words.as_slice() else {
         return Err(line.wrong("expected `api KEY NAME FIRST-LAST flexible FIRST|none`"));
     };
-    let versions = match versions.split_once('-') {
-        Some((first, last)) => (first.parse(), last.parse()),
-        None => return Err(line.wrong("expected FIRST-LAST")),
-    };
-    let (Ok(first), Ok(last), Ok(key)) = (versions.0, versions.1, key.parse()) else {
-        return Err(line.wrong("not a number"));
-    };
-    let flexible = match flexible {
-        "none" => None,
-        first => Some(first.parse().map_err(|_| line.wrong("flexible: not a number"))?),
-    };
-    let versions = Versions { first, last };
+    let (versions, flexible) = (range_of(line, range)?, flexible_from(line, flexible)?);
+    let key = key.parse().map_err(|_| line.wrong("not a number"))?;
     let none = Struct { name: String::new(), versions, fields: Vec::new() };
     Ok(Api {
         key,
@@ -254,6 +295,21 @@ fn header(rest: &mut &[Line<'_>]) -> Result<Api, String> {
         request: none.clone(),
         response: none,
     })
+}
+
+fn range_of(line: &Line<'_>, text: &str) -> Result<Versions, String> {
+    let (first, last) = text.split_once('-').ok_or_else(|| line.wrong("expected FIRST-LAST"))?;
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) => Ok(Versions { first, last }),
+        _ => Err(line.wrong("not a number")),
+    }
+}
+
+fn flexible_from(line: &Line<'_>, text: &str) -> Result<Option<i16>, String> {
+    match text {
+        "none" => Ok(None),
+        first => first.parse().map(Some).map_err(|_| line.wrong("flexible: not a number")),
+    }
 }
 
 fn message(rest: &mut &[Line<'_>], api: &Api, word: &str) -> Result<Struct, String> {
@@ -287,11 +343,11 @@ fn fields(rest: &mut &[Line<'_>], depth: usize, parent: Versions) -> Result<Vec<
 }
 
 /// Tags are unique in their struct, and stand only in flexible versions.
-fn check_tags(api: &Api, one: &Struct) -> Result<(), String> {
+fn check_tags(flexible: Option<i16>, one: &Struct) -> Result<(), String> {
     let mut seen = Vec::new();
     for field in &one.fields {
         if let Some(tag) = field.tag {
-            if !api.is_flexible(field.versions.first) || seen.contains(&tag) {
+            if !is_flexible(flexible, field.versions.first) || seen.contains(&tag) {
                 let (name, versions) = (&field.name, field.versions);
                 return Err(format!(
                     "0: tag {tag} of {name} is taken or not flexible in {versions}"
@@ -300,7 +356,7 @@ fn check_tags(api: &Api, one: &Struct) -> Result<(), String> {
             seen.push(tag);
         }
         if let Kind::Struct(inner) = &field.kind {
-            check_tags(api, inner)?;
+            check_tags(flexible, inner)?;
         }
     }
     Ok(())

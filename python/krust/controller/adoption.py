@@ -104,7 +104,7 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
     partitions = tuple(
         Partition(own, state.node_id, epochs.get(index, 0), own) for index in range(max(epochs) + 1)
     )
-    config = configs.internal_config(name) if name in INTERNAL else dict(KEEP)
+    config = configs.internal_config(state, name) if name in INTERNAL else dict(KEEP)
     return Topic(name, topic_id, partitions, config)
 
 

@@ -59,7 +59,6 @@ _INTERNAL_CONFIG = {
     "__consumer_offsets": {
         "compression.type": "producer",
         "cleanup.policy": "compact",
-        "segment.bytes": "104857600",
     },
     "__transaction_state": {
         "compression.type": "uncompressed",
@@ -68,6 +67,12 @@ _INTERNAL_CONFIG = {
         "segment.bytes": "104857600",
     },
 }
+
+_INTERNAL_FROM = {
+    "__consumer_offsets": {"segment.bytes": "offsets.topic.segment.bytes"},
+    "__transaction_state": {},
+}
+"""Those that settings of the broker say."""
 
 _OF_GROUPS = {
     "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
@@ -88,9 +93,10 @@ class Known(NamedTuple):
     source: int
 
 
-def internal_config(name: str) -> dict[str, str]:
+def internal_config(state: State, name: str) -> dict[str, str]:
     """The settings Kafka gives a topic of its own."""
-    return dict(_INTERNAL_CONFIG[name])
+    config = dict(_INTERNAL_CONFIG[name])
+    return config | {key: str(state.whole(own)) for key, own in _INTERNAL_FROM[name].items()}
 
 
 def refused_topic_value(name: str, text: str) -> str | None:

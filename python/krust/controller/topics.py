@@ -46,6 +46,9 @@ _PARTITIONS = {
 }
 """Settings that say how many partitions Kafka's own topics have."""
 
+_FACTORS = {"__consumer_offsets": "offsets.topic.replication.factor"}
+"""Settings that say how many replicas they have."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
@@ -194,7 +197,7 @@ def plan(state: State, wanted: Message) -> Topic:
         )
     config = _settings(wanted.get("configs") or [])
     if name in INTERNAL:
-        config = configs.internal_config(name) | config
+        config = configs.internal_config(state, name) | config
     replicas = _assignment(state, wanted)
     partitions = tuple(Partition(tuple(each), each[0], 0, tuple(each)) for each in replicas)
     return Topic(name, state.new_id(), partitions, config)
@@ -318,6 +321,9 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
         return replicas
     if count == -1:
         count = state.whole(_PARTITIONS.get(wanted["name"], "num.partitions"))
+    if factor == -1 and wanted["name"] in _FACTORS:
+        # Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
+        factor = min(state.whole(_FACTORS[wanted["name"]]), len(state.brokers))
     if factor == -1:
         factor = state.whole("default.replication.factor")
     if count <= 0:

@@ -13,11 +13,14 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
+use super::groups;
 use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage};
 use super::partition::{Partition, Wakes};
 use super::{Broker, ClusterImage};
 use crate::ids::{Epoch, TopicPartition};
-use crate::storage::{Found, Intervals, Keeper, Kind, Log, LogDir, Open, StorageError, Syncer};
+use crate::storage::{
+    Chore, Found, Intervals, Keeper, Kind, Log, LogDir, Open, StorageError, Syncer,
+};
 
 /// The log directories of a broker, and which partition lies in which.
 pub struct Store {
@@ -110,6 +113,7 @@ impl Broker {
         }
         let mut failures = Vec::new();
         let mut gone = Vec::new();
+        let mut deleted = Vec::new();
         let mut changed = Vec::new();
         for (name, topic) in delta.topics {
             let old = image.topic(&name).cloned();
@@ -118,6 +122,7 @@ impl Broker {
                 && let Some(old) = image.remove(&name)
             {
                 self.drop_topic(&old, &mut failures);
+                deleted.push(Arc::clone(&old.name));
                 gone.extend(old.partitions.iter().filter_map(|p| p.local.clone()));
             }
             if let Some(topic) = topic {
@@ -128,6 +133,9 @@ impl Broker {
                 image.put(topic);
             }
         }
+        // Before the image, so that whoever sees the topic of groups finds what is kept of them.
+        let node = self.settings.load().node_id;
+        self.load_groups(self.groups.follow(image.topic(groups::TOPIC).map(|it| &**it), node));
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
         // What was flushed while a partition was in no image yet has woken nobody.
@@ -136,6 +144,7 @@ impl Broker {
                 partition.advance(&mut Wakes { here: None, mailbox: self });
             }
         }
+        self.forget_topics(&deleted);
         for partition in gone {
             partition.retire(&mut Wakes { here: None, mailbox: self });
         }
@@ -245,7 +254,12 @@ impl Broker {
         }))?;
         let _ = self.syncer.set(syncer);
         let dirs = self.store.dirs.clone();
-        let keeper = Keeper::start(dirs, intervals, Arc::clone(&self.clock))?;
+        let broker = Arc::downgrade(self);
+        let expiry = Chore {
+            interval_ms: self.settings.load().offsets_retention_check_ms,
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.expire_offsets())),
+        };
+        let keeper = Keeper::start(dirs, intervals, Arc::clone(&self.clock), vec![expiry])?;
         let _ = self.keeper.set(keeper);
         Ok(())
     }
@@ -260,6 +274,7 @@ impl Broker {
     /// Closes all logs and directories, so that the next start need not recover. No request may be
     /// handled any more.
     pub fn close(&self) -> Result<(), StorageError> {
+        self.groups.stopping.store(true, Ordering::Release);
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();
         }

@@ -29,7 +29,7 @@ mod serve;
 mod service;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -85,6 +85,14 @@ pub struct Settings {
     /// `krust.group.connection.grace.ms`: how long a group member may be without its connection;
     /// negative: as long as its session lasts.
     pub connection_grace_ms: i64,
+    /// `offset.metadata.max.bytes`.
+    pub offset_metadata_max_bytes: usize,
+    /// `offsets.commit.timeout.ms`: how long a commit waits for the watermark.
+    pub offsets_commit_timeout_ms: i64,
+    /// `offsets.retention.minutes`, in milliseconds.
+    pub offsets_retention_ms: i64,
+    /// `offsets.retention.check.interval.ms`; counts at the start only.
+    pub offsets_retention_check_ms: u64,
 }
 
 impl Default for Settings {
@@ -96,12 +104,17 @@ impl Default for Settings {
             fetch_session_slots: 1000,
             partitions_per_answer: 2000,
             connection_grace_ms: -1,
+            offset_metadata_max_bytes: 4096,
+            offsets_commit_timeout_ms: 5000,
+            offsets_retention_ms: 7 * 24 * 3_600_000,
+            offsets_retention_check_ms: 600_000,
         }
     }
 }
 
 /// The broker. See the module.
 pub struct Broker {
+    me: Weak<Self>,
     settings: ArcSwap<Settings>,
     image: ArcSwap<ClusterImage>,
     /// Rises with each new image; threads compare it before they take the new `Arc`.
@@ -131,6 +144,7 @@ pub struct ThreadState {
     /// Requests of this thread to look at before it waits again.
     look: Vec<ParkedId>,
     produce: handlers::produce::Scratch,
+    groups: groups::Scratch,
 }
 
 /// What one connection keeps.
@@ -153,7 +167,8 @@ impl Broker {
     ) -> Arc<Self> {
         let groups = Groups::default();
         groups.fences.set_grace(settings.connection_grace_ms);
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
             settings: ArcSwap::from_pointee(settings),
             image: ArcSwap::from_pointee(ClusterImage::empty()),

@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 
 use super::call::Head;
-use super::handlers::{fetch, metadata, produce};
+use super::groups::waiting;
+use super::handlers::{fetch, find_coordinator, metadata, produce};
 use super::image::FastHasher;
 use super::policy::Ticket;
 use super::reply::{Output, Slot};
@@ -42,6 +43,10 @@ pub(crate) enum Wait {
     Metadata(metadata::Waiting),
     /// A block of producer ids.
     ProducerId,
+    /// The log of a group.
+    Group(Box<waiting::Waiting>),
+    /// The topic of groups, which is being created.
+    Coordinator(Box<find_coordinator::Waiting>),
     /// A decision.
     Policy(Ticket),
 }

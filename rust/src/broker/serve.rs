@@ -10,7 +10,10 @@ use std::sync::atomic::Ordering;
 
 use super::apis::{self, Outcome, Run};
 use super::call::{Call, Head, Request};
-use super::handlers::{api_versions, fetch, init_producer_id, metadata, policy, produce};
+use super::groups;
+use super::handlers::{
+    api_versions, fetch, find_coordinator, init_producer_id, metadata, policy, produce,
+};
 use super::parked::{Parked, ParkedRequests, Wait};
 use super::partition::Wakes;
 use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
@@ -31,6 +34,7 @@ impl Service for Broker {
             parked: ParkedRequests::default(),
             look: Vec::new(),
             produce: produce::Scratch::default(),
+            groups: groups::Scratch::default(),
         }
     }
 
@@ -84,13 +88,18 @@ impl Service for Broker {
                     }
                 }
                 Wake::Created(id, refused) => {
-                    if let Some(mut parked) = thread.parked.take(id)
-                        && let Wait::Metadata(waiting) = &mut parked.wait
-                    {
-                        waiting.refused = refused;
-                        let output = metadata::resume(thread, parked.head, waiting);
-                        done.push(parked.done(output));
-                    }
+                    let Some(mut parked) = thread.parked.take(id) else { continue };
+                    let output = match &mut parked.wait {
+                        Wait::Metadata(waiting) => {
+                            waiting.refused = refused;
+                            metadata::resume(thread, parked.head, waiting)
+                        }
+                        Wait::Coordinator(waiting) => {
+                            find_coordinator::resume(thread, parked.head, waiting)
+                        }
+                        _ => continue,
+                    };
+                    done.push(parked.done(output));
                 }
                 Wake::Fail(id) => {
                     if let Some(parked) = thread.parked.take(id) {
@@ -123,7 +132,8 @@ impl Service for Broker {
                 Wait::Produce(waiting) => waiting.forget(thread.index, id),
                 Wait::Fetch(waiting) => waiting.forget(),
                 Wait::Policy(ticket) => drop(self.tickets.close(ticket)),
-                Wait::Metadata(_) | Wait::ProducerId => {}
+                Wait::Group(waiting) => waiting.forget(thread.index, id),
+                Wait::Metadata(_) | Wait::Coordinator(_) | Wait::ProducerId => {}
             }
         }
         let now_ms = self.clock.monotonic_ms();
@@ -168,7 +178,10 @@ impl Broker {
             }
             Wait::Fetch(waiting) => fetch::resume(self, thread, (id, head, waiting, late)),
             Wait::ProducerId => init_producer_id::resume(self, (thread.index, id), head),
-            Wait::Policy(_) | Wait::Metadata(_) => None,
+            Wait::Group(waiting) => {
+                (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
+            }
+            Wait::Policy(_) | Wait::Metadata(_) | Wait::Coordinator(_) => None,
         }
     }
 

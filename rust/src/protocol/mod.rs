@@ -168,6 +168,31 @@ macro_rules! nullable_struct {
     };
 }
 
+/// The methods of a record's key or value, whose bytes begin with their version.
+macro_rules! record_methods {
+    ($this:ty, $first:literal, $last:literal) => {
+        impl<'a> $this {
+            /// Reads all of `bytes`: the version, then the record; `None`: a version not known.
+            pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, DecodeError> {
+                let mut reader = Reader::new(bytes);
+                let version = reader.i16()?;
+                if !($first..=$last).contains(&version) {
+                    return Ok(None);
+                }
+                let record = Self::decode(&mut reader, version)?;
+                reader.finish()?;
+                Ok(Some(record))
+            }
+
+            /// Appends the version, then the record.
+            pub fn write(&self, version: i16, w: &mut Writer) {
+                w.i16(version);
+                self.encode(w, version);
+            }
+        }
+    };
+}
+
 /// The [`AnyCodec`] of a message type.
 macro_rules! any_codec {
     ($message:ident) => {

@@ -57,7 +57,7 @@ impl<'py> Table<'_, 'py> {
         Ok(self.maybe::<i64>(key)?.map_or(default, |it| usize::try_from(it).unwrap_or(0)))
     }
 
-    /// A size of a file; a negative one is 0.
+    /// A size of a file, or an interval; a negative one is 0.
     fn bytes(&self, key: &str, default: u64) -> PyResult<u64> {
         Ok(self.maybe::<i64>(key)?.map_or(default, |it| u64::try_from(it).unwrap_or(0)))
     }
@@ -84,6 +84,15 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             true => table.or("krust.group.connection.grace.ms", 0)?,
             false => default.connection_grace_ms,
         },
+        offset_metadata_max_bytes: table
+            .size("offset.metadata.max.bytes", default.offset_metadata_max_bytes)?,
+        offsets_commit_timeout_ms: table
+            .or("offsets.commit.timeout.ms", default.offsets_commit_timeout_ms)?,
+        offsets_retention_ms: table
+            .maybe::<i64>("offsets.retention.minutes")?
+            .map_or(default.offsets_retention_ms, |minutes| minutes.saturating_mul(60_000)),
+        offsets_retention_check_ms: table
+            .bytes("offsets.retention.check.interval.ms", default.offsets_retention_check_ms)?,
     })
 }
 

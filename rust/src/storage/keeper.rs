@@ -1,4 +1,5 @@
-//! The thread that keeps house: retention, and checkpoints, each at its interval.
+//! The thread that keeps house: retention, checkpoints and what the rooms above ask for, each at
+//! its interval.
 //!
 //! Threads: one of its own; it takes a partition's mutex for short. Time between rounds is
 //! monotonic, ages of records are wall time.
@@ -24,6 +25,14 @@ pub struct Intervals {
     pub retention_ms: u64,
 }
 
+/// Something to be done at an interval.
+pub struct Chore {
+    /// The interval.
+    pub interval_ms: u64,
+    /// What is done; it may take a while, everything else is late then.
+    pub run: Box<dyn Fn() + Send>,
+}
+
 /// The thread.
 #[derive(Debug)]
 pub struct Keeper {
@@ -44,6 +53,7 @@ impl Keeper {
         dirs: Vec<Arc<LogDir>>,
         intervals: Intervals,
         clock: Arc<dyn Clock>,
+        chores: Vec<Chore>,
     ) -> std::io::Result<Arc<Self>> {
         let keeper = Arc::new(Self {
             stopped: Mutex::new(false),
@@ -53,7 +63,7 @@ impl Keeper {
         let me = Arc::clone(&keeper);
         let thread = std::thread::Builder::new()
             .name("krust-keeper".into())
-            .spawn(move || me.run(&dirs, intervals, &*clock))?;
+            .spawn(move || me.run(&all(dirs, intervals, clock, chores)))?;
         *keeper.thread.lock() = Some(thread);
         Ok(keeper)
     }
@@ -69,33 +79,47 @@ impl Keeper {
         }
     }
 
-    fn run(&self, dirs: &[Arc<LogDir>], intervals: Intervals, clock: &dyn Clock) {
-        let checkpoint = Duration::from_millis(intervals.checkpoint_ms.max(1));
-        let retention = Duration::from_millis(intervals.retention_ms.max(1));
-        let mut next_checkpoint = Instant::now() + checkpoint;
-        let mut next_retention = Instant::now() + retention;
+    fn run(&self, chores: &[Chore]) {
+        let next = |chore: &Chore| Instant::now() + Duration::from_millis(chore.interval_ms.max(1));
+        let mut due: Vec<Instant> = chores.iter().map(next).collect();
         loop {
             {
                 let mut stopped = self.stopped.lock();
-                let until = next_checkpoint.min(next_retention);
-                while !*stopped && !self.changed.wait_until(&mut stopped, until).timed_out() {}
+                let Some(until) = due.iter().min() else { return };
+                while !*stopped && !self.changed.wait_until(&mut stopped, *until).timed_out() {}
                 if *stopped {
                     return;
                 }
             }
             let now = Instant::now();
-            if now >= next_retention {
-                dirs.iter().for_each(|dir| dir.retain(clock.wall_ms()));
-                next_retention = Instant::now() + retention;
-            }
-            if now >= next_checkpoint {
-                for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
-                    report(dir, dir.checkpoint());
-                }
-                next_checkpoint = Instant::now() + checkpoint;
+            for (chore, due) in chores.iter().zip(&mut due).filter(|(_, due)| now >= **due) {
+                (chore.run)();
+                *due = next(chore);
             }
         }
     }
+}
+
+/// The keeper's own chores, then those of others.
+fn all(
+    dirs: Vec<Arc<LogDir>>,
+    intervals: Intervals,
+    clock: Arc<dyn Clock>,
+    others: Vec<Chore>,
+) -> Vec<Chore> {
+    let logs = dirs.clone();
+    let retain = move || logs.iter().for_each(|dir| dir.retain(clock.wall_ms()));
+    let checkpoint = move || {
+        for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
+            report(dir, dir.checkpoint());
+        }
+    };
+    let mut chores = vec![
+        Chore { interval_ms: intervals.retention_ms, run: Box::new(retain) },
+        Chore { interval_ms: intervals.checkpoint_ms, run: Box::new(checkpoint) },
+    ];
+    chores.extend(others);
+    chores
 }
 
 impl LogDir {

@@ -44,7 +44,7 @@ pub use descriptors::Descriptors;
 pub use dirs::{DirOptions, Found, Kind, LogDir};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
-pub use keeper::{Intervals, Keeper};
+pub use keeper::{Chore, Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
 pub use producers::ProducerFacts;
 pub use sync::Syncer;

@@ -13,7 +13,7 @@ use krust::clock::ManualClock;
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::header::{RequestHeader, ResponseHeader};
 use krust::protocol::value::Value;
-use krust::storage::{DirOptions, Intervals, LogConfig, LogDir};
+use krust::storage::{DirOptions, Intervals, LogConfig, LogDir, Read};
 use krust::wire::{Reader, Sink, Writer};
 use tempfile::TempDir;
 
@@ -50,8 +50,8 @@ pub struct House {
     version: u64,
     conns: u64,
     broken: bool,
-    /// Removed with the house.
-    _dir: TempDir,
+    /// Removed with the last house that stood there.
+    dir: Arc<TempDir>,
 }
 
 /// A connection.
@@ -84,7 +84,18 @@ impl House {
     }
 
     pub fn with(settings: Settings) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::at(Arc::new(tempfile::tempdir().unwrap()), settings)
+    }
+
+    /// Closes in order and opens again; topics have to be made anew, with their old ids.
+    pub fn again(self) -> Self {
+        let (dir, settings) = (self.dir.clone(), Settings::clone(&self.broker.settings()));
+        drop(self);
+        Self::at(dir, settings)
+    }
+
+    /// A house where logs may lie already.
+    pub fn at(dir: Arc<TempDir>, settings: Settings) -> Self {
         let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
         let store = Store::new(vec![log_dir]);
@@ -93,17 +104,9 @@ impl House {
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);
-        let mut house = Self {
-            broker,
-            policy,
-            clock,
-            thread,
-            mail,
-            version: 0,
-            conns: 0,
-            broken: false,
-            _dir: dir,
-        };
+        let mut house =
+            Self { broker, policy, clock, thread, mail, version: 0, conns: 0, broken: false, dir };
+        house.broker.load().unwrap();
         house.apply(Delta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
             controller_id: Some(0),
@@ -111,6 +114,16 @@ impl House {
             ..Delta::default()
         });
         house
+    }
+
+    /// The bytes of a partition's log.
+    pub fn log(&self, topic: &str, partition: i32) -> Vec<u8> {
+        let image = self.broker.image();
+        let partition = image.topic(topic).unwrap().partition(partition).unwrap();
+        let log = &partition.local.as_ref().unwrap().log;
+        let (offset, upper) = (log.log_start_offset(), log.log_end_offset());
+        let read = Read { offset, max_bytes: usize::MAX >> 1, upper, min_one: true };
+        log.read(read).unwrap().to_vec().unwrap()
     }
 
     pub fn apply(&mut self, delta: Delta) {
@@ -126,10 +139,15 @@ impl House {
 
     /// Makes a topic, or changes it.
     pub fn topic(&mut self, name: &str, made: Made) {
+        self.topic_of(name, TopicId([made.id; 16]), made);
+    }
+
+    /// The same, with any id.
+    pub fn topic_of(&mut self, name: &str, id: TopicId, made: Made) {
         let state =
             PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
         let delta = TopicDelta {
-            id: TopicId([made.id; 16]),
+            id,
             internal: name.starts_with("__"),
             settings: TopicSettings { log: made.config, min_insync_replicas: 1 },
             partitions: (0..made.partitions).map(|_| state.clone()).collect(),

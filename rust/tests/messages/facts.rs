@@ -2,7 +2,7 @@
 //! name, type, order, nullability and tag; version ranges; error codes.
 
 use super::sample;
-use super::schema::{Api, Field, Kind, Struct};
+use super::schema::{Field, Kind, Struct, is_flexible};
 use krust::protocol::{APIS, ErrorCode};
 use serde_json::{Map, Value as Json, json};
 use std::fs;
@@ -14,17 +14,17 @@ fn read(name: &str) -> String {
 }
 
 /// A struct at a version in the form of `layouts.json`.
-fn layout(api: &Api, one: &Struct, version: i16) -> Json {
-    let flexible = api.is_flexible(version);
+fn layout(from: Option<i16>, one: &Struct, version: i16) -> Json {
+    let flexible = is_flexible(from, version);
     let fields: Vec<_> = one.fields.iter().filter(|f| f.versions.contains(version)).collect();
     let plain = fields.iter().filter(|field| field.tag.is_none());
     let mut rows: Vec<Json> =
-        plain.map(|field| json!([field.name, field_type(api, field, version)])).collect();
+        plain.map(|field| json!([field.name, field_type(from, field, version)])).collect();
     if flexible {
         let mut tags = Map::new();
         for field in &fields {
             if let Some(tag) = field.tag {
-                tags.insert(format!("{tag} {}", field.name), field_type(api, field, version));
+                tags.insert(format!("{tag} {}", field.name), field_type(from, field, version));
             }
         }
         rows.push(json!(["_tagged_fields", { "tags": tags }]));
@@ -32,11 +32,11 @@ fn layout(api: &Api, one: &Struct, version: i16) -> Json {
     Json::Array(rows)
 }
 
-fn field_type(api: &Api, field: &Field, version: i16) -> Json {
-    let compact = if api.is_flexible(version) { "compact_" } else { "" };
+fn field_type(from: Option<i16>, field: &Field, version: i16) -> Json {
+    let compact = if is_flexible(from, version) { "compact_" } else { "" };
     let nullable = if field.nullable_in(version) { "nullable_" } else { "" };
     let element = |nullable: &str| match &field.kind {
-        Kind::Struct(inner) => layout(api, inner, version),
+        Kind::Struct(inner) => layout(from, inner, version),
         Kind::Bool => json!("boolean"),
         Kind::String | Kind::Bytes | Kind::Records => {
             json!(format!("{compact}{nullable}{}", field.kind.word()))
@@ -61,13 +61,32 @@ fn every_layout_is_kafkas() {
         for version in api.versions.first..=api.versions.last {
             for (word, message) in [("request", &api.request), ("response", &api.response)] {
                 let expected = &fact[word][version.to_string()];
-                let found = layout(&api, message, version);
+                let found = layout(api.flexible, message, version);
                 assert_eq!(&found, expected, "{} v{version}", message.name);
                 compared += 1;
             }
         }
     }
     assert!(compared > 300, "{compared} layouts");
+}
+
+#[test]
+fn every_record_is_kafkas() {
+    let facts: Json = serde_json::from_str(&read("record_layouts.json")).unwrap();
+    let facts = facts.as_array().unwrap();
+    let records = sample::records();
+    assert_eq!(records.len(), facts.len());
+    for record in &records {
+        let root = &record.root;
+        let fact = facts.iter().find(|fact| fact["name"] == root.name).unwrap();
+        let versions = fact["versions"].as_object().unwrap();
+        let all = root.versions.first..=root.versions.last;
+        assert_eq!(versions.len(), all.clone().count(), "{}", root.name);
+        for version in all {
+            let found = layout(record.flexible, root, version);
+            assert_eq!(&found, &versions[&version.to_string()], "{} v{version}", root.name);
+        }
+    }
 }
 
 #[test]

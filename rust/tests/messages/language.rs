@@ -1,6 +1,6 @@
 //! The schema language: what a mistake in a file says, and what each mark means.
 
-use super::schema::{Versions, parse};
+use super::schema::{Versions, parse, parse_record};
 
 /// A file whose request has these lines.
 fn file(request: &str) -> String {
@@ -44,4 +44,15 @@ fn a_tag_stands_only_in_flexible_versions_and_once() {
     assert_eq!(mistake("  a int32 tag 0\n"), wrong);
     let wrong = "0: tag 0 of b is taken or not flexible in v2-5";
     assert_eq!(mistake("  a int32 1+ tag 0\n  b int32 2+ tag 0\n"), wrong);
+}
+
+#[test]
+fn a_record_is_one_struct_with_versions_of_its_own() {
+    let record = parse_record("# Text.\nrecord SomeKey 2-3 flexible 3\n  group string\n").unwrap();
+    assert_eq!((record.module.as_str(), record.about.as_str()), ("some_key", "Text."));
+    assert_eq!((record.root.versions, record.flexible), (Versions { first: 2, last: 3 }, Some(3)));
+    let mistake = parse_record("record SomeKey 2 flexible 3\n").unwrap_err();
+    assert_eq!(mistake, "1: expected FIRST-LAST");
+    let mistake = parse_record("record A 0-0 flexible none\nrequest\n").unwrap_err();
+    assert_eq!(mistake, "2: more than the record's fields");
 }

@@ -1,7 +1,7 @@
 //! Random messages by the schema, and a second encoder for them that shares no code with krust's
 //! own: it walks the parsed schema files and remembers where it wrote lengths and counts.
 
-use super::schema::{Api, Field, Kind, Struct};
+use super::schema::{Api, Field, Kind, Record, Struct, is_flexible};
 use krust::ids::TopicId;
 use krust::protocol::value::Value;
 use std::borrow::Cow;
@@ -11,6 +11,12 @@ use std::path::Path;
 pub fn apis() -> Vec<Api> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("rust/schema");
     super::schema::load(&dir).unwrap()
+}
+
+/// All schemas of records.
+pub fn records() -> Vec<Record> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("rust/schema");
+    super::schema::load_records(&dir).unwrap()
 }
 
 /// A xorshift generator: the seed alone decides what comes.
@@ -157,7 +163,7 @@ pub fn varint(mut value: u32) -> Vec<u8> {
 impl Frame {
     pub fn of(api: &Api, one: &Struct, (version, value): (i16, &Value)) -> Self {
         let mut frame = Self::default();
-        frame.message(one, version, (api.is_flexible(version), value));
+        frame.message(one, version, (is_flexible(api.flexible, version), value));
         frame
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::expiry::Standing;
 use super::sessions::{Entry, Expired, Session, Sessions};
 use crate::protocol::ErrorCode;
 
@@ -267,6 +268,22 @@ impl Fences {
             Some(Row::Known(fence)) => Some(Arc::clone(fence)),
             _ => None,
         }
+    }
+
+    /// What is known of a group's members.
+    pub(crate) fn standing(&self, group_id: &str) -> Standing {
+        match self.rows.read().get(group_id) {
+            None => Standing::Absent,
+            Some(Row::Expected) => Standing::Expected,
+            Some(Row::Known(fence)) => Standing::Known(Arc::clone(fence)),
+        }
+    }
+
+    /// The groups without members.
+    pub(crate) fn idle(&self) -> Vec<String> {
+        let is_empty = |row: &Row| matches!(row, Row::Known(it) if it.state == FenceState::Empty);
+        let rows = self.rows.read();
+        rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
     }
 
     fn build(

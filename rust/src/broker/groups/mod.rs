@@ -2,9 +2,11 @@
 //! records in `__consumer_offsets`, the fences that the policy publishes, and replay.
 //!
 //! ```text
-//! log      which partition a group lives in; appends, replay   records  keys and values, as bytes
-//! offsets  what a group has committed                        fences   who may commit, as published
-//! sessions  whose time is up                               coordinate  what was decided
+//! log      which partition a group lives in; appends   records  keys and values, as bytes
+//! offsets  what a group has committed                  replay   from the log into memory
+//! fences   who may commit, as published                waiting  replies that wait for the log
+//! expiry   offsets that have lived long enough         sessions whose time is up
+//! coordinate  what was decided, in order: records, fences, replies
 //! ```
 //! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
 //! of its own: under it a commit is checked, appended and kept, in one order for log and memory.
@@ -13,12 +15,21 @@
 //! Not promised: anything before the partition is loaded; that is `GroupState::Loading`.
 
 mod coordinate;
-#[allow(dead_code, reason = "the handlers that ask come next")]
+mod expiry;
+#[allow(dead_code, reason = "heartbeats come next")]
 pub(crate) mod fences;
 mod log;
+mod offsets;
+mod records;
+mod replay;
+#[allow(dead_code, reason = "heartbeats come next")]
 mod sessions;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::ArcSwap;
 
 use super::Broker;
 use super::partition::{Acks, Partition};
@@ -29,12 +40,25 @@ pub use coordinate::{Decided, WrongReply};
 use fences::Fences;
 pub use fences::{FenceMember, FenceRow, FenceState};
 
+pub(crate) use log::{GROUP_ID_MAX, Shard, TOPIC, partition_for};
+pub(crate) use offsets::{GroupOffsets, METADATA_MAX, Stored};
+pub(crate) use records::Pen;
+
 /// What a group's coordinator keeps here.
 #[derive(Debug, Default)]
 pub struct Groups {
-    #[allow(dead_code, reason = "the handlers that ask come next")]
     /// Who may commit and heartbeat.
     pub(crate) fences: Fences,
+    shards: ArcSwap<log::Shards>,
+    /// Set when the broker closes, so that a replay ends.
+    pub(super) stopping: AtomicBool,
+}
+
+/// Memory that one reactor thread uses again from request to request.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) pen: Pen,
+    pub(crate) codes: Vec<ErrorCode>,
 }
 
 /// How far the partition of a group is.
@@ -91,7 +115,7 @@ impl Broker {
         group_id: &str,
         records: &[GroupRecord],
     ) -> Result<AppendedAt, ErrorCode> {
-        self.groups.append(group_id, records)
+        self.append_of_group(group_id, records)
     }
 
     /// Runs `action` once the high watermark has passed `at`: now, or on the thread that moves it.

@@ -1,0 +1,214 @@
+//! OffsetCommit (8), v1-10: keeps how far a group has read, in memory and in the group's log.
+//! Behaviour: the fence of the group says whether this member may commit. All offsets of a request
+//!     are one batch; the reply leaves when it is committed. Errors of a group stand on each of its
+//!     partitions: 14 while it is replayed, 16 where it lives elsewhere, 15 past
+//!     `offsets.commit.timeout.ms`, 22, 25, 27, 82 from the fence, 28 where the batch is larger
+//!     than the topic takes. Of a partition: unknown 3 (by id 100), metadata above
+//!     `offset.metadata.max.bytes` 12. Nothing to commit: no error.
+//! Version notes: v1 has a time of the client's own; v2-v4 an expiry of their own; v6 leader
+//!     epochs; v7 static members; v9 answers 69 where 22 meant that there is no such group, and may
+//!     bear the epoch of a consumer group; v10 topic ids. v0 is the policy's.
+//! Not done: transactions (TxnOffsetCommit).
+
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head};
+use super::super::groups::fences::Claim;
+use super::super::groups::{self, AppendedAt, GROUP_ID_MAX, Shard, waiting};
+use super::super::image::{ClusterImage, TopicImage};
+use super::super::{Output, Settings};
+use super::Named;
+use crate::protocol::ErrorCode;
+use crate::protocol::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+    OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use crate::protocol::offset_commit_value::OffsetCommitValue;
+use crate::wire::Reader;
+
+/// The first version that has a time of its own for each offset; the only one.
+const TIMES_IN: i16 = 1;
+/// The first version that names topics by id.
+const IDS_FROM: i16 = 10;
+/// The first version that says that a group is not there.
+const NOT_FOUND_FROM: i16 = 9;
+
+/// A request at work.
+struct Commit<'r, 'f> {
+    request: &'r OffsetCommitRequest<'f>,
+    version: i16,
+    now_ms: i64,
+    image: &'r ClusterImage,
+}
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let version = call.version();
+    let request = OffsetCommitRequest::decode(&mut call.reader(), version)?;
+    let image = call.image();
+    let now_ms = call.broker.clock.wall_ms();
+    let commit = Commit { request: &request, version, now_ms, image: &image };
+    let mut codes = std::mem::take(&mut call.thread.groups.codes);
+    codes.clear();
+    let at = commit.run(call, &mut codes);
+    let response = respond(&request, codes.iter().copied());
+    call.thread.groups.codes = codes;
+    waiting::answer(call, at.into_iter().collect(), refuse, |writer, version| {
+        response.encode(writer, version);
+    })
+}
+
+/// The reply that says that nothing was committed.
+fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
+    let request = OffsetCommitRequest::decode(&mut Reader::new(body), head.version);
+    let request = request.unwrap_or_default();
+    let response = respond(&request, std::iter::repeat(error));
+    head.output(|writer, version| response.encode(writer, version))
+}
+
+/// A code for each partition, in the request's order.
+fn respond<'f>(
+    request: &OffsetCommitRequest<'f>,
+    mut codes: impl Iterator<Item = ErrorCode>,
+) -> OffsetCommitResponse<'f> {
+    let topics = request.topics.iter().map(|topic| {
+        let partitions = topic.partitions.iter().zip(codes.by_ref());
+        let partition = |(partition, code): (&OffsetCommitRequestPartition<'_>, ErrorCode)| {
+            let partition_index = partition.partition_index;
+            OffsetCommitResponsePartition { partition_index, error_code: code.code() }
+        };
+        OffsetCommitResponseTopic {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partitions: partitions.map(partition).collect(),
+        }
+    });
+    OffsetCommitResponse { topics: topics.collect(), ..Default::default() }
+}
+
+impl Commit<'_, '_> {
+    /// Does it: a code for each partition, and where what was committed ends.
+    fn run(&self, call: &mut Call<'_, '_>, codes: &mut Vec<ErrorCode>) -> Option<AppendedAt> {
+        let settings = call.broker.settings.load();
+        for topic in &self.request.topics {
+            let found = self.named(topic);
+            codes.extend(topic.partitions.iter().map(|partition| match found {
+                Ok(found) => check(found, partition, &settings),
+                Err(error) => error,
+            }));
+        }
+        if !codes.contains(&ErrorCode::None) {
+            return None;
+        }
+        self.commit(call, codes).unwrap_or_else(|error| {
+            let accepted = codes.iter_mut().filter(|code| **code == ErrorCode::None);
+            accepted.for_each(|code| *code = error);
+            None
+        })
+    }
+
+    fn named(&self, topic: &OffsetCommitRequestTopic<'_>) -> Result<&TopicImage, ErrorCode> {
+        let id = (self.version >= IDS_FROM).then_some(topic.topic_id);
+        Named { topic: topic.name, id }.find(self.image).map(|topic| &**topic)
+    }
+
+    /// Commits the partitions without an error.
+    fn commit(
+        &self,
+        call: &mut Call<'_, '_>,
+        codes: &[ErrorCode],
+    ) -> Result<Option<AppendedAt>, ErrorCode> {
+        let group_id = self.request.group_id;
+        if group_id.len() > GROUP_ID_MAX {
+            return Err(ErrorCode::InvalidGroupId);
+        }
+        let shard = call.broker.groups.shard(group_id)?;
+        let mut state = shard.lock()?;
+        self.fenced(call)?;
+        let pen = &mut call.thread.groups.pen;
+        pen.begin(self.now_ms);
+        self.each_accepted(codes, |topic, partition, value| {
+            pen.offset((group_id, &topic.name, partition), Some(value));
+        });
+        shard.append(&mut state, pen, self.now_ms)?;
+        self.each_accepted(codes, |topic, partition, value| {
+            state.offsets.put((group_id, partition), &topic.name, value);
+        });
+        let at = shard.end(&state);
+        drop(state);
+        advance(call, &shard);
+        Ok(Some(at))
+    }
+
+    fn fenced(&self, call: &Call<'_, '_>) -> Result<(), ErrorCode> {
+        let request = self.request;
+        let fences = &call.broker.groups.fences;
+        let claim = Claim {
+            group_id: request.group_id,
+            member_id: request.member_id,
+            instance_id: request.group_instance_id,
+            generation: request.generation_id_or_member_epoch,
+        };
+        let error = fences.check_commit(&claim, call.broker.clock.monotonic_ms());
+        match error {
+            ErrorCode::None => Ok(()),
+            ErrorCode::IllegalGeneration
+                if self.version >= NOT_FOUND_FROM && fences.of(request.group_id).is_none() =>
+            {
+                Err(ErrorCode::GroupIdNotFound)
+            }
+            error => Err(error),
+        }
+    }
+
+    fn each_accepted(
+        &self,
+        codes: &[ErrorCode],
+        mut with: impl FnMut(&TopicImage, i32, &OffsetCommitValue<'_>),
+    ) {
+        let mut codes = codes.iter();
+        for topic in &self.request.topics {
+            let found = self.named(topic);
+            for (partition, code) in topic.partitions.iter().zip(codes.by_ref()) {
+                if let (Ok(found), ErrorCode::None) = (found, code) {
+                    with(found, partition.partition_index, &self.value(partition));
+                }
+            }
+        }
+    }
+
+    fn value<'p>(&self, partition: &OffsetCommitRequestPartition<'p>) -> OffsetCommitValue<'p> {
+        let retention_ms = self.request.retention_time_ms;
+        let expires = retention_ms >= 0;
+        let has_time = self.version == TIMES_IN && partition.commit_timestamp != -1;
+        OffsetCommitValue {
+            offset: partition.committed_offset,
+            leader_epoch: partition.committed_leader_epoch,
+            metadata: partition.committed_metadata.unwrap_or_default(),
+            commit_timestamp: if has_time { partition.commit_timestamp } else { self.now_ms },
+            expire_timestamp: if expires { self.now_ms.saturating_add(retention_ms) } else { -1 },
+            ..Default::default()
+        }
+    }
+}
+
+/// Moves the watermark of a shard that was appended to, and wakes who waits for it.
+pub(super) fn advance(call: &mut Call<'_, '_>, shard: &Shard) {
+    shard.partition().advance(&mut call.broker.wakes(call.thread));
+}
+
+/// Whether an offset of this partition may be committed.
+fn check(
+    topic: &TopicImage,
+    partition: &OffsetCommitRequestPartition<'_>,
+    settings: &Settings,
+) -> ErrorCode {
+    let metadata = partition.committed_metadata.unwrap_or_default();
+    let limit = settings.offset_metadata_max_bytes.min(groups::METADATA_MAX);
+    // Kafka counts UTF-16 units, of which there are never more than bytes.
+    if topic.partition(partition.partition_index).is_none() {
+        ErrorCode::UnknownTopicOrPartition
+    } else if metadata.len() > limit && metadata.encode_utf16().count() > limit {
+        ErrorCode::OffsetMetadataTooLarge
+    } else {
+        ErrorCode::None
+    }
+}

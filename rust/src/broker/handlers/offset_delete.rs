@@ -1,0 +1,102 @@
+//! OffsetDelete (47), v0: forgets how far a group has read of some partitions.
+//! Behaviour: tombstones in one batch; the reply leaves when it is committed. Of a partition:
+//!     unknown topic 3, a topic that a member still subscribes to 86; what was never committed is
+//!     no error. Of the group: not there 69, still alive and not of consumers 68, replayed 14,
+//!     elsewhere 16.
+//! Not done: the last offset of an empty group takes only itself; the group goes when it expires.
+
+use super::super::Output;
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head};
+use super::super::groups::{AppendedAt, waiting};
+use super::super::image::ClusterImage;
+use super::offset_commit::advance;
+use crate::protocol::ErrorCode;
+use crate::protocol::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+    OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let request = OffsetDeleteRequest::decode(&mut call.reader(), call.version())?;
+    let (response, at) = match delete(call, &request) {
+        Ok((response, at)) => (response, at.into_iter().collect()),
+        Err(error) => (failed(error), Vec::new()),
+    };
+    waiting::answer(call, at, refuse, |writer, version| response.encode(writer, version))
+}
+
+fn failed(error: ErrorCode) -> OffsetDeleteResponse<'static> {
+    OffsetDeleteResponse { error_code: error.code(), ..Default::default() }
+}
+
+fn refuse(head: Head, _: &[u8], error: ErrorCode) -> Output {
+    head.output(|writer, version| failed(error).encode(writer, version))
+}
+
+fn delete<'f>(
+    call: &mut Call<'_, '_>,
+    request: &OffsetDeleteRequest<'f>,
+) -> Result<(OffsetDeleteResponse<'f>, Option<AppendedAt>), ErrorCode> {
+    let group_id = request.group_id;
+    let (image, now_ms) = (call.image(), call.broker.clock.wall_ms());
+    let shard = call.broker.groups.shard(group_id)?;
+    let mut state = shard.lock()?;
+    let standing = call.broker.groups.fences.standing(group_id);
+    if standing.is_absent() && state.offsets.of(group_id).is_none() {
+        return Err(ErrorCode::GroupIdNotFound);
+    }
+    if !standing.lets_offsets_go() {
+        return Err(ErrorCode::NonEmptyGroup);
+    }
+    let pen = &mut call.thread.groups.pen;
+    pen.begin(now_ms);
+    let mut gone = Vec::new();
+    let topics = request.topics.iter().map(|topic| {
+        let error = judge(topic, &image, standing.subscribes(topic.name));
+        let partitions = topic.partitions.iter().map(|partition| {
+            let index = partition.partition_index;
+            let offsets = state.offsets.of(group_id).filter(|_| error == ErrorCode::None);
+            if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
+                pen.offset((group_id, topic.name, index), None);
+                gone.push((topic.name, index));
+            }
+            respond(partition, error)
+        });
+        OffsetDeleteResponseTopic { name: topic.name, partitions: partitions.collect() }
+    });
+    let response = OffsetDeleteResponse { topics: topics.collect(), ..Default::default() };
+    if gone.is_empty() {
+        return Ok((response, None));
+    }
+    shard.append(&mut state, pen, now_ms)?;
+    for (topic, partition) in gone {
+        state.offsets.remove((group_id, topic, partition));
+    }
+    let at = shard.end(&state);
+    drop(state);
+    advance(call, &shard);
+    Ok((response, Some(at)))
+}
+
+fn judge(
+    topic: &OffsetDeleteRequestTopic<'_>,
+    image: &ClusterImage,
+    is_subscribed: bool,
+) -> ErrorCode {
+    if image.topic(topic.name).is_none() {
+        ErrorCode::UnknownTopicOrPartition
+    } else if is_subscribed {
+        ErrorCode::GroupSubscribedToTopic
+    } else {
+        ErrorCode::None
+    }
+}
+
+fn respond(
+    partition: &OffsetDeleteRequestPartition,
+    error: ErrorCode,
+) -> OffsetDeleteResponsePartition {
+    let partition_index = partition.partition_index;
+    OffsetDeleteResponsePartition { partition_index, error_code: error.code() }
+}

@@ -1,0 +1,223 @@
+//! OffsetFetch (9), v1-10: how far a group has read.
+//! Behaviour: answered from memory; the reply leaves when what it was made from is committed. What
+//!     was never committed has offset -1, epoch -1 and no error. A group that is replayed 14, one
+//!     that lives elsewhere 16.
+//! Version notes: v1 has errors of a group on each partition, later ones beside them; v2 null
+//!     topics: all; v5 leader epochs; v7 `require_stable` (nothing is ever unstable); v8 asks for
+//!     many groups, and each has its error; v9 the member of a consumer group; v10 topic ids
+//!     (unknown: 100; among all, topics that are gone are left out). v0 is the policy's.
+//! Not done: transactions.
+
+use std::borrow::Cow;
+
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head};
+use super::super::groups::{AppendedAt, GroupOffsets, Stored, waiting};
+use super::super::image::ClusterImage;
+use super::super::{Broker, Output};
+use crate::ids::TopicId;
+use crate::protocol::ErrorCode;
+use crate::protocol::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use crate::wire::Reader;
+
+/// The first version that asks for many groups.
+const GROUPS_FROM: i16 = 8;
+/// The first version that names topics by id.
+const IDS_FROM: i16 = 10;
+/// The first version whose answer has an error of the group.
+const ERROR_FROM: i16 = 2;
+
+/// What a group has read of a topic.
+struct Topic<'f> {
+    name: Cow<'f, str>,
+    id: TopicId,
+    partitions: Vec<Partition>,
+}
+
+/// What it has read of a partition.
+type Partition = (i32, Result<Option<Stored>, ErrorCode>);
+
+/// A group's answer.
+struct Found<'f> {
+    group_id: &'f str,
+    topics: Result<Vec<Topic<'f>>, ErrorCode>,
+}
+
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+    let version = call.version();
+    let request = OffsetFetchRequest::decode(&mut call.reader(), version)?;
+    let image = call.image();
+    let mut at = Vec::new();
+    let groups = asked(request, version).into_iter().map(|group| {
+        let topics = topics(call.broker, &image, (version, &group), &mut at);
+        let topics = topics.or_else(|error| refused(&group, version, error));
+        Found { group_id: group.group_id, topics }
+    });
+    let groups: Vec<Found<'_>> = groups.collect();
+    waiting::answer(call, at, refuse, |writer, version| {
+        respond(&groups, version).encode(writer, version);
+    })
+}
+
+/// The reply that says that nothing could be found out.
+fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
+    let version = head.version;
+    let request = OffsetFetchRequest::decode(&mut Reader::new(body), version).unwrap_or_default();
+    let groups = asked(request, version)
+        .into_iter()
+        .map(|group| Found { group_id: group.group_id, topics: refused(&group, version, error) });
+    let groups: Vec<Found<'_>> = groups.collect();
+    head.output(|writer, version| respond(&groups, version).encode(writer, version))
+}
+
+/// The groups that are asked for, in the form of the newest version.
+fn asked(request: OffsetFetchRequest<'_>, version: i16) -> Vec<OffsetFetchRequestGroup<'_>> {
+    if version >= GROUPS_FROM {
+        return request.groups;
+    }
+    let topics = request.topics.map(|topics| {
+        let named = topics.into_iter().map(|topic| OffsetFetchRequestTopics {
+            name: topic.name,
+            partition_indexes: topic.partition_indexes,
+            ..Default::default()
+        });
+        named.collect()
+    });
+    vec![OffsetFetchRequestGroup { group_id: request.group_id, topics, ..Default::default() }]
+}
+
+/// The error of a group as the version has it: v1 says it of each partition.
+fn refused<'f>(
+    group: &OffsetFetchRequestGroup<'f>,
+    version: i16,
+    error: ErrorCode,
+) -> Result<Vec<Topic<'f>>, ErrorCode> {
+    if version >= ERROR_FROM {
+        return Err(error);
+    }
+    let topics = group.topics.iter().flatten();
+    Ok(topics
+        .map(|topic| each_partition(topic, Cow::Borrowed(topic.name), |_| Err(error)))
+        .collect())
+}
+
+fn each_partition<'f>(
+    topic: &OffsetFetchRequestTopics<'_>,
+    name: Cow<'f, str>,
+    mut find: impl FnMut(i32) -> Result<Option<Stored>, ErrorCode>,
+) -> Topic<'f> {
+    let partitions = topic.partition_indexes.iter().map(|index| (*index, find(*index)));
+    Topic { name, id: topic.topic_id, partitions: partitions.collect() }
+}
+
+/// What a group has read of what is asked; `at`: what the answer has to wait for.
+fn topics<'f>(
+    broker: &Broker,
+    image: &ClusterImage,
+    (version, group): (i16, &OffsetFetchRequestGroup<'f>),
+    at: &mut Vec<AppendedAt>,
+) -> Result<Vec<Topic<'f>>, ErrorCode> {
+    let shard = broker.groups.shard(group.group_id)?;
+    let state = shard.lock()?;
+    if !shard.is_committed(&state) {
+        at.push(shard.end(&state));
+    }
+    let offsets = state.offsets.of(group.group_id);
+    let by_id = version >= IDS_FROM;
+    let Some(asked) = &group.topics else {
+        return Ok(offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id)));
+    };
+    let get = |name: &str, index| Ok(offsets.and_then(|it| it.get(name, index)).cloned());
+    let topics = asked.iter().map(|topic| match image.topic_by_id(topic.topic_id) {
+        _ if !by_id => {
+            each_partition(topic, Cow::Borrowed(topic.name), |index| get(topic.name, index))
+        }
+        Some(found) => each_partition(topic, Cow::Borrowed(""), |index| get(&found.name, index)),
+        None => each_partition(topic, Cow::Borrowed(""), |_| Err(ErrorCode::UnknownTopicId)),
+    });
+    Ok(topics.collect())
+}
+
+/// Everything that a group has read.
+fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<Topic<'f>> {
+    let topics = offsets.topics().filter_map(|(name, partitions)| {
+        let id = image.topic(name).map(|topic| topic.id);
+        if by_id && id.is_none_or(|id| id == TopicId::ZERO) {
+            return None;
+        }
+        let partitions =
+            partitions.iter().map(|(index, stored)| (*index, Ok(Some(stored.clone()))));
+        Some(Topic {
+            name: Cow::Owned(name.to_string()),
+            id: id.unwrap_or_default(),
+            partitions: partitions.collect(),
+        })
+    });
+    topics.collect()
+}
+
+/// Offset, leader epoch, metadata and error of a partition.
+fn parts(found: &Result<Option<Stored>, ErrorCode>) -> (i64, i32, &str, i16) {
+    match found {
+        Ok(Some(stored)) => (stored.offset, stored.leader_epoch, stored.metadata(), 0),
+        Ok(None) => (-1, -1, "", 0),
+        Err(error) => (-1, -1, "", error.code()),
+    }
+}
+
+fn respond<'a>(groups: &'a [Found<'a>], version: i16) -> OffsetFetchResponse<'a> {
+    if version >= GROUPS_FROM {
+        let groups = groups.iter().map(|found| OffsetFetchResponseGroup {
+            group_id: found.group_id,
+            topics: found.topics.iter().flatten().map(of_group).collect(),
+            error_code: found.topics.as_ref().err().map_or(0, |error| error.code()),
+        });
+        return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
+    }
+    let found = groups.first().map(|found| &found.topics);
+    let error = found.and_then(|topics| topics.as_ref().err());
+    let topics = found.into_iter().flatten().flatten().map(|topic| OffsetFetchResponseTopic {
+        name: &topic.name,
+        partitions: topic
+            .partitions
+            .iter()
+            .map(|(partition_index, found)| {
+                let (committed_offset, epoch, metadata, error_code) = parts(found);
+                OffsetFetchResponsePartition {
+                    partition_index: *partition_index,
+                    committed_offset,
+                    committed_leader_epoch: epoch,
+                    metadata: Some(metadata),
+                    error_code,
+                }
+            })
+            .collect(),
+    });
+    OffsetFetchResponse {
+        topics: topics.collect(),
+        error_code: error.map_or(0, |error| error.code()),
+        ..Default::default()
+    }
+}
+
+fn of_group<'a>(topic: &'a Topic<'_>) -> OffsetFetchResponseTopics<'a> {
+    let partitions = topic.partitions.iter().map(|(partition_index, found)| {
+        let (committed_offset, epoch, metadata, error_code) = parts(found);
+        OffsetFetchResponsePartitions {
+            partition_index: *partition_index,
+            committed_offset,
+            committed_leader_epoch: epoch,
+            metadata: Some(metadata),
+            error_code,
+        }
+    });
+    OffsetFetchResponseTopics {
+        name: &topic.name,
+        topic_id: topic.id,
+        partitions: partitions.collect(),
+    }
+}

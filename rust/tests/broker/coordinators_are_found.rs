@@ -1,0 +1,69 @@
+//! The first who looks for a coordinator has the topic of groups created, and waits for it.
+
+use krust::broker::{Flow, GroupState};
+use krust::protocol::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
+use krust::protocol::value::Value;
+use krust::wire::Reader;
+
+use crate::double::{Frame, House, frame, map};
+use crate::groups::{GROUP, GROUPS, groups_topic};
+
+fn find(version: i16, key: &str, key_type: i8) -> Frame {
+    let coordinator_keys = vec![key, "other"];
+    let request = FindCoordinatorRequest { key, key_type, coordinator_keys };
+    frame(10, version, |writer, version| request.encode(writer, version))
+}
+
+/// Error, node and port of the first answer.
+fn found(version: i16, reply: &[u8]) -> (i16, i32, i32) {
+    let response = FindCoordinatorResponse::decode(&mut Reader::new(reply), version).unwrap();
+    match response.coordinators.first() {
+        Some(first) => (first.error_code, first.node_id, first.port),
+        None => (response.error_code, response.node_id, response.port),
+    }
+}
+
+#[test]
+fn the_first_use_creates_the_topic() {
+    for version in 0..=6 {
+        let mut house = House::new();
+        let mut conn = house.connect();
+        let request = find(version, GROUP.0, 0);
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
+        let event = house.events().remove(0);
+        assert_eq!(event.api, "AutoCreate");
+        let names = Value::List(vec![Value::Str(GROUPS.into())]);
+        assert_eq!(event.request.field("topics"), Some(&names));
+        house.topic(GROUPS, groups_topic());
+        assert_eq!(house.broker.group_state(GROUP.0), GroupState::Ready, "at once: it is new");
+        house.broker.answer(event.ticket, &map(vec![])).unwrap();
+        house.turn(&mut [&mut conn]);
+        assert_eq!(found(version, &conn.reply(&request)), (0, 0, 9092));
+        let reply = house.ask(&mut conn, &request);
+        assert_eq!(found(version, &reply), (0, 0, 9092));
+    }
+}
+
+#[test]
+fn a_topic_that_cannot_be_made_is_no_coordinator() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let request = find(4, GROUP.0, 0);
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = house.events().remove(0);
+    house.broker.answer(event.ticket, &map(vec![])).unwrap();
+    house.turn(&mut [&mut conn]);
+    assert_eq!(found(4, &conn.reply(&request)), (15, -1, -1));
+}
+
+#[test]
+fn transactional_ids_and_others_need_no_topic() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    for (key_type, wanted) in [(1, (0, 0, 9092)), (2, (42, -1, -1)), (9, (42, -1, -1))] {
+        let reply = house.ask(&mut conn, &find(6, "t", key_type));
+        assert_eq!(found(6, &reply), wanted);
+    }
+    assert!(house.events().is_empty());
+}

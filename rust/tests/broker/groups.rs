@@ -1,0 +1,168 @@
+//! Requests of groups as tests need them.
+
+use krust::broker::GroupState;
+use krust::ids::TopicId;
+use krust::protocol::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+};
+use krust::protocol::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+};
+use krust::storage::LogConfig;
+use krust::wire::Reader;
+
+use crate::double::{Conn, Frame, House, Made, frame};
+use crate::records::TOPIC;
+
+/// The topic of groups.
+pub const GROUPS: &str = "__consumer_offsets";
+/// A group, and its partition of 50.
+pub const GROUP: (&str, i32) = ("billing", 9);
+
+/// A house with the topic of groups, made with id 9, and [`TOPIC`] with 3 partitions and id 1.
+pub fn house() -> House {
+    let mut house = House::new();
+    furnish(&mut house);
+    house
+}
+
+/// The same topics in a house that has none.
+pub fn furnish(house: &mut House) {
+    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    house.topic(GROUPS, groups_topic());
+    wait_until_loaded(house);
+}
+
+pub fn groups_topic() -> Made {
+    let config = LogConfig { compact: true, delete: false, ..LogConfig::default() };
+    Made { partitions: 50, id: 9, config }
+}
+
+/// Waits while any partition is replayed.
+pub fn wait_until_loaded(house: &House) {
+    let start = std::time::Instant::now();
+    let ids: Vec<String> = (0..400).map(|number| format!("g{number}")).collect();
+    while ids.iter().any(|id| house.broker.group_state(id) == GroupState::Loading) {
+        std::thread::yield_now();
+        assert!(start.elapsed().as_secs() < 60, "still loading");
+    }
+}
+
+/// An offset to be committed: partition, offset, leader epoch, metadata.
+pub type Wanted<'a> = (i32, i64, i32, Option<&'a str>);
+
+/// A simple consumer's commit of offsets of [`TOPIC`].
+pub fn commit(version: i16, group_id: &str, wanted: &[Wanted<'_>]) -> Frame {
+    commit_as(version, (group_id, "", -1), wanted)
+}
+
+/// A commit by a member: group, member id, generation.
+pub fn commit_as(
+    version: i16,
+    (group_id, member_id, generation): (&str, &str, i32),
+    wanted: &[Wanted<'_>],
+) -> Frame {
+    let partitions = wanted.iter().map(|&(partition_index, offset, epoch, metadata)| {
+        OffsetCommitRequestPartition {
+            partition_index,
+            committed_offset: offset,
+            committed_leader_epoch: epoch,
+            committed_metadata: metadata,
+            ..Default::default()
+        }
+    });
+    let topic = OffsetCommitRequestTopic {
+        name: TOPIC,
+        topic_id: TopicId([1; 16]),
+        partitions: partitions.collect(),
+    };
+    let request = OffsetCommitRequest {
+        group_id,
+        member_id,
+        generation_id_or_member_epoch: generation,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    frame(8, version, |writer, version| request.encode(writer, version))
+}
+
+/// Commits and gives the code of each partition.
+pub fn committed(house: &mut House, conn: &mut Conn, request: &Frame) -> Vec<i16> {
+    let reply = house.ask(conn, request);
+    codes(request.version, &reply)
+}
+
+/// The code of each partition of a commit's reply.
+pub fn codes(version: i16, reply: &[u8]) -> Vec<i16> {
+    let response = OffsetCommitResponse::decode(&mut Reader::new(reply), version).unwrap();
+    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.map(|partition| partition.error_code).collect()
+}
+
+/// What a group has read: topic, partition, offset, leader epoch, metadata, error.
+pub type Row = (String, i32, i64, i32, String, i16);
+
+/// Asks what a group has read; `partitions` of [`TOPIC`], `None`: everything.
+pub fn fetch(version: i16, group_id: &str, partitions: Option<&[i32]>) -> Frame {
+    let (name, topic_id) = (TOPIC, TopicId([1; 16]));
+    let request = if version < 8 {
+        let topics = partitions.map(|partitions| {
+            vec![OffsetFetchRequestTopic { name, partition_indexes: partitions.to_vec() }]
+        });
+        OffsetFetchRequest { group_id, topics, ..Default::default() }
+    } else {
+        let topics = partitions.map(|partitions| {
+            let partition_indexes = partitions.to_vec();
+            vec![OffsetFetchRequestTopics { name, topic_id, partition_indexes }]
+        });
+        let groups = vec![OffsetFetchRequestGroup { group_id, topics, ..Default::default() }];
+        OffsetFetchRequest { groups, ..Default::default() }
+    };
+    frame(9, version, |writer, version| request.encode(writer, version))
+}
+
+/// The error of the group, and its rows in order.
+pub fn fetched(version: i16, reply: &[u8]) -> (i16, Vec<Row>) {
+    let response = OffsetFetchResponse::decode(&mut Reader::new(reply), version).unwrap();
+    let text = |metadata: Option<&str>| metadata.unwrap_or("null").to_owned();
+    let mut rows = Vec::new();
+    for topic in &response.topics {
+        for p in &topic.partitions {
+            let (offset, epoch) = (p.committed_offset, p.committed_leader_epoch);
+            let row = (topic.name.into(), p.partition_index, offset, epoch);
+            rows.push((row.0, row.1, row.2, row.3, text(p.metadata), p.error_code));
+        }
+    }
+    let mut error = response.error_code;
+    for group in &response.groups {
+        error = group.error_code;
+        for topic in &group.topics {
+            let is_ours = version >= 10 && topic.topic_id == TopicId([1; 16]);
+            let name = if is_ours { TOPIC } else { topic.name };
+            for p in &topic.partitions {
+                let (offset, epoch) = (p.committed_offset, p.committed_leader_epoch);
+                let row = (name.into(), p.partition_index, offset, epoch);
+                rows.push((row.0, row.1, row.2, row.3, text(p.metadata), p.error_code));
+            }
+        }
+    }
+    rows.sort();
+    (error, rows)
+}
+
+/// Asks and reads the answer.
+pub fn ask(
+    house: &mut House,
+    conn: &mut Conn,
+    (version, group_id, partitions): (i16, &str, Option<&[i32]>),
+) -> (i16, Vec<Row>) {
+    let reply = house.ask(conn, &fetch(version, group_id, partitions));
+    fetched(version, &reply)
+}
+
+/// Partition and offset of each row.
+pub fn offsets(rows: &[Row]) -> Vec<(i32, i64)> {
+    rows.iter().map(|row| (row.1, row.2)).collect()
+}

@@ -1,0 +1,206 @@
+//! What a group commits is what it fetches, at every version, and nothing else.
+
+use krust::broker::Settings;
+use krust::ids::TopicId;
+use krust::protocol::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+};
+use krust::storage::LogConfig;
+use krust::wire::Reader;
+
+use crate::double::{Frame, House, Made, frame};
+use crate::groups::{
+    GROUP, GROUPS, Row, ask, codes, commit, commit_as, committed, fetch, fetched, furnish,
+    groups_topic, house, offsets,
+};
+use crate::records::TOPIC;
+
+fn row(partition: i32, offset: i64, epoch: i32, metadata: &str) -> Row {
+    (TOPIC.into(), partition, offset, epoch, metadata.into(), 0)
+}
+
+#[test]
+fn a_commit_is_fetched_at_every_version() {
+    let mut house = house();
+    let mut conn = house.connect();
+    for version in 1..=10 {
+        let base = i64::from(version) * 100;
+        let request =
+            commit(version, GROUP.0, &[(0, base, 4, Some("meta")), (2, base + 1, 5, None)]);
+        assert_eq!(committed(&mut house, &mut conn, &request), [0, 0], "v{version}");
+        let epochs = if version >= 6 { (4, 5) } else { (-1, -1) };
+        for asked in 1..=10 {
+            let (first, second) = if asked >= 5 { epochs } else { (-1, -1) };
+            let wanted =
+                [row(0, base, first, "meta"), row(1, -1, -1, ""), row(2, base + 1, second, "")];
+            let found = ask(&mut house, &mut conn, (asked, GROUP.0, Some(&[0, 1, 2])));
+            assert_eq!(found, (0, wanted.to_vec()), "v{version}, asked at v{asked}");
+            if asked >= 2 {
+                let found = ask(&mut house, &mut conn, (asked, GROUP.0, None));
+                assert_eq!(offsets(&found.1), [(0, base), (2, base + 1)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_else_sees_it() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 5, -1, None)]));
+    assert_eq!(ask(&mut house, &mut conn, (8, "other", None)), (0, vec![]));
+    let (error, rows) = ask(&mut house, &mut conn, (8, "other", Some(&[0])));
+    assert_eq!((error, rows), (0, vec![row(0, -1, -1, "")]));
+}
+
+#[test]
+fn what_cannot_be_committed_is_refused_alone() {
+    let mut house = House::with(Settings { offset_metadata_max_bytes: 10, ..Settings::default() });
+    furnish(&mut house);
+    let mut conn = house.connect();
+    let wanted = [
+        (0, 1, -1, Some("ten bytes!")),
+        (1, 2, -1, Some("eleven byte")),
+        (7, 3, -1, None),
+        (2, 4, -1, Some("ßßßßßßßßßß")),
+    ];
+    for version in 1..=10 {
+        let request = commit(version, GROUP.0, &wanted);
+        assert_eq!(committed(&mut house, &mut conn, &request), [0, 12, 3, 0]);
+    }
+    let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
+    assert_eq!(offsets(&rows), [(0, 1), (2, 4)]);
+}
+
+#[test]
+fn unknown_topics_are_refused_by_name_and_by_id() {
+    let mut house = House::new();
+    house.topic(GROUPS, groups_topic());
+    let mut conn = house.connect();
+    let request = commit(9, GROUP.0, &[(0, 1, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [3]);
+    let request = commit(10, GROUP.0, &[(0, 1, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [100]);
+    let (error, rows) = ask(&mut house, &mut conn, (10, GROUP.0, Some(&[0])));
+    assert_eq!((error, rows[0].5), (0, 100));
+}
+
+#[test]
+fn a_member_without_a_row_is_refused() {
+    let mut house = house();
+    let mut conn = house.connect();
+    for (version, code) in [(2, 22), (8, 22), (9, 69)] {
+        let request = commit_as(version, (GROUP.0, "m", 3), &[(0, 1, -1, None)]);
+        assert_eq!(committed(&mut house, &mut conn, &request), [code]);
+    }
+    assert_eq!(ask(&mut house, &mut conn, (9, GROUP.0, None)), (0, vec![]));
+}
+
+#[test]
+fn without_the_topic_nobody_coordinates() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    let mut conn = house.connect();
+    for version in 1..=10 {
+        let request = commit(version, GROUP.0, &[(0, 1, -1, None)]);
+        assert_eq!(committed(&mut house, &mut conn, &request), [16]);
+        let (error, rows) = ask(&mut house, &mut conn, (version, GROUP.0, Some(&[0])));
+        match version {
+            1 => assert_eq!((error, rows[0].5), (0, 16)),
+            _ => assert_eq!((error, rows.len()), (16, 0)),
+        }
+    }
+}
+
+#[test]
+fn a_commit_of_nothing_is_no_error() {
+    let mut house = house();
+    let mut conn = house.connect();
+    let request = commit(8, GROUP.0, &[]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [0i16; 0]);
+}
+
+#[test]
+fn a_commit_larger_than_a_batch_is_refused() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made { partitions: 100, ..Made::default() });
+    let made = groups_topic();
+    let config = LogConfig { max_message_bytes: 1000, ..made.config };
+    house.topic(GROUPS, Made { config, ..made });
+    let mut conn = house.connect();
+    let wanted: Vec<_> = (0..100).map(|partition| (partition, 1, -1, None)).collect();
+    let request = commit(8, GROUP.0, &wanted);
+    assert_eq!(committed(&mut house, &mut conn, &request), [28; 100]);
+    assert_eq!(ask(&mut house, &mut conn, (8, GROUP.0, None)), (0, vec![]));
+}
+
+#[test]
+fn replies_wait_for_the_disk_where_the_topic_wants_that() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    let made = groups_topic();
+    let config = LogConfig { flush_messages: 1, ..made.config };
+    house.topic(GROUPS, Made { config, ..made });
+    let (mut conn, mut other) = (house.connect(), house.connect());
+    for offset in 0..20 {
+        let request = commit(8, GROUP.0, &[(0, offset, -1, None)]);
+        let question = fetch(8, GROUP.0, Some(&[0]));
+        house.event(&mut conn, &[request.bytes.clone(), question.bytes.clone()]);
+        house.event(&mut other, std::slice::from_ref(&question.bytes));
+        let start = std::time::Instant::now();
+        while conn.is_waiting() || other.is_waiting() {
+            house.turn(&mut [&mut conn, &mut other]);
+            std::thread::yield_now();
+            assert!(start.elapsed().as_secs() < 10, "nothing was sent");
+        }
+        assert_eq!(codes(8, &conn.reply(&request)), [0]);
+        for reply in [conn.reply(&question), other.reply(&question)] {
+            assert_eq!(offsets(&fetched(8, &reply).1), [(0, offset)]);
+        }
+    }
+}
+
+fn delete(group_id: &str, topic: &str, partitions: &[i32]) -> Frame {
+    let partitions = partitions.iter();
+    let topic = OffsetDeleteRequestTopic {
+        name: topic,
+        partitions: partitions
+            .map(|partition_index| OffsetDeleteRequestPartition {
+                partition_index: *partition_index,
+            })
+            .collect(),
+    };
+    let request = OffsetDeleteRequest { group_id, topics: vec![topic] };
+    frame(47, 0, |writer, version| request.encode(writer, version))
+}
+
+#[test]
+fn deleted_offsets_are_gone() {
+    let mut house = house();
+    let mut conn = house.connect();
+    let mut ask_delete = |house: &mut House, request: Frame| {
+        let reply = house.ask(&mut conn, &request);
+        let response = OffsetDeleteResponse::decode(&mut Reader::new(&reply), 0).unwrap();
+        let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+        (response.error_code, partitions.map(|it| it.error_code).collect::<Vec<_>>())
+    };
+    assert_eq!(ask_delete(&mut house, delete(GROUP.0, TOPIC, &[0])), (69, vec![]));
+    let mut other = house.connect();
+    let wanted = [(0, 1, -1, None), (1, 2, -1, None)];
+    committed(&mut house, &mut other, &commit(8, GROUP.0, &wanted));
+    assert_eq!(ask_delete(&mut house, delete(GROUP.0, "gone", &[0])), (0, vec![3]));
+    assert_eq!(ask_delete(&mut house, delete(GROUP.0, TOPIC, &[0, 2])), (0, vec![0, 0]));
+    let (_, rows) = ask(&mut house, &mut other, (8, GROUP.0, None));
+    assert_eq!(offsets(&rows), [(1, 2)]);
+}
+
+#[test]
+fn offsets_of_a_deleted_topic_go_with_it() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    house.topic(TOPIC, Made { partitions: 3, id: 2, ..Made::default() });
+    assert_eq!(ask(&mut house, &mut conn, (8, GROUP.0, None)), (0, vec![]));
+    assert_eq!(house.broker.image().topic(TOPIC).unwrap().id, TopicId([2; 16]));
+}

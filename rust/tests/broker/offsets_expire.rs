@@ -1,0 +1,75 @@
+//! Offsets go when their time is up, and the policy hears of groups that have none left.
+
+use krust::broker::Event;
+use krust::protocol::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use krust::protocol::value::Value;
+
+use crate::double::{Frame, House, frame};
+use crate::groups::{GROUP, ask, commit, committed, furnish, house, offsets};
+use crate::records::TOPIC;
+
+const WEEK_MS: i64 = 7 * 24 * 3_600_000;
+
+fn named(events: &[Event]) -> Vec<(&str, Option<&Value>)> {
+    events.iter().map(|event| (event.api, event.request.field("group_id"))).collect()
+}
+
+fn with_retention(retention_time_ms: i64) -> Frame {
+    let partition = OffsetCommitRequestPartition { committed_offset: 7, ..Default::default() };
+    let topic =
+        OffsetCommitRequestTopic { name: TOPIC, partitions: vec![partition], ..Default::default() };
+    let group_id = GROUP.0;
+    let topics = vec![topic];
+    let request = OffsetCommitRequest { group_id, retention_time_ms, topics, ..Default::default() };
+    frame(8, 2, |writer, version| request.encode(writer, version))
+}
+
+#[test]
+fn a_simple_consumers_offset_lives_from_its_commit() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    house.clock.advance(WEEK_MS - 1);
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(1, 2, -1, None)]));
+    house.broker.expire_offsets();
+    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    assert_eq!(offsets(&rows), [(0, 1), (1, 2)]);
+    house.clock.advance(1);
+    house.broker.expire_offsets();
+    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    assert_eq!(offsets(&rows), [(1, 2)]);
+    assert!(house.events().is_empty());
+
+    house.clock.advance(WEEK_MS);
+    house.broker.expire_offsets();
+    assert_eq!(ask(&mut house, &mut conn, (8, GROUP.0, None)), (0, vec![]));
+    let group = Value::Str(GROUP.0.into());
+    assert_eq!(named(&house.events()), [("OffsetsExpired", Some(&group))]);
+    let mut again = house.again();
+    furnish(&mut again);
+    let mut conn = again.connect();
+    assert_eq!(ask(&mut again, &mut conn, (8, GROUP.0, None)), (0, vec![]), "tombstones were kept");
+}
+
+#[test]
+fn an_old_client_says_itself_how_long() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &with_retention(1000));
+    let mut house = restarted(house);
+    let mut conn = house.connect();
+    for (wait_ms, expected) in [(999, 1), (1, 0)] {
+        house.clock.advance(wait_ms);
+        house.broker.expire_offsets();
+        let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+        assert_eq!(rows.len(), expected);
+    }
+}
+
+fn restarted(house: House) -> House {
+    let mut house = house.again();
+    furnish(&mut house);
+    house
+}
