@@ -215,7 +215,10 @@ class Client:
                     return
                 self.world.later(self.session_ms // 3, beat)
             elif code == Code.REBALANCE_IN_PROGRESS:
-                self.join()
+                if self.slow and self.world.chance(0.7):  # alive, but busy with its records
+                    self.world.later(self.session_ms // 3, beat)
+                else:
+                    self.join()
             else:
                 self._refused(code, {})
 
@@ -237,9 +240,12 @@ class Liar(Client):
         member_id = rng.choice((self.member_id, "", "nobody", self.member_id + "x"))
         base: Message = {"group_id": self.group_id, "member_id": member_id}
         kind = rng.randrange(4)
+        others = [each.instance for each in self.world.clients if each.instance]
+        if member_id not in ("", self.member_id) and others and kind < 2:
+            base["group_instance_id"] = rng.choice(others)
         if kind == 0:
-            message = {**base, "generation_id": generation, "assignments": []}
-            message["group_instance_id"] = rng.choice((None, "i?"))
+            stranger = {"group_instance_id": rng.choice((None, "i?"))}
+            message = {**stranger, **base, "generation_id": generation, "assignments": []}
             self.say("SyncGroup", rng.randrange(6), message)
         elif kind == 1:
             message = self.join_message() | base

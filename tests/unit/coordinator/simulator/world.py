@@ -13,8 +13,12 @@ import hashlib
 import random
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import pytest
+
+from krust.coordinator import groups
+from krust.coordinator.classic import Group
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings, Outcome
 from tests.unit.coordinator.simulator.checks import Checks
@@ -24,6 +28,7 @@ from tests.unit.coordinator.simulator.core import Core
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from krust.coordinator.member import Turn
     from krust.errors import Code
 
 Message = dict[str, Any]
@@ -36,8 +41,8 @@ class World:
         self.calm = rng.random() < 0.25
         self.single = rng.random() < 0.5
         self.crashes = 0.0 if self.calm else rng.choice((0.0, 0.002, 0.01))
-        self.failures = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.02))
-        self.raises = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.03))
+        self.failures = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.05))
+        self.raises = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.02))
         self.max_size = 1000 if self.calm or rng.random() < 0.8 else 2
         self.core = Core(grace=rng.random() < 0.5)
         self.settings = GroupSettings(
@@ -141,7 +146,7 @@ class World:
             victim.die(closes=self.chance(0.7))
             if victim.instance and self.chance(0.8):
                 self._arrive(victim)
-        if not self.calm and self.chance(0.03):
+        if not self.calm and self.chance(0.05):
             twins = [each for each in alive if each.instance]
             if twins:
                 self._arrive(self.rng.choice(twins))
@@ -253,7 +258,7 @@ class World:
                     groups = [{"group_id": group_id, "value": value}]
                     self._news("GroupsLoaded", {"partition": 0, "groups": groups})
 
-            self.later(self.rng.randrange(200), load)
+            self.later(self.rng.randrange(1500), load)
 
     def _crash(self) -> None:
         """kill -9, and a new start that reads the log."""
@@ -269,7 +274,21 @@ class World:
                 each.lost_connection()
 
 
+class Flaky(Group):
+    """A group with our own bugs in it: any answer may be the one that raises."""
+
+    world: ClassVar[World]
+
+    def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
+        world = self.world
+        if world.raises and not world.draining and world.chance(world.raises):
+            raise RuntimeError("bad luck")
+        super().answer(turn, ticket, reply)
+
+
 def simulate(seed: int) -> tuple[str, int]:
     """Digest and number of steps."""
-    world = World(seed)
-    return world.run(), world.steps
+    world = Flaky.world = World(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "Group", Flaky)
+        return world.run(), world.steps

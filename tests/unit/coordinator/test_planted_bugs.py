@@ -1,0 +1,276 @@
+"""The simulator's own test: bugs that were planted are found, each by the check meant for it.
+
+A plant replaces a method for the length of a test; nothing in the product knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from krust.coordinator import roster
+from krust.coordinator.classic import Group
+from krust.coordinator.groups import Coordinator
+from krust.coordinator.member import Member
+from krust.errors import Code
+from tests.unit.coordinator.simulator.checks import Violation
+from tests.unit.coordinator.simulator.world import simulate
+
+SEEDS = 300
+Patch = pytest.MonkeyPatch
+PLANTS: list[tuple[str, Callable[[Patch], None]]] = []
+
+
+def caught_by(check: str) -> Callable[[Callable[[Patch], None]], None]:
+    def plant(bug: Callable[[Patch], None]) -> None:
+        PLANTS.append((check, bug))
+
+    return plant
+
+
+@caught_by("generation")
+def counts_from_the_log_after_a_restart(patch: Patch) -> None:
+    def number(self: Group, turn: Any) -> None:
+        self.generation += 1
+
+    patch.setattr(Group, "_number", number)
+
+
+@caught_by("generation")
+def writes_the_number_that_was_given_out(patch: Patch) -> None:
+    def number(self: Group, turn: Any) -> None:
+        latest = max(self.generation, self.issued)
+        if latest > self.recorded:
+            self.record(turn, {**(self.last or self.value([])), "generation": latest - 1})
+        self.generation = latest + 1
+
+    patch.setattr(Group, "_number", number)
+
+
+@caught_by("fence")
+def does_not_publish_who_is_new(patch: Patch) -> None:
+    real = Coordinator._publish
+
+    def publish(self: Coordinator, turn: Any, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        if group is None or group.state != "PreparingRebalance":
+            real(self, turn, group_id)
+
+    patch.setattr(Coordinator, "_publish", publish)
+
+
+@caught_by("fence")
+def forgets_to_mark_a_static_members_return(patch: Patch) -> None:
+    real = Group._replace
+
+    def replace(self: Group, turn: Any, *args: Any) -> None:
+        dirty, turn.dirty = turn.dirty, {}
+        try:
+            real(self, turn, *args)
+        finally:
+            turn.dirty = dirty
+
+    patch.setattr(Group, "_replace", replace)
+
+
+@caught_by("durable")
+def answers_without_a_record(patch: Patch) -> None:
+    patch.setattr(Group, "store", lambda *_: None)
+
+
+@caught_by("durable")
+def records_the_assignment_of_the_time_before(patch: Patch) -> None:
+    real = Group.assign
+
+    def assign(self: Group, turn: Any, given: dict[str, bytes]) -> None:
+        self.store(turn)
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Group, "store", lambda *_: None)
+            real(self, turn, given)
+
+    patch.setattr(Group, "assign", assign)
+
+
+@caught_by("join waits")
+def waits_three_times_the_rebalance_timeout(patch: Patch) -> None:
+    real = Group.rebalance_timeout_ms
+    patch.setattr(Group, "rebalance_timeout_ms", lambda self: 3 * real(self))
+
+
+@caught_by("join waits")
+def extends_the_first_delay_for_ever(patch: Patch) -> None:
+    def deadline(self: Group, turn: Any) -> None:
+        if self._initial and self._more_came:
+            self._more_came = False
+            self._join_due = turn.now_ms + 3 * turn.settings.initial_rebalance_delay_ms
+        else:
+            self._complete(turn)
+
+    patch.setattr(Group, "_join_deadline", deadline)
+
+
+@caught_by("sync waits")
+def waits_for_ever_for_the_leader(patch: Patch) -> None:
+    real = Group._complete
+
+    def complete(self: Group, turn: Any) -> None:
+        real(self, turn)
+        self._sync_due = None
+
+    patch.setattr(Group, "_complete", complete)
+
+
+@caught_by("join waits")
+def forgets_a_join_that_a_newer_one_replaces(patch: Patch) -> None:
+    def park(self: Group, turn: Any, member: Member, ask: Any) -> None:
+        self.waiting += member.join is None
+        member.join = ask.ticket
+
+    patch.setattr(Group, "_park", park)
+
+
+@caught_by("join waits")
+def forgets_the_join_of_who_is_removed(patch: Patch) -> None:
+    def remove(self: Group, turn: Any, member: Member, why: str) -> None:
+        self.waiting -= member.join is not None
+        self.strike(member)
+        turn.dirty[self.id] = None
+
+    patch.setattr(Group, "_remove", remove)
+
+
+@caught_by("sync waits")
+def forgets_the_sync_of_who_is_removed(patch: Patch) -> None:
+    real = Group._remove
+
+    def remove(self: Group, turn: Any, member: Member, why: str) -> None:
+        member.sync = None
+        real(self, turn, member, why)
+
+    patch.setattr(Group, "_remove", remove)
+
+
+@caught_by("once")
+def answers_twice(patch: Patch) -> None:
+    real = Group._end_join
+
+    def end(self: Group, turn: Any, member: Member, reply: Any) -> None:
+        if member.instance_id is not None and member.join is not None:
+            self.answer(turn, member.join, reply)
+        real(self, turn, member, reply)
+
+    patch.setattr(Group, "_end_join", end)
+
+
+@caught_by("leader")
+def tells_everybody_who_is_here(patch: Patch) -> None:
+    real = Group._joined
+
+    def joined(self: Group, member: Member, *, told: bool, **more: Any) -> Any:
+        return real(self, member, told=True, **more)
+
+    patch.setattr(Group, "_joined", joined)
+
+
+@caught_by("protocol")
+def elects_what_the_first_member_likes(patch: Patch) -> None:
+    def vote(self: Group) -> str:
+        return next(iter(self.members.values())).protocols[0][0]
+
+    patch.setattr(roster.Roster, "vote", vote)
+
+
+@caught_by("sync generation")
+def takes_a_sync_of_any_generation(patch: Patch) -> None:
+    real = Group._refuses_sync
+
+    def refuses(self: Group, event: Any) -> Code:
+        asked = event.message["generation_id"]
+        message = {**event.message, "generation_id": min(asked, self.generation)}
+        if asked < self.generation:
+            message["generation_id"] = self.generation
+        return real(self, event._replace(message=message))
+
+    patch.setattr(Group, "_refuses_sync", refuses)
+
+
+@caught_by("fenced")
+def takes_a_fenced_member_for_an_unknown_one(patch: Patch) -> None:
+    def fenced(self: Group, member_id: str, instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+
+    patch.setattr(Group, "fenced", fenced)
+
+
+@caught_by("owners")
+def keeps_what_the_leader_did_not_give(patch: Patch) -> None:
+    real = Group.assign
+
+    def assign(self: Group, turn: Any, given: dict[str, bytes]) -> None:
+        held = (self.last or {"members": []})["members"]
+        kept = {each["member_id"]: each["assignment"] for each in held[:1]}
+        real(self, turn, {**given, **kept})
+
+    patch.setattr(Group, "assign", assign)
+
+
+@caught_by("polite")
+def takes_who_waits_for_dead(patch: Patch) -> None:
+    patch.setattr(Member, "waits", property(lambda _: False))
+
+
+@caught_by("polite")
+def does_not_renew_sessions(patch: Patch) -> None:
+    real = Group.publish
+
+    def publish(self: Group, turn: Any) -> None:
+        for each in self.members.values():
+            each.renew = False
+        real(self, turn)
+
+    patch.setattr(Group, "publish", publish)
+
+
+@caught_by("rest")
+def keeps_pending_members_for_ever(patch: Patch) -> None:
+    patch.setattr(Group, "_remind", lambda *_: None)
+
+
+@caught_by("settled")
+def lets_a_static_member_keep_an_old_assignment(patch: Patch) -> None:
+    real = Group._replace
+
+    def replace(self: Group, turn: Any, ask: Any, old: Member, member_id: str) -> None:
+        old.assignment = b""
+        real(self, turn, ask, old, member_id)
+
+    patch.setattr(Group, "_replace", replace)
+
+
+@caught_by("join waits")
+def does_not_answer_those_who_wait_in_a_broken_group(patch: Patch) -> None:
+    patch.setattr(Group, "waiting_tickets", lambda _: [])
+
+
+@caught_by("generation")
+def does_not_remember_that_a_group_is_being_read_again(patch: Patch) -> None:
+    patch.setattr(Coordinator, "_ask_again", lambda *_: None)
+
+
+@pytest.mark.parametrize(("check", "bug"), PLANTS, ids=[bug.__name__ for _, bug in PLANTS])
+def test_finds(check: str, bug: Callable[[Patch], None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        bug(patch)
+        for seed in range(SEEDS):
+            try:
+                simulate(seed)
+            except Violation as found:
+                if found.check == check:
+                    return
+    pytest.fail(f"{bug.__name__} lived through {SEEDS} seeds, or other checks found it")
+
+
+def test_there_are_enough() -> None:
+    assert len(PLANTS) >= 12
