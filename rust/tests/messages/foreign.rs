@@ -57,6 +57,7 @@ foreign! {
     CreateTopics CreateTopicsRequest CreateTopicsResponse,
     DeleteTopics DeleteTopicsRequest DeleteTopicsResponse,
     DeleteRecords DeleteRecordsRequest DeleteRecordsResponse,
+    OffsetDelete OffsetDeleteRequest OffsetDeleteResponse,
     InitProducerId InitProducerIdRequest InitProducerIdResponse,
     OffsetForLeaderEpoch OffsetForLeaderEpochRequest OffsetForLeaderEpochResponse,
     DescribeAcls DescribeAclsRequest DescribeAclsResponse,
