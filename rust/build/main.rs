@@ -1,7 +1,7 @@
 //! Generates krust's messages: reads `rust/schema/*.txt`, one API a file, and `records/*.txt`, one
-//! record's key or value a file, and writes one Rust file that `rust/src/protocol/mod.rs` includes. `schema` parses and checks the files (the language is
-//! described there), `emit` turns what it parsed into Rust. A mistake in a schema stops the build
-//! with the file and the line.
+//! record's key or value a file, and writes one Rust file that `rust/src/protocol/mod.rs` includes.
+//! `schema` parses and checks the files (the language is described there), `emit` turns what it
+//! parsed into Rust. A mistake in a schema stops the build with the file and the line.
 
 mod emit;
 mod schema;

@@ -1,6 +1,6 @@
 //! What a group commits is what it fetches, at every version, and nothing else.
 
-use krust::broker::Settings;
+use krust::broker::{Flow, Settings};
 use krust::ids::TopicId;
 use krust::protocol::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
@@ -41,6 +41,18 @@ fn a_commit_is_fetched_at_every_version() {
                 assert_eq!(offsets(&found.1), [(0, base), (2, base + 1)]);
             }
         }
+    }
+}
+
+#[test]
+fn the_oldest_version_is_the_policys() {
+    let mut house = house();
+    for request in [commit(0, GROUP.0, &[(0, 1, -1, None)]), fetch(0, GROUP.0, Some(&[0]))] {
+        let mut conn = house.connect();
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
+        let event = house.events().remove(0);
+        assert_eq!((event.version, event.request.field("topics").is_some()), (0, true));
     }
 }
 

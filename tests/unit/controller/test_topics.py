@@ -190,3 +190,13 @@ def test_a_deposed_controller_changes_nothing() -> None:
     (result,) = shell.ask("DeleteTopics", {"topic_names": ["a"]}, 5)["responses"]
     assert result["error_code"] == 41
     assert set(shell.state.topics) == {"a"}
+
+
+def test_the_topic_of_groups_follows_its_own_settings() -> None:
+    shell = Shell({"offsets.topic.num.partitions": 7, "offsets.topic.segment.bytes": 1 << 20})
+    answer = shell.ask("AutoCreate", {"topics": ["__consumer_offsets"]})
+    assert answer["topics"] == [{"name": "__consumer_offsets", "error_code": 0}]
+    topic = shell.state.topics["__consumer_offsets"]
+    assert [each.replicas for each in topic.partitions] == [(0,)] * 7
+    assert topic.config["cleanup.policy"] == "compact"
+    assert topic.config["segment.bytes"] == str(1 << 20)

@@ -1,4 +1,4 @@
-//! OffsetCommit (8), v1-10: keeps how far a group has read, in memory and in the group's log.
+//! OffsetCommit (8), v0-10: keeps how far a group has read, in memory and in the group's log.
 //! Behaviour: the fence of the group says whether this member may commit. All offsets of a request
 //!     are one batch; the reply leaves when it is committed. Errors of a group stand on each of its
 //!     partitions: 14 while it is replayed, 16 where it lives elsewhere, 15 past
@@ -7,7 +7,7 @@
 //!     `offset.metadata.max.bytes` 12. Nothing to commit: no error.
 //! Version notes: v1 has a time of the client's own; v2-v4 an expiry of their own; v6 leader
 //!     epochs; v7 static members; v9 answers 69 where 22 meant that there is no such group, and may
-//!     bear the epoch of a consumer group; v10 topic ids. v0 is the policy's.
+//!     bear the epoch of a consumer group; v10 topic ids. v0 is the policy's: the znode tree.
 //! Not done: transactions (TxnOffsetCommit).
 
 use super::super::apis::Outcome;
@@ -16,7 +16,7 @@ use super::super::groups::fences::Claim;
 use super::super::groups::{self, AppendedAt, GROUP_ID_MAX, Shard, waiting};
 use super::super::image::{ClusterImage, TopicImage};
 use super::super::{Output, Settings};
-use super::Named;
+use super::{Named, policy};
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -42,6 +42,9 @@ struct Commit<'r, 'f> {
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
+    if version == 0 {
+        return policy::handle(call);
+    }
     let request = OffsetCommitRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     let now_ms = call.broker.clock.wall_ms();

@@ -1,11 +1,12 @@
-//! OffsetFetch (9), v1-10: how far a group has read.
+//! OffsetFetch (9), v0-10: how far a group has read.
 //! Behaviour: answered from memory; the reply leaves when what it was made from is committed. What
 //!     was never committed has offset -1, epoch -1 and no error. A group that is replayed 14, one
 //!     that lives elsewhere 16.
 //! Version notes: v1 has errors of a group on each partition, later ones beside them; v2 null
 //!     topics: all; v5 leader epochs; v7 `require_stable` (nothing is ever unstable); v8 asks for
 //!     many groups, and each has its error; v9 the member of a consumer group; v10 topic ids
-//!     (unknown: 100; among all, topics that are gone are left out). v0 is the policy's.
+//!     (unknown: 100; among all, topics that are gone are left out). v0 is the policy's:
+//!     the znode tree.
 //! Not done: transactions.
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use super::super::call::{Call, Head};
 use super::super::groups::{AppendedAt, GroupOffsets, Stored, waiting};
 use super::super::image::ClusterImage;
 use super::super::{Broker, Output};
+use super::policy;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_fetch::{
@@ -49,6 +51,9 @@ struct Found<'f> {
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
+    if version == 0 {
+        return policy::handle(call);
+    }
     let request = OffsetFetchRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     let mut at = Vec::new();
