@@ -28,7 +28,9 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from krust.coordinator import replies
+from krust.coordinator.consumer_protocol import PROTOCOL_TYPE
 from krust.coordinator.member import Ask, Member
+from krust.coordinator.outcome import AssignCall
 from krust.coordinator.roster import Roster
 from krust.coordinator.states import (
     COMPLETING_REBALANCE,
@@ -70,6 +72,10 @@ class Group(Roster):
         self._more_came = False
         self._delay = 0
         self._remaining = 0
+        self._called = False
+        """krust's own assignor is at work; the leader's assignment waits for it"""
+        self._offer: dict[str, bytes] | None = None
+        """what the leader assigned meanwhile"""
 
     # -- requests
 
@@ -104,10 +110,10 @@ class Group(Roster):
             return
         member = self.members[message["member_id"]]
         self.unsynced.discard(member.id)
-        if not self.unsynced:
+        if not self.unsynced and not self._called:
             self._sync_due = None
         if self.state == STABLE:
-            self.answer(turn, event.ticket, self._synced(member))
+            self.answer(turn, event.ticket, self.synced(member))
             return
         if member.sync is not None:
             self.answer(turn, member.sync, replies.sync(Code.REBALANCE_IN_PROGRESS))
@@ -115,18 +121,34 @@ class Group(Roster):
         member.suspected = False
         if member.id == self.leader:
             given = {each["member_id"]: each["assignment"] for each in message["assignments"]}
-            self.assign(turn, given)
+            self._offer = given
+            if not self._called:
+                self.assign(turn, given)
+
+    def assigned(self, turn: Turn, message: Message) -> None:
+        """The assignor that was called has answered; None: it could not, the leader's word counts.
+
+        One that comes for a generation that is over is not heard.
+        """
+        if not self._called or message["generation"] != self.generation:
+            return
+        if self.state == COMPLETING_REBALANCE:
+            self.history.trouble(message.get("line"))
+            self._end_call(turn, message["assignments"])
 
     def assign(self, turn: Turn, given: dict[str, bytes]) -> None:
         """The assignment is here: store it, answer all that wait."""
         for member in self.members.values():
             member.assignment = given.get(member.id, b"")
+        self._called, self._offer = False, None
+        if not self.unsynced:
+            self._sync_due = None
         self._enter(turn, STABLE)
         self.store(turn)
         self.history.ended(turn.now_ms)
         for member in self.members.values():
             if member.sync is not None:
-                self._end_sync(turn, member, self._synced(member))
+                self._end_sync(turn, member, self.synced(member))
 
     def leave(self, turn: Turn, event: Event) -> None:
         """LeaveGroup: v0-2 one member, v3+ several, by member id or by instance id alone."""
@@ -190,11 +212,36 @@ class Group(Roster):
             self._join_deadline(turn)
         if self._sync_due is not None and self._sync_due <= turn.now_ms:
             self._sync_due = None
+            self._end_call(turn, None)
             late = [each for each in self.members.values() if each.id in self.unsynced]
             for each in late:
                 self._remove(turn, each, f"{each.id} did not sync in time")
             if late:
                 self._after_loss(turn)
+
+    def _call(self, turn: Turn) -> None:
+        """Have krust's own assignor called, for members that are consumers."""
+        self._offer = None
+        self._called = self.protocol_type == PROTOCOL_TYPE and turn.settings.server_assignor(
+            self.id
+        )
+        if self._called:
+            before = (self.last or self.value([]))["members"]
+            had = {each["member_id"]: each["assignment"] for each in before}
+            members = [
+                (each.id, each.instance_id, each.metadata(self.protocol), had.get(each.id, b""))
+                for each in self.members.values()
+            ]
+            call = AssignCall(self.id, self.generation, self.protocol or "", members)
+            turn.out.calls.append(call)
+
+    def _end_call(self, turn: Turn, given: dict[str, bytes] | None) -> None:
+        """The wait for the assignor is over: by its answer, or by the sync deadline."""
+        if self._called:
+            self._called = False
+            chosen = self._offer if given is None else given
+            if chosen is not None:
+                self.assign(turn, chosen)
 
     def _remind(self, due: int, member_id: str) -> None:
         """Set a timer of a member; sweep when most of them hold no more."""
@@ -266,7 +313,7 @@ class Group(Roster):
         if same and (self.state == COMPLETING_REBALANCE or (self.state == STABLE and not leads)):
             self._update(turn, member, ask)
             told = leads and self.state == COMPLETING_REBALANCE
-            self.answer(turn, ask.ticket, self._joined(member, told=told))
+            self.answer(turn, ask.ticket, self.joined(member, told=told))
             return
         self._update(turn, member, ask)
         self._park(turn, member, ask)
@@ -353,30 +400,11 @@ class Group(Roster):
             leads = skips and self.leader == member_id
             # Before v9 it is told the old leader's id, lest it assign: nobody would hear it.
             shown = self.leader if skips else led
-            reply = self._joined(member, told=leads, leader=shown, skip_assignment=leads)
+            reply = self.joined(member, told=leads, leader=shown, skip_assignment=leads)
             self.answer(turn, ask.ticket, reply)
             return
         self._park(turn, member, ask)
         self._rebalance(turn, member_id, ask, why)
-
-    def _joined(
-        self,
-        member: Member,
-        *,
-        told: bool,
-        leader: str | None = None,
-        skip_assignment: bool = False,
-    ) -> Message:
-        """A join's answer; `told` who else is here."""
-        return replies.joined(
-            member.id,
-            self.generation,
-            self.protocol,
-            self.protocol_type,
-            leader or self.leader,
-            members=self.roll() if told else (),
-            skip_assignment=skip_assignment,
-        )
 
     def shrink(self, turn: Turn) -> None:
         """More members were replayed than may be: a rebalance lets the first ones in."""
@@ -404,6 +432,7 @@ class Group(Roster):
         if why:
             self.history.because(member_id, why, turn.now_ms)
         self._sync_due = None
+        self._called = False
         self._initial = self.state == EMPTY
         self._enter(turn, PREPARING_REBALANCE)
         timeout = self.rebalance_timeout_ms()
@@ -455,8 +484,9 @@ class Group(Roster):
         joined = [each for each in self.members.values() if each.join is not None]
         self.unsynced = {each.id for each in joined}
         for member in joined:
-            reply = self._joined(member, told=member.id == self.leader)
+            reply = self.joined(member, told=member.id == self.leader)
             self._end_join(turn, member, reply)
+        self._call(turn)
 
     def _number(self, turn: Turn) -> None:
         """The next generation's number. Two in a row that the log has not heard of: a restart would
@@ -526,9 +556,6 @@ class Group(Roster):
         if self.state == PREPARING_REBALANCE:
             return Code.REBALANCE_IN_PROGRESS
         return Code.NONE
-
-    def _synced(self, member: Member) -> Message:
-        return replies.synced(self.protocol_type, self.protocol, member.assignment)
 
     # -- effects
 

@@ -59,6 +59,7 @@ class Coordinator:
             "ListGroups": self._list,
             "DeleteGroups": self._delete,
             "SessionExpired": self._session_expired,
+            "Assigned": self._assigned,
             "GroupsLoaded": self._loaded,
             "OffsetsExpired": self._offsets_expired,
         }
@@ -191,6 +192,11 @@ class Coordinator:
             group.expire(turn, event.message["members"])
         elif group_id not in self._lost:
             turn.dirty[group_id] = None
+
+    def _assigned(self, turn: Turn, event: Event) -> None:
+        group = self._groups.get(event.message["group_id"])
+        if group is not None:
+            group.assigned(turn, event.message)
 
     def _loaded(self, turn: Turn, event: Event) -> None:
         for each in event.message["groups"]:

@@ -1,6 +1,7 @@
 """The last rebalances of a group and why they happened, for `krust group describe`.
 
-Bounded: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason.
+Bounded: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason,
+4096 a traceback.
 Lives in memory only; a restart begins a new one.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 REBALANCES = 20
 REASONS = 50
 LENGTH = 255
+TROUBLE = 4096
 
 
 @dataclass(slots=True)
@@ -27,6 +29,8 @@ class Rebalance:
     """member id and why"""
     more: int = 0
     """reasons that are not listed"""
+    trouble: str | None = None
+    """the traceback of an assignor that failed"""
 
 
 class History:
@@ -53,6 +57,11 @@ class History:
         if self.current is not None:
             self.current.generation = generation
             self.current.members = members
+
+    def trouble(self, line: str | None) -> None:
+        """What an assignor that failed left behind."""
+        if self.current is not None and line is not None:
+            self.current.trouble = line[:TROUBLE]
 
     def ended(self, now_ms: int) -> None:
         """The assignment is stored, or nobody is left."""

@@ -10,7 +10,9 @@ News the core sends:
                      connection; said once, and again after a new row if it is still so
     GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}]}
     OffsetsExpired   {"group_id"}
-    Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}
+    Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}:
+                     the result of an AssignCall; None: the leader's assignment counts; line: the
+                     traceback for the group's history, or None
 """
 
 from __future__ import annotations

@@ -153,6 +153,29 @@ class Roster:
 
     # -- what others read
 
+    def joined(
+        self,
+        member: Member,
+        *,
+        told: bool,
+        leader: str | None = None,
+        skip_assignment: bool = False,
+    ) -> Message:
+        """A join's answer; `told` who else is here."""
+        return replies.joined(
+            member.id,
+            self.generation,
+            self.protocol,
+            self.protocol_type,
+            leader or self.leader,
+            members=self.roll() if told else (),
+            skip_assignment=skip_assignment,
+        )
+
+    def synced(self, member: Member) -> Message:
+        """A sync's answer."""
+        return replies.synced(self.protocol_type, self.protocol, member.assignment)
+
     def publish(self, turn: Turn) -> None:
         """Bring the fence to the core; see Outcome.fences for why there may be two rows."""
         untimed = {

@@ -13,11 +13,12 @@ action:      JoinGroup parks; SyncGroup, Heartbeat -> REBALANCE_IN_PROGRESS
 transition:  all joined, or the deadline -> COMPLETING_REBALANCE; nobody joined -> EMPTY"""
 
 COMPLETING_REBALANCE = "CompletingRebalance"
-"""Members have joined; the leader's assignment is still on its way.
+"""Members have joined; the assignment is still on its way: the leader's, or that of krust's own
+assignor, which was called when the joins were answered.
 
 action:      SyncGroup parks (the leader's answers all); a join that says the same is answered
-transition:  leader's SyncGroup -> STABLE; join with news, leave, lost member, sync deadline
-             -> PREPARING_REBALANCE"""
+transition:  leader's SyncGroup, or the assignor's answer -> STABLE
+             join with news, leave, lost member, sync deadline -> PREPARING_REBALANCE"""
 
 STABLE = "Stable"
 """Each member has its assignment.

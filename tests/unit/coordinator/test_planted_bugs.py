@@ -95,8 +95,14 @@ def records_the_assignment_of_the_time_before(patch: Patch) -> None:
 
 @caught_by("join waits")
 def waits_three_times_the_rebalance_timeout(patch: Patch) -> None:
-    real = Group.rebalance_timeout_ms
-    patch.setattr(Group, "rebalance_timeout_ms", lambda self: 3 * real(self))
+    real = Group._prepare
+
+    def prepare(self: Group, turn: Any, *why: str) -> None:
+        real(self, turn, *why)
+        if self._join_due is not None:
+            self._join_due += 2 * self.rebalance_timeout_ms()
+
+    patch.setattr(Group, "_prepare", prepare)
 
 
 @caught_by("join waits")
@@ -166,12 +172,12 @@ def answers_twice(patch: Patch) -> None:
 
 @caught_by("leader")
 def tells_everybody_who_is_here(patch: Patch) -> None:
-    real = Group._joined
+    real = Group.joined
 
     def joined(self: Group, member: Member, *, told: bool, **more: Any) -> Any:
         return real(self, member, told=True, **more)
 
-    patch.setattr(Group, "_joined", joined)
+    patch.setattr(Group, "joined", joined)
 
 
 @caught_by("protocol")
@@ -257,6 +263,22 @@ def does_not_answer_those_who_wait_in_a_broken_group(patch: Patch) -> None:
 @caught_by("generation")
 def does_not_remember_that_a_group_is_being_read_again(patch: Patch) -> None:
     patch.setattr(Coordinator, "_ask_again", lambda *_: None)
+
+
+@caught_by("sync waits")
+def waits_for_ever_for_the_assignor(patch: Patch) -> None:
+    patch.setattr(Group, "_end_call", lambda *_: None)
+
+
+@caught_by("owners")
+def hears_an_assignor_of_another_generation(patch: Patch) -> None:
+    def assigned(self: Group, turn: Any, message: Any) -> None:
+        given = message["assignments"]
+        if given is not None and self.state in ("CompletingRebalance", "Stable"):
+            self.state = "CompletingRebalance"
+            self.assign(turn, given)
+
+    patch.setattr(Group, "assigned", assigned)
 
 
 @pytest.mark.parametrize(("check", "bug"), PLANTS, ids=[bug.__name__ for _, bug in PLANTS])

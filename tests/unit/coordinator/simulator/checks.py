@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import Code
@@ -22,13 +23,20 @@ class Violation(AssertionError):  # noqa: N818 (a finding, by its name)
         self.check = check
 
 
+@dataclass(slots=True)
+class Asked:
+    event: Event
+    client: Client
+    since_ms: int
+    bound_ms: int
+
+
 class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.given: dict[str, dict[int, Group | None]] = {}
         self.formed: dict[tuple[str, int], str] = {}
-        self.asked: dict[int, tuple[Event, Client | None, int, int]] = {}
-        self.replaced: set[tuple[str, str, str]] = set()
+        self.asked: dict[int, Asked] = {}
 
     def must(self, check: str, holds: bool, text: str) -> None:
         if not holds:
@@ -36,9 +44,8 @@ class Checks:
 
     # -- requests and their answers
 
-    def requested(self, event: Event, client: Client | None) -> None:
-        longest = max((each.rebalance_ms for each in self.world.everybody), default=0)
-        self.asked[event.ticket] = (event, client, self.world.now_ms, longest)
+    def requested(self, event: Event, client: Client) -> None:
+        self.asked[event.ticket] = Asked(event, client, self.world.now_ms, client.rebalance_ms)
 
     def crashed(self) -> None:
         self.asked.clear()
@@ -52,16 +59,21 @@ class Checks:
         self.formed = {key: each for key, each in self.formed.items() if key[0] != group_id}
 
     def waits(self) -> None:
-        """G4: nobody waits longer than the longest rebalance timeout there is."""
-        for event, _, since, _ in self.asked.values():
-            waited = self.world.now_ms - since
-            bound = max(each.rebalance_ms for each in self.world.everybody) + SLACK_MS
+        """G4: nobody waits longer than the longest rebalance timeout of the group meanwhile."""
+        for each in self.asked.values():
+            event = each.event
+            group = self.world.coordinator._groups.get(each.client.group_id)
+            if group is not None:
+                each.bound_ms = max(each.bound_ms, group.rebalance_timeout_ms())
+            waited = self.world.now_ms - each.since_ms
             check = {"JoinGroup": "join waits", "SyncGroup": "sync waits"}.get(event.api, "once")
-            self.must(check, waited <= bound, f"{event.api} {event.ticket} has waited {waited} ms")
+            text = f"{event.api} {event.ticket} has waited {waited} ms"
+            self.must(check, waited <= each.bound_ms + SLACK_MS, text)
 
-    def answered(self, ticket: int, reply: Message) -> Client | None:
+    def answered(self, ticket: int, reply: Message) -> Client:
         self.must("once", ticket in self.asked, f"{ticket} is answered that nobody asked")
-        event, client, _, _ = self.asked.pop(ticket)
+        event = self.asked[ticket].event
+        client = self.asked.pop(ticket).client
         if reply.get("error_code") == Code.NONE and event.api == "JoinGroup":
             self._joined(event, reply)
         elif reply.get("error_code") == Code.NONE and event.api == "SyncGroup":

@@ -18,6 +18,12 @@ RETRY = (
 )
 
 
+def shared(members: list[str]) -> dict[str, bytes]:
+    """Each partition for one of them."""
+    parts = {each: range(n, PARTITIONS, len(members)) for n, each in enumerate(members)}
+    return {each: b",".join(b"%d" % part for part in mine) for each, mine in parts.items()}
+
+
 class Client:
     """A consumer's coordinator half. `state`: joining, syncing, member, gone."""
 
@@ -68,7 +74,7 @@ class Client:
             "rebalance_timeout_ms": self.rebalance_ms if self.version else -1,
             "member_id": self.member_id,
             "group_instance_id": self.instance,
-            "protocol_type": "test",
+            "protocol_type": self.world.kind,
             "protocols": [{"name": each, "metadata": self.meta} for each in self.protocols],
             "reason": "r" if self.version >= 8 else None,
         }
@@ -82,7 +88,7 @@ class Client:
             "generation_id": self.generation,
             "member_id": self.member_id,
             "group_instance_id": self.instance,
-            "protocol_type": "test" if version == 5 else None,
+            "protocol_type": self.world.kind if version == 5 else None,
             "protocol_name": self.protocol if version == 5 else None,
             "assignments": [
                 {"member_id": each, "assignment": data} for each, data in given.items()
@@ -136,18 +142,16 @@ class Client:
         self.member_id, self.generation = reply["member_id"], reply["generation_id"]
         self.protocol = reply["protocol_name"]
         leads = reply["leader"] == self.member_id
-        given = {}
+        given: dict[str, bytes] = {}
         if leads and not reply["skip_assignment"]:
             members = [each["member_id"] for each in reply["members"]]
             self.world.rng.shuffle(members)
-            for number, each in enumerate(members):
-                parts = range(number, PARTITIONS, len(members))
-                given[each] = b",".join(b"%d" % part for part in parts)
+            given = shared(members)
         self._beats()
         longest = 0.8 * (min(self.rebalance_ms, 9000) if leads else 2000)
         quick = self.world.chance(0.6)
         think = self.world.rng.randrange(20 if quick else int(longest))
-        if self.slow and self.world.chance(0.15):
+        if self.slow and self.world.chance(0.3):
             think = 40_000  # alive, but it does not sync
         generation = self.generation
 

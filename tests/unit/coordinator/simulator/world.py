@@ -20,9 +20,9 @@ import pytest
 from krust.coordinator import groups
 from krust.coordinator.classic import Group
 from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import Event, GroupSettings, Outcome
+from krust.coordinator.outcome import AssignCall, Event, GroupSettings, Outcome
 from tests.unit.coordinator.simulator.checks import Checks
-from tests.unit.coordinator.simulator.clients import Client, Liar
+from tests.unit.coordinator.simulator.clients import Client, Liar, shared
 from tests.unit.coordinator.simulator.core import Core
 
 if TYPE_CHECKING:
@@ -45,8 +45,12 @@ class World:
         self.raises = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.02))
         self.max_size = 1000 if self.calm or rng.random() < 0.8 else 2
         self.core = Core(grace=rng.random() < 0.5)
+        self.assigns = rng.random() < 0.3
+        self.kind = "consumer" if self.assigns else "test"
         self.settings = GroupSettings(
-            initial_rebalance_delay_ms=rng.choice((0, 0, 1000, 3000)), max_size=self.max_size
+            initial_rebalance_delay_ms=rng.choice((0, 0, 1000, 3000)),
+            max_size=self.max_size,
+            server_assignor=lambda name: self.assigns and name == "g",
         )
         self.now_ms = START_MS
         self.draining = False
@@ -217,6 +221,8 @@ class World:
         for ticket, reply, group_id in outcome.replies:
             if group_id not in failed:
                 self._answer(ticket, reply)
+        for call in outcome.calls:
+            self._assign(call)
         self._wake(outcome)
         if failed:
             refused = self.coordinator.failed(failed, self.now_ms, outcome.replies)
@@ -242,8 +248,23 @@ class World:
 
     def _answer(self, ticket: int, reply: Message) -> None:
         client = self.checks.answered(ticket, reply)
-        if client is not None and "results" not in reply:
+        if "results" not in reply:
             self.later(self.rng.randrange(10), lambda: client.hear(ticket, reply))
+
+    def _assign(self, call: AssignCall) -> None:
+        """An assignor at work: it answers late, not at all, or that it cannot."""
+        given: dict[str, bytes] | None = shared([each[0] for each in call.members])
+        if not self.calm and self.chance(0.15):
+            given = None
+        coordinator = self.coordinator
+
+        def answer() -> None:
+            if self.coordinator is coordinator:
+                result = {"generation": call.generation, "assignments": given, "line": None}
+                self._news("Assigned", {"group_id": call.group_id, **result})
+
+        if self.calm or not self.chance(0.1):
+            self.later(self.rng.randrange(1 if self.chance(0.5) else 4000), answer)
 
     def _reload(self, group_ids: list[str]) -> None:
         for group_id in group_ids:
