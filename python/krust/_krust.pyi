@@ -117,6 +117,18 @@ class Server:
                   done
         """
 
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether a group has committed an offset that is kept."""
+
+    def groups_with_offsets(self) -> list[str]:
+        """The groups that have committed an offset that is kept."""
+
+    def reload_groups(self, group_ids: Sequence[str]) -> None:
+        """Read groups again: the news GroupsLoaded names each, with None where the log has nothing.
+
+        A group whose partition is not here is not named.
+        """
+
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""
 

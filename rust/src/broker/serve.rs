@@ -2,7 +2,8 @@
 //!
 //! The Produce requests of one readable event are staged one after the other and committed
 //! together, once per partition; any other request in between comes after that commit, so that a
-//! client sees its own writes. Replies leave in order whatever happens here.
+//! client sees its own writes. What follows a request that the policy decides comes after its
+//! decision. Replies leave in order whatever happens here.
 //! Threads: each method runs on the reactor thread whose state it is given; none blocks.
 
 use std::sync::Arc;
@@ -53,9 +54,11 @@ impl Service for Broker {
                 replies.leave(received.frames.len() - number);
                 break;
             }
+            let mut decides = false;
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
+                    decides = matches!(request.head.api.run, Run::Policy);
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
                     let mut call = Call { broker: self, thread, session, replies, request };
@@ -64,7 +67,13 @@ impl Service for Broker {
             };
             match outcome {
                 Ok(Flow::Go) => {}
-                Ok(Flow::Hold) => flow = Flow::Hold,
+                Ok(Flow::Hold) => {
+                    flow = Flow::Hold;
+                    if decides {
+                        replies.leave(received.frames.len() - number - 1);
+                        break;
+                    }
+                }
                 Ok(Flow::Close) | Err(_) => {
                     flow = Flow::Close;
                     break;

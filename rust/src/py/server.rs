@@ -214,6 +214,22 @@ impl Server {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    fn has_offsets(&self, py: Python<'_>, group_id: &str) -> PyResult<bool> {
+        self.guard(py)?;
+        Ok(py.detach(|| self.broker.has_offsets(group_id)))
+    }
+
+    fn groups_with_offsets(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.guard(py)?;
+        Ok(py.detach(|| self.broker.groups_with_offsets()))
+    }
+
+    fn reload_groups(&self, py: Python<'_>, group_ids: Vec<String>) -> PyResult<()> {
+        self.guard(py)?;
+        py.detach(|| self.broker.reload_groups(&group_ids));
+        Ok(())
+    }
+
     #[getter]
     fn connections(&self) -> usize {
         self.net.lock().as_ref().map_or(0, net::Server::connections)

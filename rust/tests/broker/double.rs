@@ -2,6 +2,7 @@
 //! by a double. The clock stands still until it is moved.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
@@ -22,11 +23,24 @@ pub const NOW_MS: i64 = 1_700_000_000_000;
 
 /// Keeps events until the test decides.
 #[derive(Default)]
-pub struct Decisions(pub Mutex<Vec<Event>>);
+pub struct Decisions {
+    waiting: Mutex<Vec<Event>>,
+    /// While a test holds this, no partition of groups becomes ready: nobody takes its news.
+    pub loading: Mutex<()>,
+    /// How often the policy was told that something is due earlier.
+    pub hurried: AtomicUsize,
+}
 
 impl Policy for Decisions {
     fn submit(&self, event: Event) {
-        self.0.lock().unwrap().push(event);
+        if event.api == "GroupsLoaded" {
+            drop(self.loading.lock().unwrap());
+        }
+        self.waiting.lock().unwrap().push(event);
+    }
+
+    fn hurry(&self) {
+        self.hurried.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -59,6 +73,8 @@ pub struct Conn {
     pub id: ConnId,
     session: Option<Session>,
     replies: Replies,
+    /// Frames that wait until the replies before them were sent.
+    left: Vec<Vec<u8>>,
     /// What was sent to the client.
     pub sent: Vec<u8>,
     pub flow: Flow,
@@ -168,7 +184,7 @@ impl House {
             },
         );
         let (replies, sent) = (Replies::default(), Vec::new());
-        Conn { id, session: Some(session), replies, sent, flow: Flow::Go }
+        Conn { id, session: Some(session), replies, left: Vec::new(), sent, flow: Flow::Go }
     }
 
     /// One readable event with these frames.
@@ -185,6 +201,8 @@ impl House {
         let received = Received { buf: &buf, frames: &ranges };
         let place = At { thread: &mut self.thread, session: conn.session.as_mut().unwrap() };
         conn.flow = self.broker.event(place, received, &mut conn.replies);
+        let left = conn.replies.left();
+        conn.left = frames.get(frames.len() - left..).unwrap_or_default().to_vec();
         conn.drain();
     }
 
@@ -201,6 +219,12 @@ impl House {
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
             conn.drain();
+        }
+        for conn in conns {
+            if conn.replies.parked() == 0 && !conn.left.is_empty() {
+                let left = std::mem::take(&mut conn.left);
+                self.event(conn, &left);
+            }
         }
     }
 
@@ -227,7 +251,7 @@ impl House {
 
     /// The events that wait for a decision.
     pub fn events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.policy.0.lock().unwrap())
+        std::mem::take(&mut self.policy.waiting.lock().unwrap())
     }
 }
 

@@ -16,13 +16,11 @@
 
 mod coordinate;
 mod expiry;
-#[allow(dead_code, reason = "heartbeats come next")]
 pub(crate) mod fences;
 mod log;
 mod offsets;
 mod records;
 mod replay;
-#[allow(dead_code, reason = "heartbeats come next")]
 mod sessions;
 pub(crate) mod waiting;
 

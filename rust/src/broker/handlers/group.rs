@@ -1,0 +1,114 @@
+//! The gate before decisions on groups: what Kafka refuses without asking the group.
+//!
+//! Behaviour: a group whose partition is being read is COORDINATOR_LOAD_IN_PROGRESS (14), one whose
+//!     partition is not here NOT_COORDINATOR (16), an empty group id INVALID_GROUP_ID (24) where
+//!     a member speaks. In a request on many groups, those refused are answered here and the rest
+//!     are asked for; ListGroups is refused while any partition is being read.
+//!     JoinGroup and SyncGroup of a member are signs of life.
+//! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
+
+use super::super::GroupState;
+use super::super::call::Call;
+use super::super::groups::fences::Claim;
+use crate::protocol::ErrorCode;
+use crate::protocol::value::Value;
+
+const JOIN_GROUP: i16 = 11;
+const LEAVE_GROUP: i16 = 13;
+const SYNC_GROUP: i16 = 14;
+const DESCRIBE_GROUPS: i16 = 15;
+const LIST_GROUPS: i16 = 16;
+const DELETE_GROUPS: i16 = 42;
+
+/// What becomes of a request.
+pub(crate) enum Admitted {
+    /// The policy decides; `settled` belongs into its answer's list.
+    Ask { request: Value, settled: Vec<Value> },
+    /// This is the answer.
+    Answer(Value),
+}
+
+/// Looks whether a request may be asked of the policy. Any that is not on groups may.
+pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
+    match call.request.head.api.key {
+        JOIN_GROUP | LEAVE_GROUP | SYNC_GROUP => of_member(call, request),
+        DESCRIBE_GROUPS => of_many(call, request, "groups", "groups"),
+        DELETE_GROUPS => of_many(call, request, "groups_names", "results"),
+        LIST_GROUPS if call.broker.groups_loading() => {
+            Admitted::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
+        }
+        _ => Admitted::Ask { request, settled: Vec::new() },
+    }
+}
+
+/// Whether this broker coordinates a group now.
+pub(crate) fn coordinates(call: &Call<'_, '_>, group_id: &str) -> Result<(), ErrorCode> {
+    match call.broker.group_state(group_id) {
+        GroupState::Ready => Ok(()),
+        GroupState::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
+        GroupState::NotHere => Err(ErrorCode::NotCoordinator),
+    }
+}
+
+fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
+    let text = |name| match request.field(name) {
+        Some(Value::Str(text)) => text.as_str(),
+        _ => "",
+    };
+    let (group_id, member_id) = (text("group_id"), text("member_id"));
+    let refused = match group_id {
+        "" => Err(ErrorCode::InvalidGroupId),
+        _ => coordinates(call, group_id),
+    };
+    let key = call.request.head.api.key;
+    if let Err(error) = refused {
+        let mut response = refusal(error);
+        if let (JOIN_GROUP, Value::Map(fields)) = (key, &mut response) {
+            fields.push(("member_id".into(), Value::Str(member_id.into())));
+            if call.version() < 7 {
+                fields.push(("protocol_name".into(), Value::Str(String::new())));
+            }
+        }
+        return Admitted::Answer(response);
+    }
+    if key != LEAVE_GROUP {
+        let (fences, connection) = (&call.broker.groups.fences, call.session.connection);
+        let claim = Claim { group_id, member_id, ..Claim::default() };
+        call.session.is_speaker = true;
+        fences.opened(connection);
+        fences.touch(&claim, connection, call.broker.clock.monotonic_ms());
+    }
+    Admitted::Ask { request, settled: Vec::new() }
+}
+
+fn of_many(
+    call: &Call<'_, '_>,
+    mut request: Value,
+    asked: &'static str,
+    answered: &'static str,
+) -> Admitted {
+    let mut settled = Vec::new();
+    let mut all = false;
+    if let Value::Map(fields) = &mut request
+        && let Some((_, Value::List(groups))) = fields.iter_mut().find(|(name, _)| name == asked)
+    {
+        groups.retain(|group| {
+            let Value::Str(group_id) = group else { return true };
+            let Err(error) = coordinates(call, group_id) else { return true };
+            settled.push(Value::Map(vec![
+                ("group_id".into(), group.clone()),
+                ("error_code".into(), Value::Int(error.code().into())),
+            ]));
+            false
+        });
+        all = groups.is_empty() && !settled.is_empty();
+    }
+    match all {
+        true => Admitted::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
+        false => Admitted::Ask { request, settled },
+    }
+}
+
+fn refusal(error: ErrorCode) -> Value {
+    Value::Map(vec![("error_code".into(), Value::Int(error.code().into()))])
+}

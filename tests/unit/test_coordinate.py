@@ -1,0 +1,81 @@
+"""The door for decisions on groups: what it takes, and how it says what it does not take."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krust._krust import Server
+
+ROW = {
+    "state": "Stable",
+    "generation": 1,
+    "protocol_type": "consumer",
+    "since_ms": 0,
+    "subscribed": ["orders"],
+    "members": {
+        "m": {"instance_id": None, "session_timeout_ms": 60, "timed": True, "connection": None}
+    },
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    config = {"node_id": 0, "cluster_id": None, "log_dirs": [str(tmp_path)], "temporary": True}
+    server = Server({**config, "threads": 1, "settings": {}})
+    server.load()
+    server.join("abcdefghijklmnopqrstuv")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_silent_member_ends_the_wait_for_events(server: Server) -> None:
+    assert server.coordinate([], [("g", ROW)], []) == []
+    start = time.monotonic()
+    events = server.events(10_000)
+    assert time.monotonic() - start < 5
+    assert events is not None
+    [(ticket, api, _, news, _)] = events
+    assert (ticket, api, news) == (0, "SessionExpired", {"group_id": "g", "members": ["m"]})
+
+
+def test_a_group_that_is_gone_has_no_sessions(server: Server) -> None:
+    server.coordinate([], [("g", ROW), ("g", None)], [])
+    assert server.events(100) == []
+
+
+def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> None:
+    assert server.coordinate([("g", None)], [("g", ROW)], []) == ["g"]
+    assert server.events(100) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "fences", "replies", "error", "said"),
+    [
+        (None, [], [], TypeError, "records: "),
+        ([("g", "drop")], [], [], ValueError, "records.0: "),
+        ([("g", None), ("g", 1)], [], [], TypeError, "records.1: "),
+        ([], [("g", {**ROW, "state": "Fine"})], [], ValueError, "fences.0.state: "),
+        ([], [("g", {**ROW, "generation": None})], [], TypeError, "generation is missing"),
+        ([], [("g", {**ROW, "since_ms": "now"})], [], TypeError, "fences.0.since_ms: "),
+        ([], [("g", {**ROW, "members": {"m": {}}})], [], TypeError, "fences.0.members.m: "),
+        (
+            [],
+            [("g", {**ROW, "members": {"m": {"session_timeout_ms": "1"}}})],
+            [],
+            TypeError,
+            "fences.0.members.m.session_timeout_ms: ",
+        ),
+        ([], [], [(1, {"a": object()}, "g")], TypeError, "replies.0: "),
+        ([], [], [("1", {}, "g")], TypeError, "replies.0: "),
+    ],
+)
+def test_what_cannot_be_says_where(
+    server: Server, records: Any, fences: Any, replies: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said.replace(".", r"\.")):
+        server.coordinate(records, fences, replies)
+    assert server.events(0) == []
