@@ -10,7 +10,6 @@ pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod group;
-#[allow(dead_code, reason = "its row comes when groups are decided")]
 pub(crate) mod heartbeat;
 pub(crate) mod init_producer_id;
 pub(crate) mod list_offsets;

@@ -1,0 +1,145 @@
+//! What Kafka refuses without asking the group, the policy does not hear of.
+
+use krust::broker::{Decided, Flow};
+use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
+use krust::protocol::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+use krust::protocol::leave_group::{LeaveGroupRequest, LeaveGroupResponse};
+use krust::protocol::list_groups::{ListGroupsRequest, ListGroupsResponse};
+use krust::protocol::sync_group::{SyncGroupRequest, SyncGroupResponse};
+use krust::protocol::value::Value;
+use krust::wire::Reader;
+
+use crate::double::{Conn, House, frame, map};
+use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::members::{MEMBER, heartbeat, join, joined, replies, store, welcome};
+
+/// The codes of JoinGroup, SyncGroup, LeaveGroup, DescribeGroups, DeleteGroups at each version.
+fn codes(house: &mut House, conn: &mut Conn, group_id: &'static str) -> Vec<i16> {
+    let mut codes = Vec::new();
+    for version in 0..=9 {
+        let reply = house.ask(conn, &join(version, group_id, MEMBER));
+        let (code, generation, leader, member_id, members) = joined(version, &reply);
+        assert_eq!((generation, &*leader, &*member_id, members), (-1, "", MEMBER, 0));
+        codes.push(code);
+    }
+    for version in 0..=5 {
+        let sync = SyncGroupRequest { group_id, ..Default::default() };
+        let reply = house.ask(conn, &frame(14, version, |w, v| sync.encode(w, v)));
+        let answer = SyncGroupResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        codes.push(answer.error_code);
+        let leave = LeaveGroupRequest { group_id, ..Default::default() };
+        let reply = house.ask(conn, &frame(13, version, |w, v| leave.encode(w, v)));
+        let answer = LeaveGroupResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        codes.push(answer.error_code);
+    }
+    codes
+}
+
+fn codes_of_many(house: &mut House, conn: &mut Conn) -> Vec<i16> {
+    let mut codes = Vec::new();
+    for version in 0..=6 {
+        let describe = DescribeGroupsRequest { groups: vec![GROUP.0], ..Default::default() };
+        let reply = house.ask(conn, &frame(15, version, |w, v| describe.encode(w, v)));
+        let answer = DescribeGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        assert_eq!(answer.groups[0].group_id, GROUP.0);
+        codes.push(answer.groups[0].error_code);
+    }
+    for version in 0..=2 {
+        let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0] };
+        let reply = house.ask(conn, &frame(42, version, |w, v| delete.encode(w, v)));
+        let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        codes.push(answer.results[0].error_code);
+    }
+    codes
+}
+
+fn all(codes: &[i16], code: i16) -> bool {
+    codes.iter().all(|other| *other == code)
+}
+
+#[test]
+fn where_they_have_no_name_or_no_coordinator() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    assert!(all(&codes(&mut house, &mut conn, ""), 24));
+    assert!(all(&codes(&mut house, &mut conn, GROUP.0), 16));
+    assert!(all(&codes_of_many(&mut house, &mut conn), 16));
+    assert!(house.events().is_empty());
+}
+
+#[test]
+fn while_they_are_read() {
+    let house = house();
+    store(&house);
+    let mut house = house.again();
+    let policy = house.policy.clone();
+    let reading = policy.loading.lock().unwrap();
+    house.topic(GROUPS, groups_topic());
+    let mut conn = house.connect();
+    assert!(all(&codes(&mut house, &mut conn, GROUP.0), 14));
+    assert!(all(&codes_of_many(&mut house, &mut conn), 14));
+    for version in 0..=5 {
+        let list = frame(16, version, |w, v| ListGroupsRequest::default().encode(w, v));
+        let reply = house.ask(&mut conn, &list);
+        let answer = ListGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        assert_eq!((answer.error_code, answer.groups.len()), (14, 0));
+    }
+    assert!(house.events().is_empty());
+    drop(reading);
+    wait_until_loaded(&house);
+    assert_eq!(house.events().remove(0).api, "GroupsLoaded");
+    house.event(&mut conn, &[join(9, GROUP.0, MEMBER).bytes]);
+    assert_eq!(house.events().remove(0).api, "JoinGroup");
+}
+
+#[test]
+fn and_the_policy_answers_for_the_rest() {
+    let house = house();
+    store(&house);
+    let mut house = house.again();
+    let policy = house.policy.clone();
+    let reading = policy.loading.lock().unwrap();
+    house.topic(GROUPS, groups_topic());
+    let mut conn = house.connect();
+    let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0, "ready"] };
+    let delete = frame(42, 2, |w, v| delete.encode(w, v));
+    house.event(&mut conn, std::slice::from_ref(&delete.bytes));
+    let asked = house.events().remove(0);
+    assert_eq!(asked.api, "DeleteGroups");
+    drop(reading);
+    let ready = Value::List(vec![Value::Str("ready".into())]);
+    assert_eq!(asked.request.field("groups_names"), Some(&ready));
+    let result =
+        map(vec![("group_id", Value::Str("ready".into())), ("error_code", Value::Int(69))]);
+    let response = map(vec![("results", Value::List(vec![result]))]);
+    let answer = Decided { replies: replies(asked.ticket, response, ""), ..Decided::default() };
+    assert!(house.broker.coordinate(answer).unwrap().is_empty());
+    house.turn(&mut [&mut conn]);
+    let reply = conn.reply(&delete);
+    let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), 2).unwrap();
+    let codes: Vec<_> = answer.results.iter().map(|one| (one.group_id, one.error_code)).collect();
+    assert_eq!(codes, [("ready", 69), (GROUP.0, 14)]);
+}
+
+#[test]
+fn what_follows_a_join_is_handled_after_it() {
+    let mut house = house();
+    let mut conn = house.connect();
+    let (first, second) = (join(5, GROUP.0, ""), heartbeat(4, MEMBER, 7));
+    house.event(&mut conn, &[first.bytes.clone(), second.bytes.clone()]);
+    assert_eq!(conn.flow, Flow::Hold);
+    let ticket = house.events().remove(0).ticket;
+    let row = crate::members::row(
+        krust::broker::FenceState::Stable,
+        vec![crate::members::member(MEMBER)],
+    );
+    let answer = Decided {
+        fences: vec![(GROUP.0.into(), Some(row))],
+        replies: replies(ticket, welcome(), GROUP.0),
+        ..Decided::default()
+    };
+    assert!(house.broker.coordinate(answer).unwrap().is_empty());
+    house.turn(&mut [&mut conn]);
+    assert_eq!(joined(5, &conn.reply(&first)).0, 0);
+    assert_eq!(&conn.reply(&second)[..], [0, 0, 0, 0, 0, 0, 0], "throttle, code, no tags");
+}

@@ -1,0 +1,84 @@
+//! A heartbeat is answered from the row that the policy published last, as Kafka would.
+
+use krust::broker::FenceState;
+use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
+use krust::wire::Reader;
+
+use crate::double::{Frame, House, frame};
+use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::members::{
+    GENERATION, MEMBER, STATIC, beat, heartbeat, member, publish, publish_row, row, store,
+};
+
+fn as_instance(version: i16, member_id: &'static str, instance_id: &'static str) -> Frame {
+    let request = HeartbeatRequest {
+        group_id: GROUP.0,
+        member_id,
+        generation_id: GENERATION,
+        group_instance_id: Some(instance_id),
+    };
+    frame(12, version, |writer, version| request.encode(writer, version))
+}
+
+#[test]
+fn in_each_state_at_each_version() {
+    let mut house = house();
+    let mut conn = house.connect();
+    for version in 0..=4 {
+        publish_row(&house, None);
+        let good = heartbeat(version, MEMBER, GENERATION);
+        assert_eq!(beat(&mut house, &mut conn, &good), 25, "no such group");
+        for (state, wanted) in [
+            (FenceState::PreparingRebalance, 27),
+            (FenceState::CompletingRebalance, 0),
+            (FenceState::Stable, 0),
+        ] {
+            publish(&house, state);
+            let mut ask = |request: Frame| beat(&mut house, &mut conn, &request);
+            assert_eq!(ask(good.clone()), wanted, "{state:?}");
+            assert_eq!(ask(heartbeat(version, MEMBER, GENERATION - 1)), 22);
+            assert_eq!(ask(heartbeat(version, MEMBER, GENERATION + 1)), 22);
+            assert_eq!(ask(heartbeat(version, "stranger", GENERATION)), 25);
+            if version >= 3 {
+                assert_eq!(ask(as_instance(version, STATIC.0, STATIC.1)), wanted);
+                assert_eq!(ask(as_instance(version, MEMBER, STATIC.1)), 82);
+                assert_eq!(ask(as_instance(version, MEMBER, "nobody")), 25);
+            }
+        }
+        publish_row(&house, Some(row(FenceState::Empty, Vec::new())));
+        assert_eq!(beat(&mut house, &mut conn, &good), 25);
+    }
+    assert!(house.events().is_empty(), "the policy hears of none");
+}
+
+#[test]
+fn unless_nobody_coordinates_the_group_here() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let request = heartbeat(4, MEMBER, GENERATION);
+    assert_eq!(beat(&mut house, &mut conn, &request), 16);
+    let nobody = frame(12, 4, |w, v| HeartbeatRequest::default().encode(w, v));
+    let reply = house.ask(&mut conn, &nobody);
+    let answer = HeartbeatResponse::decode(&mut Reader::new(&reply), 4).unwrap();
+    assert_eq!(answer.error_code, 24);
+}
+
+#[test]
+fn and_blindly_taken_while_the_group_is_read() {
+    let house = house();
+    store(&house);
+    let mut house = house.again();
+    let policy = house.policy.clone();
+    let reading = policy.loading.lock().unwrap();
+    house.topic(GROUPS, groups_topic());
+    let mut conn = house.connect();
+    let request = heartbeat(4, "whoever", GENERATION);
+    assert_eq!(beat(&mut house, &mut conn, &request), 0);
+    drop(reading);
+    wait_until_loaded(&house);
+    assert_eq!(beat(&mut house, &mut conn, &request), 0, "the policy has not spoken yet");
+    publish_row(&house, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    assert_eq!(beat(&mut house, &mut conn, &request), 25);
+    let request = heartbeat(4, MEMBER, GENERATION);
+    assert_eq!(beat(&mut house, &mut conn, &request), 0);
+}
