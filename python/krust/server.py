@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from krust.config import Config, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
-from krust.shell import Shell
+from krust.shell.broker import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ import pytest
 
 import krust
 from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
-from krust.shell import METADATA
+from krust.shell.broker import METADATA
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:

@@ -64,6 +64,10 @@ class Coordinator:
             "OffsetsExpired": self._offsets_expired,
         }
 
+    def decides(self, api: str) -> bool:
+        """Whether an event of this name is for a coordinator."""
+        return api in self._decide
+
     def handle(self, event: Event, now_ms: int) -> Outcome:
         """One event."""
         return self.handle_batch([event], now_ms)

@@ -21,7 +21,7 @@ def numbered_ids() -> Iterator[str]:
 
 
 class Shell:
-    """What `krust.shell` does for a controller, one step after the other."""
+    """What `krust.shell.broker` does for a controller, one step after the other."""
 
     def __init__(
         self,

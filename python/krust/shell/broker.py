@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Asked, Message
     from krust.metadata.store import Store
+    from krust.shell.groups import Groups
 
 METADATA = "krust-metadata.db"
 """The store's file, in the first log directory."""
@@ -65,6 +66,7 @@ class Shell:
         )
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self._controller = Controller(self.state)
+        self._groups: Groups | None = None
         self._path = None if temporary else dirs[0] / METADATA
 
     def start(self) -> None:
@@ -110,12 +112,26 @@ class Shell:
 
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
-        events = self.server.events(_WAIT_MS)
-        for ticket, api, version, message, client in events or ():
-            request = Request(api, version, message, client, _now_ms())
-            self._answer(ticket, request)
+        groups = self._groups or self._load_groups()
+        events = self.server.events(groups.wait_ms(_WAIT_MS))
+        of_groups = []
+        for event in events or ():
+            ticket, api, version, message, client = event
+            if groups.decides(api):
+                of_groups.append(event)
+            else:
+                self._answer(ticket, Request(api, version, message, client, _now_ms()))
+        if events is not None:
+            groups.handle(of_groups)
         _drain()
         return events is not None
+
+    def _load_groups(self) -> Groups:
+        """The coordinator; its modules load behind the start, which nobody has to wait for."""
+        from krust.shell.groups import Groups
+
+        self._groups = Groups(self.server, self.state)
+        return self._groups
 
     def decide(self, api: str, message: Message) -> Message:
         """Answer a request of this process."""

@@ -1,0 +1,1 @@
+"""What is decided elsewhere is done here, on the policy thread."""

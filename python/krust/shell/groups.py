@@ -1,0 +1,78 @@
+"""The coordinator's side of the policy thread: events in; its words out to the core.
+
+One call to the core carries a whole batch: records, fences, replies, in this order. Groups whose
+records could not be written are forgotten by the coordinator and read again by the core.
+Time: the wall clock at the start plus what a monotonic clock has gone since, so that no jump of the
+wall clock ends a rebalance.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from krust.coordinator.groups import Coordinator
+from krust.coordinator.outcome import Event, GroupSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust._krust import Server
+    from krust.controller.state import State
+    from krust.coordinator.outcome import Message, Outcome
+
+_log = logging.getLogger("krust.groups")
+
+
+class Groups:
+    """The coordinator of one broker, and its words to the core."""
+
+    def __init__(self, server: Server, state: State) -> None:
+        self._server = server
+        self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        settings = GroupSettings(
+            initial_rebalance_delay_ms=state.whole("group.initial.rebalance.delay.ms"),
+            min_session_timeout_ms=state.whole("group.min.session.timeout.ms"),
+            max_session_timeout_ms=state.whole("group.max.session.timeout.ms"),
+            max_size=state.whole("group.max.size"),
+            has_offsets=server.has_offsets,
+            groups_with_offsets=server.groups_with_offsets,
+        )
+        self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
+        self._wake_at_ms: int | None = None
+
+    def decides(self, api: str) -> bool:
+        """Whether such an event goes to the coordinator, not to the controller."""
+        return self.coordinator.decides(api)
+
+    def wait_ms(self, most: int) -> int:
+        """How long the policy thread may wait for events before something here is due."""
+        if self._wake_at_ms is None:
+            return most
+        return max(0, min(most, self._wake_at_ms - self._now_ms()))
+
+    def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
+        """Decide a batch of events (none: what is due) and have the core do it."""
+        now_ms = self._now_ms()
+        if events or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
+            batch = [Event(*each) for each in events]
+            self._follow(self.coordinator.handle_batch(batch, now_ms))
+
+    def _follow(self, outcome: Outcome) -> None:
+        while True:
+            for line in outcome.lines:
+                _log.error("%s", line)
+            failed = self._server.coordinate(outcome.records, outcome.fences, outcome.replies)
+            if outcome.reload:
+                self._server.reload_groups(outcome.reload)
+            self._wake_at_ms = outcome.wake_at_ms
+            if not failed:
+                return
+            _log.error("the offsets topic could not be written for %s", ", ".join(failed))
+            outcome = self.coordinator.failed(failed, self._now_ms(), outcome.replies)
+
+    def _now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
