@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Apache Kafka 3.9.1 with its own ZooKeeper, on the loopback address, from Maven's jars.
-#   peer_kafka.sh start DIR PORT ZOOKEEPER_PORT    prints the broker's process id when it listens
+#   peer_kafka.sh start DIR PORT ZOOKEEPER_PORT [KEY=VALUE..]   prints the broker's process id when
+#                                                            it listens
 #   peer_kafka.sh stop DIR
 # KAFKA_JARS is where the jars are kept (default ~/.cache/krust/kafka); they are fetched once, which
 # needs mvn. Java's options are those of Kafka's own start script.
@@ -41,7 +42,7 @@ wait_for() { # port pid log
   exit 1
 }
 
-start() { # dir port zookeeper-port
+start() { # dir port zookeeper-port, settings
   fetch_jars
   mkdir -p "$1"
   cat > "$1/log4j.properties" <<P
@@ -67,6 +68,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 P
+  printf '%s\n' "${@:4}" >> "$1/server.properties"
   local log4j=-Dlog4j.configuration=file:$1/log4j.properties
   java -Xmx256m "$log4j" -cp "$lib/*" org.apache.zookeeper.server.quorum.QuorumPeerMain \
     "$1/zookeeper.properties" > "$1/zookeeper.out" 2>&1 &
@@ -93,7 +95,7 @@ stop() { # dir; Kafka first: without ZooKeeper it cannot shut down
 }
 
 case ${1:-} in
-  start) start "$(realpath -m "$2")" "$3" "$4" ;;
+  start) start "$(realpath -m "$2")" "${@:3}" ;;
   stop) stop "$(realpath -m "$2")" ;;
-  *) sed -n 2,6p "$0"; exit 2 ;;
+  *) sed -n 2,7p "$0"; exit 2 ;;
 esac

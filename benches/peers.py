@@ -248,12 +248,13 @@ def core(folder: Path) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[Running]:
-    """Start Apache Kafka through `peer_kafka.sh`."""
+def kafka(folder: Path, *settings: str) -> Iterator[Running]:
+    """Start Apache Kafka through `peer_kafka.sh`, with `KEY=VALUE` beside its defaults."""
     if shutil.which("java") is None:
         raise AbsentError("there is no java")
     script, port = str(HERE / "peer_kafka.sh"), _free_port()
     command = ["bash", script, "start", str(folder), str(port), str(_free_port())]
+    command += settings
     try:
         # The JVMs keep the streams they inherit, so these are files and not pipes.
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
