@@ -67,13 +67,20 @@ class Member:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(PATIENCE_S)
-        self.reader.join()
+        self._end()
 
     def kill(self) -> None:
         """End it without warning."""
         self.process.kill()
         self.process.wait()
+        self._end()
+
+    def _end(self) -> None:
         self.reader.join()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 @contextmanager

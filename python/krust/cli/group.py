@@ -201,7 +201,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
     for row in rows:
         code = failed.get((row["topic"], row["partition"]), 0)
         with many.item():
-            session.check({"error_code": code}, f"{row['topic']}:{row['part']}")
+            session.check({"error_code": code}, f"{row['topic']}:{row['partition']}")
         row["moved"] = done and not code
     if done or options.output not in ("table", "wide"):
         output.rows(options, ("topic", "partition", "old", "new", "lag", "moved"), rows)
