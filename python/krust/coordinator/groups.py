@@ -51,22 +51,10 @@ class Coordinator:
         self._timers: list[tuple[int, str]] = []
         self._scheduled: dict[str, int] = {}
         self._dirty: dict[str, None] = {}
-        self._decide: dict[str, Callable[[Turn, Event], None]] = {
-            "JoinGroup": self._join,
-            "SyncGroup": self._to_member,
-            "LeaveGroup": self._to_member,
-            "DescribeGroups": self._describe,
-            "ListGroups": self._list,
-            "DeleteGroups": self._delete,
-            "SessionExpired": self._session_expired,
-            "Assigned": self._assigned,
-            "GroupsLoaded": self._loaded,
-            "OffsetsExpired": self._offsets_expired,
-        }
 
     def decides(self, api: str) -> bool:
         """Whether an event of this name is for a coordinator."""
-        return api in self._decide
+        return api in _DECIDE
 
     def handle(self, event: Event, now_ms: int) -> Outcome:
         """One event."""
@@ -142,10 +130,10 @@ class Coordinator:
                 turn.out.replies.append((event.ticket, refusal, ""))
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
-        decide = self._decide.get(event.api)
+        decide = _DECIDE.get(event.api)
         if decide is None:
             raise KeyError(f"nobody decides {event.api}")
-        decide(turn, event)
+        decide(self, turn, event)
         self._settle(event.message.get("group_id", ""))
 
     def _join(self, turn: Turn, event: Event) -> None:
@@ -385,6 +373,21 @@ class Coordinator:
             turn.out.reload.append(group_id)
         owed.pop(asked, None)
         turn.out.replies += [(ticket, reply, "") for ticket, reply in owed.items()]
+
+
+_DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {
+    "JoinGroup": Coordinator._join,
+    "SyncGroup": Coordinator._to_member,
+    "LeaveGroup": Coordinator._to_member,
+    "DescribeGroups": Coordinator._describe,
+    "ListGroups": Coordinator._list,
+    "DeleteGroups": Coordinator._delete,
+    "SessionExpired": Coordinator._session_expired,
+    "Assigned": Coordinator._assigned,
+    "GroupsLoaded": Coordinator._loaded,
+    "OffsetsExpired": Coordinator._offsets_expired,
+}
+"""Bound methods in a table of its own would keep a stopped broker alive: a cycle."""
 
 
 class _FailedError(Exception):
