@@ -27,6 +27,10 @@ _PROD = {"krust.group.evict.on.disconnect": "false"}
 _MODES = {"dev": _DEV, "prod": _PROD}
 """What a mode changes; prod changes no default of Kafka's."""
 
+ASSIGNORS = "krust.group.server.assignor"
+MOST_ASSIGNORS = 16
+"""Each may cost a process."""
+
 _MS = {"hours": 3_600_000, "minutes": 60_000, "ms": 1}
 
 _UNSET = {"", "null"}
@@ -118,6 +122,7 @@ class Config:
                 self._setups.setdefault(other, setup)
         self._choose_mode()
         _check_listeners(self)
+        assignors(self.text(ASSIGNORS) or "")
 
     def _choose_mode(self) -> None:
         """Settle `krust.mode`, and what it changes where nobody said otherwise."""
@@ -381,6 +386,25 @@ def _check_listeners(config: Config) -> None:
                     f"advertised.listeners tells clients to use {host or 'no host'}, no address",
                     hint="name the host that clients reach",
                 )
+
+
+def assignors(text: str) -> list[tuple[str, str]]:
+    """`orders-*=uniform, billing=my.module:Class` as (pattern of group names, assignor)."""
+    found: list[tuple[str, str]] = []
+    for item in filter(None, map(str.strip, text.split(","))):
+        pattern, equals, name = (part.strip() for part in item.partition("="))
+        module, colon, attribute = name.partition(":")
+        if not (pattern and equals and module and (attribute or not colon)):
+            raise ConfigError(
+                f"{ASSIGNORS} = {item!r} does not name groups and their assignor",
+                hint="write PATTERN=NAME or PATTERN=module:Class, as orders-*=uniform",
+            )
+        found.append((pattern, name))
+    if len({name for _, name in found}) > MOST_ASSIGNORS:
+        raise ConfigError(
+            f"{ASSIGNORS} names {len(found)} assignors", hint=f"{MOST_ASSIGNORS} are possible"
+        )
+    return found
 
 
 def _is_loopback(host: str) -> bool:

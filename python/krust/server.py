@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from krust.controller.state import Message
+    from krust.coordinator.assignors.spec import Assignor
 
 _log = logging.getLogger("krust")
 
@@ -42,6 +43,9 @@ class Broker:
     port       on 127.0.0.1 and ::1; 0 takes a free one
     config     Kafka's settings by name, `{"num.partitions": 3}`, or a Config (which then names
                directory and listeners itself)
+    assignors  group-name pattern -> an assignor, or its class: krust shares the partitions of
+               such groups by it, on a thread of this process; it goes before the setting
+               krust.group.server.assignor
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
                unwritable
     """
@@ -52,8 +56,10 @@ class Broker:
         *,
         port: int = 0,
         config: Mapping[str, object] | Config | None = None,
+        assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
     ) -> None:
         self._pid = os.getpid()
+        self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
         self._config, dirs = _settle(data_dir, port, config)
         self._temporary = not dirs
         self._dirs = dirs or [_temporary_dir()]
@@ -190,7 +196,9 @@ class Broker:
         """The policy thread's life."""
         core = None
         try:
-            core = Shell(self._config, self._dirs, temporary=self._temporary)
+            core = Shell(
+                self._config, self._dirs, temporary=self._temporary, assignors=self._assignors
+            )
             core.start()
             self._core = core
             self._ready.set()
@@ -235,6 +243,17 @@ def _temporary_dir() -> Path:
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="krust-"))
+
+
+def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
+    """An assignor; ConfigError: that is none."""
+    assignor = kind() if isinstance(kind, type) else kind
+    if not callable(getattr(assignor, "assign", None)) or not getattr(assignor, "name", None):
+        raise ConfigError(
+            f"assignors[{pattern!r}] is {assignor!r}, no assignor",
+            hint="it needs `name` and `assign(group, topics)`",
+        )
+    return assignor
 
 
 def _settle(

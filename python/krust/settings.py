@@ -877,10 +877,14 @@ zookeeper.ssl.truststore.type  string  null  *  ignored  fixed
 _KRUST = """\
 krust.flush.mode  string  async  async|ack  yes  fixed
     ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
+krust.group.assignor.timeout.ms  int  50  1..5000  yes  fixed
+    Least time an assignor of your own has; large groups have more (20 us a member and partition).
 krust.group.connection.grace.ms  long  500  0..  yes  fixed
     How long a dynamic member whose connection closed has to be heard of again.
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
+krust.group.server.assignor  list  ""  *  yes  fixed
+    Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.threads  int  0  0..  yes  fixed

@@ -21,7 +21,7 @@ from krust.cli.coordinator import BY_NAME, OFFSET_COMMIT, Coordinators, by_topic
 from krust.coordinator import consumer_protocol
 from krust.coordinator.assignors import find
 from krust.coordinator.assignors.spec import GroupSpec, MemberSpec, Topics
-from krust.coordinator.consumer_protocol import Assignment, Subscription
+from krust.coordinator.consumer_protocol import Assignment, Subscription, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,14 +104,16 @@ class Member:
         known = session.metadata(self.asked.client, names)["topics"] if names else []
         topics = Topics({topic["name"]: len(topic["partitions"]) for topic in known})
         shares = find.find(joined["protocol_name"]).assign(GroupSpec(members), topics)
+        given = {
+            member_id: tuple(TopicPartition(*one) for one in shares.get(member_id, ()))
+            for member_id in members
+        }
         return [
             {
                 "member_id": member_id,
-                "assignment": consumer_protocol.write_assignment(
-                    Assignment(tuple(shares.get(member_id, ())), b"", 0)
-                ),
+                "assignment": consumer_protocol.write_assignment(Assignment(ours, b"", 0)),
             }
-            for member_id in members
+            for member_id, ours in given.items()
         ]
 
     def _as_member(self, api: str, **more: Any) -> dict[str, Any]:

@@ -232,8 +232,8 @@ class Group(Roster):
                 (each.id, each.instance_id, each.metadata(self.protocol), had.get(each.id, b""))
                 for each in self.members.values()
             ]
-            call = AssignCall(self.id, self.generation, self.protocol or "", members)
-            turn.out.calls.append(call)
+            protocol, topics = self.protocol or "", self.subscribed
+            turn.out.calls.append(AssignCall(self.id, self.generation, protocol, members, topics))
 
     def _end_call(self, turn: Turn, given: dict[str, bytes] | None) -> None:
         """The wait for the assignor is over: by its answer, or by the sync deadline."""

@@ -12,7 +12,8 @@ News the core sends:
     OffsetsExpired   {"group_id"}
     Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}:
                      the result of an AssignCall; None: the leader's assignment counts; line: the
-                     traceback for the group's history, or None
+                     traceback for the group's history, or None. Of the kind "consumer":
+                     {member_id: [TopicPartition]}; None: krust's own default failed too
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from krust.coordinator.assignors.spec import GroupSpec
 
 Message = dict[str, Any]
 """A request, a response, a record's value, a fence."""
@@ -43,9 +46,17 @@ class AssignCall(NamedTuple):
 
     group_id: str
     generation: int
+    """or the group's epoch"""
     protocol: str
-    members: list[tuple[str, str | None, bytes, bytes]]
+    members: Sequence[tuple[str, str | None, bytes, bytes]]
     """member id, instance id, subscription, assignment so far"""
+    topics: Sequence[str] | None = None
+    """what any member subscribes to; None: not known yet"""
+    kind: str = "classic"
+    """or `consumer`: then `group` says who is there, and `members` is empty"""
+    assignor: str = ""
+    """the one that a group of the kind `consumer` asks for"""
+    group: GroupSpec | None = None
 
 
 @dataclass(slots=True)

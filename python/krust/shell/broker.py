@@ -24,11 +24,12 @@ from krust.metadata.store import Done
 from krust.settings import BROKER
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
     from krust.config import Config
     from krust.controller.state import Asked, Message
+    from krust.coordinator.assignors.spec import Assignor
     from krust.metadata.store import Store
     from krust.shell.groups import Groups
 
@@ -47,8 +48,16 @@ _log = logging.getLogger("krust")
 class Shell:
     """The native server, the store, the controller, and what goes between them."""
 
-    def __init__(self, config: Config, dirs: list[Path], *, temporary: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        dirs: list[Path],
+        *,
+        temporary: bool,
+        assignors: Mapping[str, Assignor] | None = None,
+    ) -> None:
         self.config = config
+        self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
         self._version = 0
         self._tree: Tree | None = None
@@ -130,7 +139,7 @@ class Shell:
         """The coordinator; its modules load behind the start, which nobody has to wait for."""
         from krust.shell.groups import Groups
 
-        self._groups = Groups(self.server, self.state)
+        self._groups = Groups(self.server, self.state, self._assignors)
         return self._groups
 
     def decide(self, api: str, message: Message) -> Message:
@@ -139,6 +148,8 @@ class Shell:
 
     def close(self) -> None:
         """Take everything down, whatever of it there is."""
+        if self._groups is not None:
+            self._groups.close()
         try:
             self.server.stop()
         except KrustError as error:

@@ -14,25 +14,38 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+from krust.config import ASSIGNORS, assignors
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from krust._krust import Server
     from krust.controller.state import State
-    from krust.coordinator.outcome import Message, Outcome
+    from krust.coordinator.assignors.spec import Assignor, Topics
+    from krust.coordinator.outcome import AssignCall, Message, Outcome
+    from krust.shell.assigning import Assigning
 
 _log = logging.getLogger("krust.groups")
 
 
 class Groups:
-    """The coordinator of one broker, and its words to the core."""
+    """The coordinator of one broker, its words to the core, and the assignors it calls.
 
-    def __init__(self, server: Server, state: State) -> None:
+    objects   group-name pattern -> assignor that lives here; they come before the setting's
+    """
+
+    def __init__(
+        self, server: Server, state: State, objects: Mapping[str, Assignor] | None = None
+    ) -> None:
         self._server = server
+        self._state = state
+        named = assignors(state.broker_text(ASSIGNORS) or "")
+        self._rules: list[tuple[str, str | Assignor]] = [*(objects or {}).items(), *named]
+        self._assigning: Assigning | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        more = {"server_assignor": self._assigns().wants} if self._rules else {}
         settings = GroupSettings(
             initial_rebalance_delay_ms=state.whole("group.initial.rebalance.delay.ms"),
             min_session_timeout_ms=state.whole("group.min.session.timeout.ms"),
@@ -40,6 +53,7 @@ class Groups:
             max_size=state.whole("group.max.size"),
             has_offsets=server.has_offsets,
             groups_with_offsets=server.groups_with_offsets,
+            **more,
         )
         self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
         self._wake_at_ms: int | None = None
@@ -57,9 +71,27 @@ class Groups:
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
         """Decide a batch of events (none: what is due) and have the core do it."""
         now_ms = self._now_ms()
-        if events or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
-            batch = [Event(*each) for each in events]
+        batch = [Event(*each) for each in events]
+        if self._assigning is not None:
+            batch += self._assigning.take()
+        if batch or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
             self._follow(self.coordinator.handle_batch(batch, now_ms))
+
+    def close(self) -> None:
+        """End what runs for the groups."""
+        if self._assigning is not None:
+            self._assigning.close()
+
+    def _assigns(self) -> Assigning:
+        """The assignors; most brokers never load this code."""
+        if self._assigning is None:
+            from krust.shell.assigning import Assigning, Rule
+
+            least_ms = self._state.whole("krust.group.assignor.timeout.ms")
+            rules = [Rule(*each) for each in self._rules]
+            self._assigning = Assigning(rules, self._server.nudge, least_ms)
+            self._assigning.warm()
+        return self._assigning
 
     def _follow(self, outcome: Outcome) -> None:
         while True:
@@ -68,11 +100,31 @@ class Groups:
             failed = self._server.coordinate(outcome.records, outcome.fences, outcome.replies)
             if outcome.reload:
                 self._server.reload_groups(outcome.reload)
+            for call in outcome.calls:
+                self._assigns().start(call, self._topics(call))
             self._wake_at_ms = outcome.wake_at_ms
             if not failed:
                 return
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
             outcome = self.coordinator.failed(failed, self._now_ms(), outcome.replies)
+
+    def _topics(self, call: AssignCall) -> Topics:
+        """What an assignor may know of a group's topics, as it is now."""
+        from krust.coordinator import assigning
+        from krust.coordinator.assignors.spec import Topics
+
+        known = self._state.topics
+        found = [known[name] for name in assigning.topics(call) if name in known]
+        rack = self._state.config.text("broker.rack")
+        racks = {}
+        if rack:
+            racks = {
+                (topic.name, number): frozenset({rack})
+                for topic in found
+                for number, partition in enumerate(topic.partitions)
+                if self._state.node_id in partition.replicas
+            }
+        return Topics({topic.name: len(topic.partitions) for topic in found}, racks)
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms

@@ -3,7 +3,7 @@
 import pickle
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -71,13 +71,17 @@ def counts(assignment: GroupAssignment) -> dict[str, int]:
 
 
 def owner_of(assignment: GroupAssignment) -> dict[TopicPartition, str]:
-    return {one: member for member, ours in assignment.items() for one in ours}
+    return {TopicPartition(*one): who for who, ours in assignment.items() for one in ours}
+
+
+def places(ours: Iterable[tuple[str, int]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(*one) for one in ours)
 
 
 def holding(group: GroupSpec, assignment: GroupAssignment) -> GroupSpec:
     """The group, as it comes back with what it was given."""
     kept = {
-        one: replace(member, owned=tuple(assignment.get(one, ())), generation=5)
+        one: replace(member, owned=places(assignment.get(one, ())), generation=5)
         for one, member in group.members.items()
     }
     return GroupSpec(kept)
@@ -113,7 +117,7 @@ def test_range_is_even_in_each_topic_and_its_runs_are_unbroken(
     assignment = find.find("range").assign(group, topics)
     for topic in topics.counts:
         shares = [
-            [one.partition for one in assignment[member] if one.topic == topic]
+            [n for name, n in assignment[member] if name == topic]
             for member in group.order()
             if topic in group.members[member].topics
         ]
@@ -132,7 +136,7 @@ def chain_that_helps(
         ways = [[start]]
         while ways:
             way = ways.pop()
-            for one in assignment.get(way[-1], ()):
+            for one in places(assignment.get(way[-1], ())):
                 for taker in group.members:
                     if taker in way or one.topic not in group.members[taker].topics:
                         continue

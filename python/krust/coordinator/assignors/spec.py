@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from krust.coordinator.consumer_protocol import TopicPartition
+if TYPE_CHECKING:
+    from krust.coordinator.consumer_protocol import TopicPartition
 
-GroupAssignment: TypeAlias = Mapping[str, Sequence[TopicPartition]]
-"""Member id -> its partitions; a member that is not named gets none. Tuples will do."""
+GroupAssignment: TypeAlias = Mapping[str, Sequence[tuple[str, int]]]
+"""Member id -> its partitions, (topic, number); a member that is not named gets none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""An AssignCall as an assignor wants to see it, and its answer as members want to hear it.
+
+Eager members give up everything before they join; cooperative ones keep what they name in their
+subscription. So a partition that somebody else still names goes to nobody in this generation: its
+holder sees that it is no longer meant, gives it up and joins again, and only then it is free. That
+holds for each member by what it says, so both kinds can be in one group. Under the names of
+Kafka's eager assignors nobody keeps anything, whatever is said.
+What a member that names nothing had at last is what it would like to have again.
+Pure: no thread, no clock; it runs wherever the assignor is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from krust.coordinator.assignors.spec import GroupSpec, MemberSpec
+from krust.coordinator.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from krust.coordinator.assignors.spec import GroupAssignment
+    from krust.coordinator.outcome import AssignCall
+
+EAGER = frozenset({"range", "roundrobin", "sticky"})
+"""Protocols whose members hold nothing while they join."""
+
+ALONE = frozenset({"stream"})
+"""Protocols whose assignments say more than partitions: the leader's own code makes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the members of a call said.
+
+    group     for the assignor; who cannot be understood is not in it
+    versions  member id -> version of the consumer protocol it speaks
+    holders   partition -> members that keep it until they are told otherwise
+    unread    one line for each member that cannot be understood
+    """
+
+    group: GroupSpec
+    versions: dict[str, int]
+    holders: dict[TopicPartition, set[str]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+def read(call: AssignCall) -> Reading:
+    """Read the members of a classic group."""
+    said: dict[str, Subscription] = {}
+    versions: dict[str, int] = {}
+    unread: list[str] = []
+    for member_id, _, subscription, _ in call.members:
+        versions[member_id] = 0
+        try:
+            said[member_id] = read_subscription(subscription)
+            versions[member_id] = said[member_id].version
+        except ValueError as error:
+            unread.append(f"member {member_id} gets nothing: {error}")
+    holders: dict[TopicPartition, set[str]] = {}
+    if call.protocol not in EAGER:
+        for member_id, one in said.items():
+            for place in one.owned:
+                holders.setdefault(place, set()).add(member_id)
+    claimed = {place for one in said.values() for place in one.owned}
+    members = {}
+    for member_id, instance_id, _, had in call.members:
+        if member_id not in said:
+            continue
+        one = said[member_id]
+        owned, generation = one.owned, one.generation
+        if not owned:
+            owned = tuple(place for place in _had(had) if place not in claimed)
+            generation = call.generation - 1
+        topics = frozenset(one.topics)
+        members[member_id] = MemberSpec(
+            topics, instance_id, one.rack, one.user_data, owned, generation
+        )
+    return Reading(GroupSpec(members, call.group_id), versions, holders, unread)
+
+
+def topics(call: AssignCall) -> set[str]:
+    """What the members subscribe to, as far as they can be understood."""
+    if call.topics is not None:
+        return set(call.topics)
+    members = call.group if call.group is not None else read(call).group
+    return {topic for member in members.members.values() for topic in member.topics}
+
+
+def _had(assignment: bytes) -> Sequence[TopicPartition]:
+    try:
+        return read_assignment(assignment).partitions
+    except ValueError:
+        return ()
+
+
+def written(reading: Reading, shares: GroupAssignment) -> dict[str, bytes]:
+    """What each member is told, in the version it speaks; what is still held is told to nobody."""
+    return {
+        member_id: write_assignment(
+            Assignment(tuple(_free(member_id, shares, reading.holders)), b"", version)
+        )
+        for member_id, version in reading.versions.items()
+    }
+
+
+def _free(
+    member_id: str, shares: GroupAssignment, holders: Mapping[TopicPartition, set[str]]
+) -> Iterable[TopicPartition]:
+    for one in shares.get(member_id, ()):
+        place = TopicPartition(*one)
+        held_by = holders.get(place)
+        if held_by is None or member_id in held_by:
+            yield place

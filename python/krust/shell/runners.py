@@ -1,0 +1,282 @@
+"""Where an assignor runs: here, in a process of its own, or on a thread that can be left behind.
+
+    Here      one of krust's own, on the calling thread
+    Process   one that has a name or a place: in a worker process, started at first use or by
+              `warm`; one that is too slow costs the process, and the next call starts a new one
+    Plugin    an object of this process, on a thread; one that is too slow is left behind there
+`run` gives shares that were validated, or raises FailedError with what to show.
+Threads: one, its owner; but `kill` may be called by any, and then `warm` and `run` fail.
+Not promised: that a thread left behind ever ends; there are MOST_LEFT of them at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from krust.coordinator.assignors.spec import validate
+from krust.coordinator.consumer_protocol import TopicPartition
+from krust.shell import worker
+
+if TYPE_CHECKING:
+    from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
+
+GRACE_S = 0.25
+"""A worker that hangs ends itself; so much later it is killed."""
+START_S = worker.LOAD_S + 10
+RETRY_S = 5.0
+"""One that cannot be loaded is not tried again for so long."""
+MOST_LEFT = 8
+_ANSWER_MAX = 64 << 20
+_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from krust.shell.worker import main; main(sys.argv[2], int(sys.argv[3]))"
+)
+
+
+class FailedError(Exception):
+    """An assignor that gave no shares; the text is for the log: why, and a traceback."""
+
+
+class Runner(Protocol):
+    """A place where one assignor runs."""
+
+    def warm(self) -> None:
+        """Get ready, if that takes time. FailedError: it cannot."""
+
+    def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
+        """Call it. FailedError: it raised, lied or took longer."""
+
+    def kill(self) -> None:
+        """Make the call that is on, and all later ones, fail soon."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+class Here:
+    """One of krust's own, which is bounded and raises nothing on purpose."""
+
+    def __init__(self, assignor: Assignor) -> None:
+        self._assignor = assignor
+
+    def warm(self) -> None:
+        """It is ready."""
+
+    def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
+        """Call it; there is no deadline."""
+        return _checked(self._assignor, group, topics)
+
+    def kill(self) -> None:
+        """It ends by itself."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _checked(assignor: Assignor, group: GroupSpec, topics: Topics) -> GroupAssignment:
+    try:
+        shares = assignor.assign(group, topics)
+        validate(group, topics, shares)
+    except Exception as error:
+        raise FailedError(traceback.format_exc()) from error
+    return shares
+
+
+class Process:
+    """One that another process can load, by its name or its place."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._trace = -1
+        self._closed = False
+        self._not_before = 0.0
+        self._why = ""
+
+    def warm(self) -> None:
+        """Start the process and have it load the assignor."""
+        if self._child is not None:
+            return
+        if time.monotonic() < self._not_before:
+            raise FailedError(self._why)
+        child = self._started()
+        try:
+            self._heard(child, START_S)
+        except FailedError as error:
+            self._end()
+            self._not_before, self._why = time.monotonic() + RETRY_S, str(error)
+            raise
+
+    def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
+        """Call it there."""
+        self.warm()
+        child = self._child
+        if child is None or child.stdin is None:
+            raise FailedError("the broker stops")
+        body = pickle.dumps((group, topics, seconds), pickle.HIGHEST_PROTOCOL)
+        try:
+            child.stdin.write(worker.LENGTH.pack(len(body)) + body)
+            child.stdin.flush()
+        except OSError:
+            raise FailedError(f"the worker process ended: {self._end()}") from None
+        answer = self._heard(child, seconds + GRACE_S)
+        try:
+            shares = {
+                who: [TopicPartition(topic, number) for topic, number in ours]
+                for who, ours in answer["shares"]
+            }
+            validate(group, topics, shares)
+        except Exception as error:
+            raise FailedError(traceback.format_exc()) from error
+        return shares
+
+    def kill(self) -> None:
+        """End the process; whoever waits for its answer hears of it."""
+        with self._lock:
+            self._closed = True
+            if self._child is not None:
+                self._child.kill()
+
+    def close(self) -> None:
+        """End the process and its pipes."""
+        self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
+        trace, theirs = os.pipe()
+        try:
+            with self._lock:
+                if self._closed:
+                    raise FailedError("the broker stops")
+                command = [sys.executable, "-c", _CODE, json.dumps(path), self._place, str(theirs)]
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    pass_fds=[theirs],
+                    start_new_session=True,
+                )
+                self._trace, trace = trace, -1
+                return self._child
+        except OSError as error:
+            raise FailedError(f"no worker process: {error}") from error
+        finally:
+            os.close(theirs)
+            if trace >= 0:
+                os.close(trace)
+
+    def _heard(self, child: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+        """The worker's next word; whatever else happens ends it."""
+        if child.stdout is None:
+            raise FailedError("no pipe")
+        until = time.monotonic() + seconds
+        ours, said = child.stdout.fileno(), bytearray()
+        wanted = worker.LENGTH.size
+        poll = select.poll()
+        poll.register(ours, select.POLLIN)
+        while len(said) < wanted:
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                raise FailedError(f"no answer within {seconds:.2f} s\n{self._end()}")
+            some = os.read(ours, 1 << 20)
+            if not some:
+                raise FailedError(self._end())
+            said += some
+            if wanted == worker.LENGTH.size <= len(said):
+                wanted += min(worker.LENGTH.unpack_from(said)[0], _ANSWER_MAX)
+        try:
+            answer = json.loads(said[worker.LENGTH.size :])
+            error = answer.get("error")
+        except (ValueError, AttributeError):
+            raise FailedError(f"the worker process wrote no answer\n{self._end()}") from None
+        if error is not None:
+            raise FailedError(str(error))
+        return answer  # type: ignore[no-any-return]
+
+    def _end(self) -> str:
+        """End the process; where it stood, or how it ended."""
+        with self._lock:
+            child, self._child = self._child, None
+            if child is None:
+                return "the broker stops"
+            with suppress(OSError):
+                child.kill()
+        code = child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        stood = os.read(self._trace, 1 << 16) if _readable(self._trace) else b""
+        os.close(self._trace)
+        if self._closed:
+            return "the broker stops"
+        text = stood.decode(errors="replace").strip()
+        return text or f"the worker process ended (exit code {code})"
+
+
+def _readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll(0))
+
+
+class Plugin:
+    """An object that lives in this process."""
+
+    left = threading.BoundedSemaphore(MOST_LEFT)
+    """how many more threads may be left behind, over all brokers of this process"""
+
+    def __init__(self, assignor: Assignor) -> None:
+        self._assignor = assignor
+
+    def warm(self) -> None:
+        """It is ready."""
+
+    def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
+        """Call it on a thread of its own; that thread is left behind if it takes longer."""
+        left = self.left
+        if not left.acquire(blocking=False):
+            raise FailedError(f"{MOST_LEFT} threads hang in assignors already")
+        done: list[GroupAssignment | FailedError] = []
+
+        def work() -> None:
+            try:
+                done.append(_checked(self._assignor, group, topics))
+            except FailedError as error:
+                done.append(error)
+            finally:
+                left.release()
+
+        thread = threading.Thread(target=work, name="krust-assignor", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if not done:
+            raise FailedError(f"no answer within {seconds:.2f} s\n{_stands(thread)}")
+        thread.join()
+        if isinstance(done[0], FailedError):
+            raise done[0]
+        return done[0]
+
+    def kill(self) -> None:
+        """Threads cannot be ended; who waits for one waits until its deadline."""
+
+    def close(self) -> None:
+        """Those that were left behind stay."""
+
+
+def _stands(thread: threading.Thread) -> str:
+    """Where a thread is, from the assignor's own code on."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    stack = traceback.extract_stack(frame) if frame is not None else []
+    ours = [place for place, at in enumerate(stack) if at.filename == __file__]
+    return "".join(traceback.format_list(stack[ours[-1] + 1 if ours else 0 :]))

@@ -1,0 +1,280 @@
+"""Assignors at work: in this process, in another one, too slow, wrong, and gone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber, Topics
+from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
+from krust.coordinator.outcome import AssignCall
+from krust.shell import runners
+from krust.shell.assigning import Assigning, Rule, deadline_s
+from krust.shell.runners import Plugin
+
+MODULE = '''
+import os, time
+
+class First:
+    """All to the first member."""
+    name = "first"
+
+    def assign(self, group, topics):
+        first = min(group.members)
+        return {first: [(t, p) for t in group.members[first].topics
+                        for p in range(topics.partitions(t))]}
+
+class Speaks(First):
+    def assign(self, group, topics):
+        print("not for the broker's ears")
+        return super().assign(group, topics)
+
+class Slow(First):
+    def assign(self, group, topics):
+        if not os.path.exists("calm"):
+            time.sleep(60)
+        return super().assign(group, topics)
+
+class Raises(First):
+    def assign(self, group, topics):
+        raise LookupError("planted")
+
+class Lies(First):
+    def assign(self, group, topics):
+        return {member: [("t", 0)] for member in group.members}
+
+class Dies(First):
+    def assign(self, group, topics):
+        os._exit(7)
+
+class Odd(First):
+    def assign(self, group, topics):
+        return object()
+'''
+SUBSCRIPTION = write_subscription(Subscription(("t",)))
+MEMBERS = [(who, None, SUBSCRIPTION, b"") for who in ("m1", "m2")]
+TOPICS = Topics({"t": 4})
+FIRST, EVEN = {"m1": [0, 1, 2, 3], "m2": []}, {"m1": [0, 2], "m2": [1, 3]}
+PATIENCE_S = 30
+
+
+class Asked:
+    """Assignors, and who waits for them."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self._nudged = threading.Event()
+        self.assigning = Assigning(rules, self._nudged.set, 5000)
+
+    def start(self, group_id: str = "g", **more: Any) -> None:
+        members: Any = MEMBERS if "group" not in more else []
+        call = AssignCall(group_id, 1, "range", members, ["t"])._replace(**more)
+        self.assigning.start(call, TOPICS)
+
+    def answer(self) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self._nudged.wait(1)
+            self._nudged.clear()
+            for event in self.assigning.take():
+                assert (event.ticket, event.api) == (0, "Assigned")
+                return event.message
+        raise AssertionError("no answer")
+
+    def shares(self, **more: Any) -> tuple[dict[str, list[int]], str | None]:
+        self.start(**more)
+        message = self.answer()
+        given = message["assignments"].items()
+        return {
+            who: [place.partition for place in read_assignment(data).partitions]
+            for who, data in given
+        }, message["line"]
+
+
+@contextmanager
+def asked(*assignors: Any) -> Iterator[Asked]:
+    one = Asked(*(Rule("g", each) for each in assignors))
+    try:
+        yield one
+    finally:
+        one.assigning.close()
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the working directory."""
+    (tmp_path / "shelf_of_assignors.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return "shelf_of_assignors"
+
+
+def test_the_deadline_grows_with_the_group() -> None:
+    assert deadline_s(3, 12) == 0.05
+    assert deadline_s(5_000, 5_000) == 0.2
+    assert deadline_s(10_000, 1_000_000) == 5
+    assert deadline_s(3, 12, 1000) == 1
+
+
+def test_one_of_krusts_own_and_one_of_the_working_directory(module: str) -> None:
+    with asked("uniform") as one:
+        assert one.shares() == (EVEN, None)
+    with asked(f"{module}:First") as one:
+        assert one.shares() == (FIRST, None)
+        assert one.shares() == (FIRST, None)
+
+
+def test_what_it_prints_does_no_harm(module: str) -> None:
+    with asked(f"{module}:Speaks") as one:
+        assert one.shares() == (FIRST, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("Raises", "LookupError: planted"),
+        ("Lies", "t:0 goes to 'm1' and 'm2'"),
+        ("Odd", "not a mapping of members but <object"),
+        ("Dies", "exit code 7"),
+        ("Missing", "shelf_of_assignors has no Missing"),
+    ],
+)
+def test_one_that_fails_costs_the_default_and_a_line(
+    module: str, kind: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with asked(f"{module}:{kind}") as one:
+        shares, line = one.shares()
+        assert shares == EVEN
+        assert line is not None
+        assert why in line
+        assert f"{module}:{kind} failed, uniform assigned instead" in caplog.text
+        assert one.shares()[0] == EVEN
+
+
+def test_one_that_hangs_is_shown_where_it_stands_and_started_anew(module: str) -> None:
+    one = Asked(Rule("g", f"{module}:Slow"))
+    one.assigning._least_ms = 50
+    try:
+        shares, line = one.shares()
+        assert shares == EVEN
+        assert line is not None
+        assert "in assign" in line
+        assert f"{module}.py" in line
+        Path("calm").touch()
+        until = time.monotonic() + PATIENCE_S
+        while one.shares() != (FIRST, None):
+            assert time.monotonic() < until
+    finally:
+        one.assigning.close()
+
+
+class Local:
+    """Lives here: what it does to this process is seen."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self.hold = threading.Event()
+        self.hold.set()
+        self.raises = False
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        self.hold.wait()
+        if self.raises:
+            raise LookupError("planted")
+        return {"m1": [("t", number) for number in range(topics.partitions("t"))]}
+
+
+def test_an_object_runs_here_and_is_left_behind_when_it_hangs() -> None:
+    local = Local()
+    with asked(local) as one:
+        assert one.shares() == (FIRST, None)
+        local.raises = True
+        shares, line = one.shares()
+        assert shares == EVEN
+        assert line is not None
+        assert "LookupError: planted" in line
+        local.raises = False
+        local.hold.clear()
+        one.assigning._lanes[next(iter(one.assigning._lanes))]._least_ms = 50
+        shares, line = one.shares()
+        assert shares == EVEN
+        assert line is not None
+        assert "self.hold.wait()" in line
+        assert "runners.py" not in line
+        local.hold.set()
+
+
+def test_no_more_threads_hang_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plugin, "left", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(runners, "MOST_LEFT", 1)
+    hangs = Local()
+    hangs.hold.clear()
+    topics = Topics({"t": 1})
+    with pytest.raises(runners.FailedError, match="no answer"):
+        Plugin(hangs).run(GroupSpec({}), topics, 0.05)
+    with pytest.raises(runners.FailedError, match="1 threads hang"):
+        Plugin(Local()).run(GroupSpec({}), topics, 5)
+    hangs.hold.set()
+
+
+def test_one_that_hangs_holds_up_no_other(module: str) -> None:
+    one = Asked(Rule("slow", f"{module}:Slow"), Rule("g", "range"))
+    try:
+        one.start("slow")
+        assert one.shares() == ({"m1": [0, 1], "m2": [2, 3]}, None)
+    finally:
+        one.assigning.close()
+
+
+def test_the_first_pattern_that_fits_counts() -> None:
+    one = Asked(Rule("a-*", "range"), Rule("*", "uniform"))
+    assert one.assigning.wants("b")
+    assert one.shares(group_id="a-1")[0] == {"m1": [0, 1], "m2": [2, 3]}
+    assert one.shares(group_id="b")[0] == EVEN
+    one.assigning.close()
+    assert not Asked(Rule("a-*", "range")).assigning.wants("b")
+
+
+def test_streams_assign_by_themselves() -> None:
+    with asked("uniform") as one:
+        one.start(protocol="stream")
+        message = one.answer()
+        assert message["assignments"] is None
+        assert "its leader's own" in message["line"]
+
+
+def test_a_group_of_the_new_kind_gets_places_and_names_its_assignor() -> None:
+    from krust.coordinator.assignors.spec import MemberSpec
+
+    group = GroupSpec({who: MemberSpec(frozenset({"t"})) for who in ("m1", "m2")}, "g")
+    with asked() as one:
+        one.start(kind="consumer", assignor="range", group=group)
+        given = one.answer()["assignments"]
+        assert given == {"m1": [("t", 0), ("t", 1)], "m2": [("t", 2), ("t", 3)]}
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def children() -> list[str]:
+    tasks = Path("/proc/self/task")
+    return [
+        pid for task in tasks.iterdir() for pid in (task / "children").read_text().split() if pid
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
+def test_closing_leaves_no_process_thread_or_descriptor_behind(module: str) -> None:
+    before = (children(), threading.active_count(), descriptors())
+    for kind in ("First", "Slow"):
+        with asked(f"{module}:{kind}") as one:
+            one.assigning.warm()
+            one.start()
+    assert (children(), threading.active_count(), descriptors()) == before
