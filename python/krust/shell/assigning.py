@@ -101,6 +101,7 @@ class Assigning:
             lane.kill()
         for lane in self._lanes.values():
             lane.join()
+        self._lanes.clear()
 
     def _rule(self, group_id: str) -> Rule | None:
         return next((rule for rule in self._rules if fnmatchcase(group_id, rule.pattern)), None)

@@ -78,9 +78,10 @@ class Groups:
             self._follow(self.coordinator.handle_batch(batch, now_ms))
 
     def close(self) -> None:
-        """End what runs for the groups."""
+        """End what runs for the groups, and let go of the core, whose descriptors go with it."""
         if self._assigning is not None:
             self._assigning.close()
+        self.coordinator.settings = GroupSettings()
 
     def _assigns(self) -> Assigning:
         """The assignors; most brokers never load this code."""
