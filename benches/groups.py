@@ -3,7 +3,7 @@
     python benches/groups.py [--rounds 20]
 
 A fresh group and a fresh consumer each round, a topic of 3 partitions that holds records; the
-contenders take turns. krust runs in dev mode, Kafka 3.9.1 with group.initial.rebalance.delay.ms=0.
+contenders take turns. krust runs in dev mode, Apache Kafka with group.initial.rebalance.delay.ms=0.
 Prints the medians in milliseconds. No test: nothing fails when a target is missed, it is said.
 """
 
@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import statistics
+import subprocess
 import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers import AbsentError, Running, kafka, noida
+from peers import AbsentError, Running, free_port, kafka, noida
 
 import krust
 
@@ -28,7 +30,14 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITIONS = "groups-bench", 3
 PATIENCE_S = 20
-TARGETS_MS = {"confluent-kafka": 165, "kafka-python": 110, "aiokafka": 12}
+TARGETS_MS = {
+    "confluent-kafka": 165,
+    "confluent-kafka, protocol consumer": 110,
+    "kafka-python": 110,
+    "aiokafka": 12,
+}
+EAGER = "group.initial.rebalance.delay.ms=0"
+KAFKA = Path(__file__).parents[1] / "tests/peers/kafka.sh"
 
 
 @contextlib.contextmanager
@@ -41,14 +50,41 @@ def embedded(_: Path) -> Iterator[Running]:
 @contextlib.contextmanager
 def eager_kafka(folder: Path) -> Iterator[Running]:
     """Kafka without the wait for more members."""
-    with kafka(folder, "group.initial.rebalance.delay.ms=0") as running:
+    with kafka(folder, EAGER) as running:
         yield running
 
 
-PEERS = {"krust": embedded, "kafka 3.9.1": eager_kafka, "noida-db": noida}
+@contextlib.contextmanager
+def newest_kafka(folder: Path) -> Iterator[Running]:
+    """Kafka 4, which has the protocol of KIP-848."""
+    port = free_port()
+    command = ["bash", str(KAFKA), "start4", str(folder), str(port)]
+    try:
+        with (folder / "out").open("w") as out:
+            subprocess.run(
+                command, env={**os.environ, "EXTRA": EAGER}, stdout=out, stderr=out, check=True
+            )
+        yield Running(f"127.0.0.1:{port}", 0)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise AbsentError(str(error)) from None
+    finally:
+        subprocess.run(["bash", str(KAFKA), "stop", str(folder)], check=False)
 
 
-def confluent(bootstrap: str) -> tuple[float, float]:
+PEERS = {
+    "krust": embedded,
+    "kafka 3.9.1": eager_kafka,
+    "kafka 4.3.0": newest_kafka,
+    "noida-db": noida,
+}
+
+
+def confluent_consumer(bootstrap: str) -> tuple[float, float]:
+    """The same over KIP-848."""
+    return confluent(bootstrap, "consumer")
+
+
+def confluent(bootstrap: str, protocol: str = "classic") -> tuple[float, float]:
     """Seconds to the first record, and of close()."""
     from confluent_kafka import Consumer
 
@@ -56,6 +92,7 @@ def confluent(bootstrap: str) -> tuple[float, float]:
         {
             "bootstrap.servers": bootstrap,
             "group.id": uuid.uuid4().hex,
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
@@ -115,6 +152,7 @@ async def _aiokafka(bootstrap: str) -> tuple[float, float]:
 
 CLIENTS: dict[str, Callable[[str], tuple[float, float]]] = {
     "confluent-kafka": confluent,
+    "confluent-kafka, protocol consumer": confluent_consumer,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
 }
@@ -125,10 +163,8 @@ def fill(bootstrap: str) -> None:
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    made = AdminClient({"bootstrap.servers": bootstrap}).create_topics(
-        [NewTopic(TOPIC, PARTITIONS, 1)]
-    )
-    made[TOPIC].result(PATIENCE_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(10 * PARTITIONS):
         producer.produce(TOPIC, str(number), partition=number % PARTITIONS)

