@@ -90,7 +90,10 @@ class Server:
         returns   (ticket, API's name, version, request, client: {id, host, listener, connection: a
                   number never used twice}); with ticket 0 news that want no answer: SessionExpired
                   {group_id, members: [member_id]}, GroupsLoaded {partition, groups: [{group_id,
-                  value: dict | None}]}, OffsetsExpired {group_id}
+                  value: dict | None}], records: [[group_id, kind, key, value]]}, OffsetsExpired
+                  {group_id}. groups: classic ones, and each that `reload_groups` named; records:
+                  what lives of consumer groups, in the log's order, keys without the group; of a
+                  group with a record of kind 3 a row has to be published, whatever it says
         """
 
     def nudge(self) -> None:
@@ -101,16 +104,29 @@ class Server:
 
     def coordinate(
         self,
-        records: Sequence[tuple[str, dict[str, Any] | str | None]],
+        records: Sequence[
+            tuple[
+                str,
+                dict[str, Any]
+                | str
+                | list[tuple[int, dict[str, Any], dict[str, Any] | None]]
+                | None,
+            ]
+        ],
         fences: Sequence[tuple[str, dict[str, Any] | None]],
         replies: Sequence[tuple[int, dict[str, Any], str]],
     ) -> list[str]:
         """Append records, then let fences hold, then send replies once the records are committed.
 
-        records   (group, its metadata, None: tombstone, or "drop_offsets": tombstones of all that
-                  it committed); those of one group are one batch
+        records   (group, its metadata as a classic one, None: tombstone of that, or "drop_offsets":
+                  tombstones of all that it committed, or [(kind, key without the group, value, None:
+                  tombstone)] of a consumer group, Kafka's kinds 3-8 and 16); those of one group are
+                  one batch
         fences    (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
-                  members: {member_id: {instance_id, session_timeout_ms, timed, connection}}})
+                  members: {member_id: {instance_id, session_timeout_ms, timed, connection}}});
+                  of a consumer group {type: "consumer", state, epoch, since_ms, subscribed,
+                  heartbeat_interval_ms, members} whose members have also {epoch, quiet: nothing to
+                  tell it}, or {classic: True, epoch, rejoin} where they speak the classic protocol
         replies   (ticket, response, the group whose log it waits for; "": none of its own)
         returns   the groups whose append failed: their fences do not hold, their tickets are open
         raises    ValueError, TypeError: something is not what it should be, and where; nothing was
@@ -122,6 +138,13 @@ class Server:
 
     def groups_with_offsets(self) -> list[str]:
         """The groups that have committed an offset that is kept."""
+
+    def match_topics(self, pattern: str) -> list[str]:
+        """Return the topics, sorted and without internal ones, whose whole name matches a pattern.
+
+        pattern   RE2's syntax; the time is linear in its length
+        raises    ValueError: it is none, or too large
+        """
 
     def reload_groups(self, group_ids: Sequence[str]) -> None:
         """Read groups again: the news GroupsLoaded names each, with None where the log has nothing.

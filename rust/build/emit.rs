@@ -31,6 +31,8 @@ pub fn protocol(apis: &[Api], records: &[Record]) -> Result<String, Box<dyn std:
         let Versions { first, last } = root.versions;
         let generics = lifetime(root);
         writeln!(out, "record_methods!({}{generics}, {first}, {last});", root.name)?;
+        writeln!(out, "/// The record, known by its module alone.")?;
+        writeln!(out, "pub static CODEC: AnyCodec = any_codec!({});", root.name)?;
         writeln!(out, "}}\n")?;
     }
     table(&mut out, apis)?;
@@ -394,6 +396,7 @@ fn default(field: &Field) -> String {
     match (&field.kind, literal) {
         (Kind::Records, _) => "Records::Null".to_owned(),
         (_, None) if field.nullable.is_some() => "None".to_owned(),
+        _ if field.array && field.nullable.is_some() => "Some(Vec::new())".to_owned(),
         _ if field.array => "Vec::new()".to_owned(),
         (Kind::Bool, literal) => literal.unwrap_or("false").to_owned(),
         (Kind::String, literal) => format!("{:?}", literal.unwrap_or_default()),
@@ -410,6 +413,7 @@ fn is_set(field: &Field) -> String {
     let name = format!("self.{}", field.name);
     match (&field.kind, default(field).as_str()) {
         (_, "None") => format!("{name}.is_some()"),
+        (_, "Some(Vec::new())") => format!("!{name}.as_ref().is_some_and(Vec::is_empty)"),
         (_, "Vec::new()" | "\"\"" | "&[]") => format!("!{name}.is_empty()"),
         (Kind::Bool, "false") => name,
         (Kind::Bool, _) => format!("!{name}"),

@@ -75,6 +75,8 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (47, 0, 0, Run::Here(offset_delete::handle)),
     (60, 0, 2, Run::Here(describe_cluster::handle)),
     (61, 0, 0, Run::Here(describe_producers::handle)),
+    (68, 0, 1, Run::Here(consumer_group_heartbeat::handle)),
+    (69, 0, 1, Run::Policy),
     (74, 0, 1, Run::Policy),
     (75, 0, 0, Run::Here(describe_topic_partitions::handle)),
 ];

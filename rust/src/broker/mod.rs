@@ -7,6 +7,7 @@
 //! image       what is known of the cluster, swapped whole         partition  a log and who waits
 //! parked      requests that wait, per thread                      policy     the port to decisions
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
+//! topic_pattern   topics by regular expression
 //! ```
 //!
 //! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
@@ -27,6 +28,7 @@ pub mod policy;
 mod reply;
 mod serve;
 mod service;
+mod topic_pattern;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -35,8 +37,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use groups::{
-    AppendedAt, Committed, Decided, FenceMember, FenceRow, FenceState, GroupRecord, GroupState,
-    WrongReply,
+    AppendedAt, Committed, Decided, FenceMember, FenceRow, FenceState, GroupKind, GroupRecord,
+    GroupState, Role, WrongReply,
 };
 pub use image::{ClusterImage, Delta};
 pub use load::{ApplyError, Loaded, Store};

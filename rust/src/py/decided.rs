@@ -8,11 +8,13 @@ use std::fmt::Display;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use super::convert::from_python;
 use super::settings::Table;
-use crate::broker::{Decided, FenceMember, FenceRow, FenceState, GroupRecord, Ticket};
+use crate::broker::{
+    Decided, FenceMember, FenceRow, FenceState, GroupKind, GroupRecord, Role, Ticket,
+};
 
 /// The word that stands for tombstones of all that a group committed.
 const DROP_OFFSETS: &str = "drop_offsets";
@@ -29,8 +31,13 @@ pub(super) fn read(
     })?;
     let records = each("records", records, |item| {
         let (group_id, value): (String, Bound<'_, PyAny>) = item.extract()?;
-        Ok((group_id, record(&value)?))
+        let records = match value.cast::<PyList>() {
+            Ok(list) => items(list, of_consumers)?,
+            Err(_) => vec![record(&value)?],
+        };
+        Ok(records.into_iter().map(|record| (group_id.clone(), record)).collect::<Vec<_>>())
     })?;
+    let records = records.into_iter().flatten().collect();
     Ok(Decided { records, fences: each("fences", fences, row)?, replies })
 }
 
@@ -48,6 +55,12 @@ fn record(value: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
     Ok(GroupRecord::Metadata(Some(from_python(value)?)))
 }
 
+fn of_consumers(item: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
+    let (kind, key, value): (i16, Bound<'_, PyDict>, Option<Bound<'_, PyDict>>) = item.extract()?;
+    let value = value.map(|value| from_python(&value)).transpose()?;
+    Ok(GroupRecord::Consumer { kind, key: from_python(&key)?, value })
+}
+
 fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<FenceRow>)> {
     let (group_id, row): (String, Option<Bound<'py, PyDict>>) = item.extract()?;
     Ok((group_id, row.map(|row| fence(&Table(&row))).transpose()?))
@@ -57,16 +70,31 @@ fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
     let state: String = table.must("state")?;
     let state = FenceState::of(&state)
         .ok_or_else(|| PyValueError::new_err(format!("state: there is no {state:?}")))?;
+    let named: Option<String> = table.maybe("type")?;
+    let kind = match named.as_deref() {
+        None | Some("classic") => GroupKind::Classic,
+        Some("consumer") => {
+            GroupKind::Consumer { heartbeat_interval_ms: table.must("heartbeat_interval_ms")? }
+        }
+        Some(other) => {
+            return Err(PyValueError::new_err(format!("type: there is no {other:?}")));
+        }
+    };
     let mut members = Vec::new();
     for (member_id, member) in table.table("members")? {
         let named = |error| under(error, format!("members.{member_id}"));
-        let read = || FenceMember::of(&member_id, &Table(member.cast::<PyDict>()?));
+        let read = || FenceMember::of(kind, &member_id, &Table(member.cast::<PyDict>()?));
         members.push(read().map_err(named)?);
     }
+    let (generation, protocol_type) = match kind {
+        GroupKind::Classic => ("generation", String::new()),
+        GroupKind::Consumer { .. } => ("epoch", "consumer".to_owned()),
+    };
     Ok(FenceRow {
+        kind,
         state,
-        generation: table.must("generation")?,
-        protocol_type: table.or("protocol_type", String::new())?,
+        generation: table.must(generation)?,
+        protocol_type: table.or("protocol_type", protocol_type)?,
         since_ms: table.must("since_ms")?,
         subscribed: table.maybe("subscribed")?,
         members,
@@ -74,28 +102,46 @@ fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
 }
 
 impl FenceMember {
-    fn of(member_id: &Bound<'_, PyAny>, table: &Table<'_, '_>) -> PyResult<Self> {
+    fn of(kind: GroupKind, member_id: &Bound<'_, PyAny>, table: &Table<'_, '_>) -> PyResult<Self> {
+        let role = match kind {
+            GroupKind::Classic => Role::Classic,
+            GroupKind::Consumer { .. } if table.or("classic", false)? => {
+                let rejoin = table.or("rejoin", false)?;
+                Role::Guest { generation: table.must("epoch")?, rejoin }
+            }
+            GroupKind::Consumer { .. } => {
+                Role::Consumer { epoch: table.must("epoch")?, quiet: table.must("quiet")? }
+            }
+        };
         Ok(Self {
             member_id: member_id.extract()?,
             instance_id: table.maybe("instance_id")?,
             session_timeout_ms: table.must("session_timeout_ms")?,
             timed: table.must("timed")?,
             connection: table.maybe("connection")?,
+            role,
         })
     }
 }
 
-/// Reads each item of a list; an error says which.
+/// Reads each item of a list; an error says which of `name`.
 fn each<'py, T>(
     name: &str,
     list: &Bound<'py, PyAny>,
     read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
-    let items = list.try_iter().map_err(|error| under(error, name))?;
+    items(list, read).map_err(|error| under(error, name))
+}
+
+/// The same, of a list without a name.
+fn items<'py, T>(
+    list: &Bound<'py, PyAny>,
+    read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
     let read_at = |(index, item): (usize, PyResult<Bound<'py, PyAny>>)| {
-        item.and_then(|item| read(&item)).map_err(|error| under(error, format!("{name}.{index}")))
+        item.and_then(|item| read(&item)).map_err(|error| under(error, index))
     };
-    items.enumerate().map(read_at).collect()
+    list.try_iter()?.enumerate().map(read_at).collect()
 }
 
 /// The same error, with the place in front.

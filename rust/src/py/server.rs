@@ -224,6 +224,11 @@ impl Server {
         Ok(py.detach(|| self.broker.groups_with_offsets()))
     }
 
+    fn match_topics(&self, py: Python<'_>, pattern: &str) -> PyResult<Vec<String>> {
+        self.guard(py)?;
+        py.detach(|| self.broker.match_topics(pattern)).map_err(PyValueError::new_err)
+    }
+
     fn reload_groups(&self, py: Python<'_>, group_ids: Vec<String>) -> PyResult<()> {
         self.guard(py)?;
         py.detach(|| self.broker.reload_groups(&group_ids));

@@ -1,6 +1,12 @@
 //! What Kafka refuses without asking the group, the policy does not hear of.
 
 use krust::broker::{Decided, Flow};
+use krust::protocol::consumer_group_describe::{
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse,
+};
+use krust::protocol::consumer_group_heartbeat::{
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+};
 use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 use krust::protocol::leave_group::{LeaveGroupRequest, LeaveGroupResponse};
@@ -50,7 +56,33 @@ fn codes_of_many(house: &mut House, conn: &mut Conn) -> Vec<i16> {
         let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         codes.push(answer.results[0].error_code);
     }
+    for version in 0..=1 {
+        let describe =
+            ConsumerGroupDescribeRequest { group_ids: vec![GROUP.0], ..Default::default() };
+        let reply = house.ask(conn, &frame(69, version, |w, v| describe.encode(w, v)));
+        let mut reader = Reader::new(&reply);
+        let answer = ConsumerGroupDescribeResponse::decode(&mut reader, version).unwrap();
+        assert_eq!(answer.groups[0].group_id, GROUP.0);
+        codes.push(answer.groups[0].error_code);
+    }
     codes
+}
+
+/// The code of a consumer group's member that says it is alive, at each version.
+fn of_consumers(house: &mut House, conn: &mut Conn, group_id: &'static str) -> [i16; 2] {
+    [0, 1].map(|version| {
+        let beat = ConsumerGroupHeartbeatRequest {
+            group_id,
+            member_id: MEMBER,
+            member_epoch: 1,
+            ..Default::default()
+        };
+        let reply = house.ask(conn, &frame(68, version, |w, v| beat.encode(w, v)));
+        let mut reader = Reader::new(&reply);
+        let answer = ConsumerGroupHeartbeatResponse::decode(&mut reader, version).unwrap();
+        assert_eq!((answer.member_id, answer.assignment), (None, None));
+        answer.error_code
+    })
 }
 
 fn all(codes: &[i16], code: i16) -> bool {
@@ -63,6 +95,8 @@ fn where_they_have_no_name_or_no_coordinator() {
     let mut conn = house.connect();
     assert!(all(&codes(&mut house, &mut conn, ""), 24));
     assert!(all(&codes(&mut house, &mut conn, GROUP.0), 16));
+    assert_eq!(of_consumers(&mut house, &mut conn, ""), [42, 42]);
+    assert_eq!(of_consumers(&mut house, &mut conn, GROUP.0), [16, 16]);
     assert!(all(&codes_of_many(&mut house, &mut conn), 16));
     assert!(house.events().is_empty());
 }
@@ -77,6 +111,7 @@ fn while_they_are_read() {
     house.topic(GROUPS, groups_topic());
     let mut conn = house.connect();
     assert!(all(&codes(&mut house, &mut conn, GROUP.0), 14));
+    assert_eq!(of_consumers(&mut house, &mut conn, GROUP.0), [14, 14]);
     assert!(all(&codes_of_many(&mut house, &mut conn), 14));
     for version in 0..=5 {
         let list = frame(16, version, |w, v| ListGroupsRequest::default().encode(w, v));

@@ -1,6 +1,6 @@
 //! Members of groups as tests need them: their requests, and what a policy says of them.
 
-use krust::broker::{Decided, FenceMember, FenceRow, FenceState, GroupRecord, Ticket};
+use krust::broker::{Decided, FenceMember, FenceRow, FenceState, GroupKind, GroupRecord, Ticket};
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::protocol::join_group::{
     JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember,
@@ -24,13 +24,14 @@ pub fn member(member_id: &str) -> FenceMember {
         instance_id: None,
         session_timeout_ms: SESSION_MS,
         timed: true,
-        connection: None,
+        ..FenceMember::default()
     }
 }
 
 /// A row with these members.
 pub fn row(state: FenceState, members: Vec<FenceMember>) -> FenceRow {
     FenceRow {
+        kind: GroupKind::Classic,
         state,
         generation: GENERATION,
         protocol_type: "consumer".into(),

@@ -71,6 +71,8 @@ foreign! {
     ListPartitionReassignments ListPartitionReassignmentsRequest ListPartitionReassignmentsResponse,
     DescribeCluster DescribeClusterRequest DescribeClusterResponse,
     DescribeProducers DescribeProducersRequest DescribeProducersResponse,
+    ConsumerGroupHeartbeat ConsumerGroupHeartbeatRequest ConsumerGroupHeartbeatResponse,
+    ConsumerGroupDescribe ConsumerGroupDescribeRequest ConsumerGroupDescribeResponse,
     ListConfigResources ListConfigResourcesRequest ListConfigResourcesResponse,
     DescribeTopicPartitions DescribeTopicPartitionsRequest DescribeTopicPartitionsResponse,
 }

@@ -6,6 +6,7 @@
 //! has no membership         from its commit
 //! is Empty                  from when the group became empty, or its commit where that is later
 //! is Stable, of consumers   from its commit, if no member subscribes to the topic
+//! is of KIP-848             from its commit, if no member subscribes to the topic
 //! else                      not at all
 //! ```
 //! An offset with an expiry of its own goes by that alone. A group that is empty and has no offset
@@ -82,6 +83,12 @@ impl Standing {
             return now_ms >= stored.expire_timestamp && !self.subscribes(topic);
         }
         let since_ms = match self {
+            Self::Known(fence) if fence.is_of_consumers() => {
+                if self.subscribes(topic) {
+                    return false;
+                }
+                stored.commit_timestamp
+            }
             Self::Known(fence) if fence.state == FenceState::Empty => {
                 fence.since_ms.max(stored.commit_timestamp)
             }

@@ -3,7 +3,8 @@
 //!
 //! A published row replaces the one before; members that stay keep their sessions. Between the
 //! replay of a group and its first row the group is *expected*: it counts as being loaded.
-//! The answers are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`).
+//! The answers are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); of
+//! consumer groups see `epochs`.
 //! Invariant: each member's instance id leads back to that member; a session is in its row alone.
 //! Threads: shared; a check takes the rows' lock for reading and writes atomics, publishing takes
 //!     it for writing. No other lock but that of the sessions is taken under it.
@@ -21,9 +22,11 @@ use crate::protocol::ErrorCode;
 /// What the policy publishes of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FenceRow {
+    /// Which protocol it follows.
+    pub kind: GroupKind,
     /// The state of the group.
     pub state: FenceState,
-    /// Its generation.
+    /// Its generation; of a consumer group its epoch.
     pub generation: i32,
     /// `consumer`, or another; empty where no member ever joined.
     pub protocol_type: String,
@@ -36,7 +39,7 @@ pub struct FenceRow {
 }
 
 /// A member as the policy publishes it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FenceMember {
     /// Its name.
     pub member_id: String,
@@ -48,13 +51,54 @@ pub struct FenceMember {
     pub timed: bool,
     /// The connection it joined through.
     pub connection: Option<u64>,
+    /// How it speaks.
+    pub role: Role,
 }
 
-/// The states of a classic group.
+/// The protocol of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupKind {
+    /// Members join a generation together.
+    #[default]
+    Classic,
+    /// Each member has an epoch (KIP-848).
+    Consumer {
+        /// How often members are to speak.
+        heartbeat_interval_ms: i32,
+    },
+}
+
+/// How a member speaks, and what it was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// As its classic group.
+    #[default]
+    Classic,
+    /// For itself, in a consumer group.
+    Consumer {
+        /// Its epoch.
+        epoch: i32,
+        /// Whether there is nothing to tell it.
+        quiet: bool,
+    },
+    /// In the classic protocol, in a consumer group.
+    Guest {
+        /// The generation that it believes in: its epoch.
+        generation: i32,
+        /// Whether it has to join again.
+        rejoin: bool,
+    },
+}
+
+/// The states of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceState {
     /// No members.
     Empty,
+    /// Of a consumer group: a target assignment is being made.
+    Assigning,
+    /// Of a consumer group: members are on their way to the target.
+    Reconciling,
     /// Members are joining.
     PreparingRebalance,
     /// The assignment is on its way.
@@ -77,12 +121,12 @@ pub(crate) struct Claim<'a> {
 /// All rows.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    rows: RwLock<HashMap<Arc<str>, Row>>,
+    pub(super) rows: RwLock<HashMap<Arc<str>, Row>>,
     sessions: Sessions,
 }
 
 #[derive(Debug)]
-enum Row {
+pub(super) enum Row {
     /// It was replayed; its row is on the way.
     Expected,
     Known(Arc<Fence>),
@@ -91,17 +135,19 @@ enum Row {
 /// A row.
 #[derive(Debug)]
 pub(crate) struct Fence {
+    pub(super) kind: GroupKind,
     pub(crate) state: FenceState,
     generation: i32,
     pub(crate) protocol_type: String,
     pub(crate) since_ms: i64,
     pub(crate) subscribed: Option<Vec<String>>,
-    members: HashMap<Arc<str>, Member>,
+    pub(super) members: HashMap<Arc<str>, Member>,
     instances: HashMap<String, Arc<str>>,
 }
 
 #[derive(Debug)]
-struct Member {
+pub(super) struct Member {
+    pub(super) role: Role,
     session: Arc<Session>,
     timed: bool,
     is_static: bool,
@@ -111,8 +157,10 @@ struct Member {
 
 impl FenceState {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Empty,
+        Self::Assigning,
+        Self::Reconciling,
         Self::PreparingRebalance,
         Self::CompletingRebalance,
         Self::Stable,
@@ -123,6 +171,8 @@ impl FenceState {
     pub fn name(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
+            Self::Assigning => "Assigning",
+            Self::Reconciling => "Reconciling",
             Self::PreparingRebalance => "PreparingRebalance",
             Self::CompletingRebalance => "CompletingRebalance",
             Self::Stable => "Stable",
@@ -161,17 +211,20 @@ impl Fences {
             Err(error) => error,
             Ok(member) => {
                 self.heard(&member.session, connection, now_ms);
-                match fence.state {
-                    FenceState::PreparingRebalance => ErrorCode::RebalanceInProgress,
+                match member.role {
+                    Role::Guest { rejoin: true, .. } => ErrorCode::RebalanceInProgress,
+                    _ if fence.state == FenceState::PreparingRebalance => {
+                        ErrorCode::RebalanceInProgress
+                    }
                     _ => ErrorCode::None,
                 }
             }
         }
     }
 
-    /// Whether this member may commit; its session begins anew then. Who claims neither a
-    /// generation nor a name may while the group has no members.
-    pub(crate) fn check_commit(&self, claim: &Claim<'_>, now_ms: i64) -> ErrorCode {
+    /// Whether this member may commit by a request of this version; its session begins anew then.
+    /// Who claims neither a generation nor a name may while the group has no members.
+    pub(crate) fn check_commit(&self, claim: &Claim<'_>, version: i16, now_ms: i64) -> ErrorCode {
         let rows = self.rows.read();
         let fence = match rows.get(claim.group_id) {
             Some(Row::Known(fence)) => fence,
@@ -181,6 +234,9 @@ impl Fences {
         };
         if fence.state == FenceState::Dead {
             return ErrorCode::CoordinatorNotAvailable;
+        }
+        if fence.is_of_consumers() {
+            return fence.check_epoch_of_commit(claim, version);
         }
         if claim.generation < 0 && fence.state == FenceState::Empty {
             return ErrorCode::None;
@@ -207,6 +263,12 @@ impl Fences {
         {
             self.heard(&member.session, connection, now_ms);
         }
+    }
+
+    /// A member of a consumer group was heard of.
+    #[inline]
+    pub(super) fn heard_of(&self, member: &Member, connection: u64, now_ms: i64) {
+        self.heard(&member.session, connection, now_ms);
     }
 
     #[inline]
@@ -320,11 +382,11 @@ impl Fences {
             if let Some(instance_id) = member.instance_id {
                 instances.insert(instance_id, Arc::clone(&member_id));
             }
-            let (timed, connection) = (member.timed, member.connection);
-            members.insert(member_id, Member { session, timed, is_static, connection });
+            let FenceMember { timed, connection, role, .. } = member;
+            members.insert(member_id, Member { role, session, timed, is_static, connection });
         }
-        let FenceRow { state, generation, protocol_type, since_ms, subscribed, .. } = row;
-        Fence { state, generation, protocol_type, since_ms, subscribed, members, instances }
+        let FenceRow { kind, state, generation, protocol_type, since_ms, subscribed, .. } = row;
+        Fence { kind, state, generation, protocol_type, since_ms, subscribed, members, instances }
     }
 
     /// Ends the sessions of a row that are not in the next one.
@@ -340,11 +402,25 @@ impl Fences {
 }
 
 impl Fence {
-    /// The member that a claim is true of, or what is wrong with it.
+    /// The member of the classic protocol that a claim is true of, or what is wrong with it.
     fn member(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
         if self.state == FenceState::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
+        let member = self.named(claim)?;
+        let generation = match member.role {
+            Role::Classic => self.generation,
+            Role::Guest { generation, .. } => generation,
+            Role::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
+        };
+        if claim.generation != generation {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        Ok(member)
+    }
+
+    /// The member of that name, if its instance id is not another's.
+    pub(super) fn named(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
         if let Some(instance_id) = claim.instance_id {
             match self.instances.get(instance_id) {
                 None => return Err(ErrorCode::UnknownMemberId),
@@ -354,11 +430,7 @@ impl Fence {
                 Some(_) => {}
             }
         }
-        let member = self.members.get(claim.member_id).ok_or(ErrorCode::UnknownMemberId)?;
-        if claim.generation != self.generation {
-            return Err(ErrorCode::IllegalGeneration);
-        }
-        Ok(member)
+        self.members.get(claim.member_id).ok_or(ErrorCode::UnknownMemberId)
     }
 }
 
@@ -373,13 +445,20 @@ mod tests {
             instance_id: None,
             session_timeout_ms: 1000,
             timed: true,
-            connection: None,
+            ..FenceMember::default()
         }
     }
 
     fn row(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
-        let (protocol_type, subscribed) = ("consumer".into(), None);
-        Some(FenceRow { state, generation: 7, protocol_type, since_ms: 0, subscribed, members })
+        Some(FenceRow {
+            kind: GroupKind::Classic,
+            state,
+            generation: 7,
+            protocol_type: "consumer".into(),
+            since_ms: 0,
+            subscribed: None,
+            members,
+        })
     }
 
     fn group(state: FenceState) -> Fences {
@@ -425,7 +504,7 @@ mod tests {
             [(PreparingRebalance, 0), (CompletingRebalance, 27), (Stable, 0), (Dead, 15)]
         {
             let fences = group(state);
-            let check = |claim: Claim<'_>| fences.check_commit(&claim, 0).code();
+            let check = |claim: Claim<'_>| fences.check_commit(&claim, 8, 0).code();
             assert_eq!(check(claim("m", None, 7)), wanted, "{state:?}");
             if state != Dead {
                 assert_eq!(check(claim("m", Some("i"), 7)), 82);
@@ -436,11 +515,11 @@ mod tests {
             }
         }
         let fences = group(Empty);
-        assert_eq!(fences.check_commit(&claim("", None, -1), 0).code(), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 0).code(), 25);
+        assert_eq!(fences.check_commit(&claim("", None, -1), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 25);
         let elsewhere = |generation| Claim { group_id: "other", ..claim("", None, generation) };
-        assert_eq!(fences.check_commit(&elsewhere(-1), 0).code(), 0);
-        assert_eq!(fences.check_commit(&elsewhere(1), 0).code(), 22);
+        assert_eq!(fences.check_commit(&elsewhere(-1), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&elsewhere(1), 8, 0).code(), 22);
     }
 
     #[test]
@@ -450,9 +529,9 @@ mod tests {
         assert!(fences.of("g").is_none());
         assert_eq!(fences.next_deadline(), None, "sessions wait for the policy too");
         assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 0).code(), 14);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 14);
         fences.publish("g", row(Stable, vec![member("m")]), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 0).code(), 0);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 0);
         fences.expect("g");
         fences.publish("g", None, 0);
         assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 25);

@@ -318,6 +318,9 @@ impl Shard {
         for record in records {
             match record {
                 GroupRecord::Metadata(value) => pen.group(group_id, value.as_ref())?,
+                GroupRecord::Consumer { kind, key, value } => {
+                    pen.consumer(group_id, (*kind, key, value.as_ref()))?;
+                }
                 GroupRecord::DropOffsets => {
                     let keys = state.offsets.keys_of(group_id);
                     gone = self.bury(state, &mut pen, (keys, now_ms))?;

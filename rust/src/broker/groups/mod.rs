@@ -4,8 +4,9 @@
 //! ```text
 //! log      which partition a group lives in; appends   records  keys and values, as bytes
 //! offsets  what a group has committed                  replay   from the log into memory
-//! fences   who may commit, as published                waiting  replies that wait for the log
-//! expiry   offsets that have lived long enough         sessions whose time is up
+//! fences   who may commit, as published                epochs   the same of consumer groups
+//! sessions whose time is up                            waiting  replies that wait for the log
+//! expiry   offsets that have lived long enough         kinds    records of consumer groups
 //! coordinate  what was decided, in order: records, fences, replies
 //! ```
 //! Each partition of `__consumer_offsets` that this broker leads is a [`log::Shard`] behind a lock
@@ -15,8 +16,10 @@
 //! Not promised: anything before the partition is loaded; that is `GroupState::Loading`.
 
 mod coordinate;
+mod epochs;
 mod expiry;
 pub(crate) mod fences;
+mod kinds;
 mod log;
 mod offsets;
 mod records;
@@ -36,7 +39,7 @@ use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
 pub use coordinate::{Decided, WrongReply};
 use fences::Fences;
-pub use fences::{FenceMember, FenceRow, FenceState};
+pub use fences::{FenceMember, FenceRow, FenceState, GroupKind, Role};
 
 pub(crate) use log::{GROUP_ID_MAX, Shard, TOPIC, partition_for};
 pub(crate) use offsets::{GroupOffsets, METADATA_MAX, Stored};
@@ -73,8 +76,17 @@ pub enum GroupState {
 /// What the policy wants written of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GroupRecord {
-    /// The group's metadata; `None`: a tombstone of it.
+    /// A classic group's metadata; `None`: a tombstone of it.
     Metadata(Option<Value>),
+    /// A record of a consumer group.
+    Consumer {
+        /// What its key begins with: Kafka's number of such records.
+        kind: i16,
+        /// Its key, without the group's id.
+        key: Value,
+        /// Its value; `None`: a tombstone.
+        value: Option<Value>,
+    },
     /// Tombstones of all offsets that it committed.
     DropOffsets,
 }

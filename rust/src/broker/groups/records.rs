@@ -5,17 +5,18 @@
 //! key 0, 1  group, topic, partition  value 0-4  a committed offset; 1 where it has an expiry of
 //!                                               its own, 3 otherwise, as Kafka 3.9 writes them
 //! key 2     group                    value 0-4  a classic group's metadata; 3 is written
+//! 3-8, 16   group and more           value 0    consumer groups, see `kinds`
 //! ```
-//! Keys of other versions (consumer, share and streams groups) are nobody's here. No value: a
-//! tombstone.
+//! Keys of other versions (share and streams groups) are nobody's here. No value: a tombstone.
 //! Not promised: that a record means anything to a later Kafka than 4.3.
 
+use super::kinds;
 use crate::protocol::ErrorCode;
 use crate::protocol::group_metadata_key::GroupMetadataKey;
 use crate::protocol::group_metadata_value::GroupMetadataValue;
 use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::offset_commit_value::OffsetCommitValue;
-use crate::protocol::value::Value;
+use crate::protocol::value::{Value, ValueError};
 use crate::record::RecordError;
 use crate::record::batch::{Builder, Entry, Fields};
 use crate::wire::{DecodeError, Writer};
@@ -35,6 +36,8 @@ pub(super) enum Read<'a> {
     Offset(OffsetCommitKey<'a>, Option<OffsetCommitValue<'a>>),
     /// A group's metadata, not yet looked at, or its tombstone.
     Group(&'a str, Option<&'a [u8]>),
+    /// A record of a consumer group by its whole key, not yet looked at, or its tombstone.
+    Consumer(&'a str, &'a [u8], Option<&'a [u8]>),
     /// Nobody's here.
     Other,
 }
@@ -55,6 +58,10 @@ pub(super) fn read<'a>(
         [0, 2, ..] => {
             let key = GroupMetadataKey::read(key)?;
             Ok(key.map_or(Read::Other, |key| Read::Group(key.group, value)))
+        }
+        [_, _, ..] => {
+            let group = kinds::group_of(key)?;
+            Ok(group.map_or(Read::Other, |group| Read::Consumer(group, key, value)))
         }
         _ => Ok(Read::Other),
     }
@@ -126,11 +133,32 @@ impl Pen {
         GroupMetadataKey { group }.write(GROUP_KEY, &mut self.key);
         self.value.buf.clear();
         if let Some(value) = value {
-            let metadata = GroupMetadataValue::from_value(value).map_err(|error| {
-                tracing::error!(group, "the policy's metadata of a group: {error}");
-                ErrorCode::UnknownServerError
-            })?;
+            let metadata = GroupMetadataValue::from_value(value);
+            let metadata = metadata.map_err(|error| nonsense(group, &error))?;
             metadata.write(GROUP_VALUE, &mut self.value);
+        }
+        self.add(value.is_some());
+        Ok(())
+    }
+
+    /// Adds a record of a consumer group, or its tombstone. Errors: there is no such kind, or key or
+    /// value are not what they should be.
+    pub(super) fn consumer(
+        &mut self,
+        group: &str,
+        (kind, key, value): (i16, &Value, Option<&Value>),
+    ) -> Result<(), ErrorCode> {
+        let Some(kind) = kinds::find(kind) else {
+            tracing::error!(group, "the policy's record of a group: no kind {kind}");
+            return Err(ErrorCode::UnknownServerError);
+        };
+        self.key.buf.clear();
+        let key = kind.write_key((group, key), &mut self.key);
+        key.map_err(|error| nonsense(group, &error))?;
+        self.value.buf.clear();
+        if let Some(value) = value {
+            let value = kind.write_value(value, &mut self.value);
+            value.map_err(|error| nonsense(group, &error))?;
         }
         self.add(value.is_some());
         Ok(())
@@ -153,4 +181,10 @@ impl Pen {
         self.builder.finish(&Fields { base_sequence, ..Fields::default() }, &mut self.bytes)?;
         Ok(&self.bytes)
     }
+}
+
+/// The policy wants something written that is no record.
+fn nonsense(group: &str, error: &ValueError) -> ErrorCode {
+    tracing::error!(group, "the policy's record of a group: {error}");
+    ErrorCode::UnknownServerError
 }

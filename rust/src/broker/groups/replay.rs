@@ -1,5 +1,6 @@
 //! Replay: a partition of `__consumer_offsets` from its first record to its last, offsets into
-//! memory, metadata of groups to the policy.
+//! memory, what groups are made of to the policy (`GroupsLoaded`): of a classic group its metadata,
+//! of a consumer group all its records that live, in the order of the log.
 //!
 //! Records are read in place, chunk by chunk; a compressed batch is inflated as it is read. The
 //! newest record of a key wins. Records of a transaction wait for its marker: committed, they
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::Broker;
 use super::super::policy::Event;
+use super::kinds;
 use super::log::{Phase, Shard, State};
 use super::offsets::Offsets;
 use super::records::{self, Read as Record};
@@ -54,10 +56,17 @@ struct Replayed {
     offsets: Offsets,
     /// The newest metadata of each group.
     groups: HashMap<Box<str>, Box<[u8]>>,
+    /// The newest record of each key of each consumer group.
+    consumers: HashMap<Box<str>, HashMap<Box<[u8]>, Live>>,
+    /// How many of those there were.
+    count: u64,
     /// Keys and values of transactions that are open, by producer.
     open: HashMap<i64, Vec<Pending>>,
     skipped: u64,
 }
+
+/// A record's place among those of consumer groups, and its value.
+type Live = (u64, Box<[u8]>);
 
 type Pending = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
@@ -95,7 +104,7 @@ impl Broker {
         }
     }
 
-    fn take_over(&self, shard: &Shard, state: &mut State, replayed: Replayed) {
+    fn take_over(&self, shard: &Shard, state: &mut State, mut replayed: Replayed) {
         if replayed.skipped > 0 {
             let (partition, skipped) = (&shard.partition().name, replayed.skipped);
             tracing::warn!(%partition, skipped, "records that make no sense were left out");
@@ -112,12 +121,17 @@ impl Broker {
             }
             state.offsets = replayed.offsets;
             state.end = replayed.next;
+        } else {
+            replayed.consumers.retain(|group, _| lost.contains(group));
         }
-        if !loaded.is_empty() {
+        let records = self.records(&replayed.consumers);
+        if !loaded.is_empty() || !records.is_empty() {
             // Before anybody can ask for these groups.
-            let partition = Value::Int(i64::from(shard.index));
-            let groups = Value::List(loaded);
-            let fields = vec![("partition".into(), partition), ("groups".into(), groups)];
+            let fields = vec![
+                ("partition".into(), Value::Int(i64::from(shard.index))),
+                ("groups".into(), Value::List(loaded)),
+                ("records".into(), Value::List(records)),
+            ];
             self.policy.submit(Event::internal("GroupsLoaded", Value::Map(fields)));
         }
         shard.set_phase(state, Phase::Ready);
@@ -138,6 +152,34 @@ impl Broker {
         let group_id = Value::Str(group.to_owned());
         let value = value.unwrap_or_default();
         Value::Map(vec![("group_id".into(), group_id), ("value".into(), value)])
+    }
+}
+
+impl Broker {
+    /// What consumer groups are made of, as the policy hears of it: lists of group, kind, key and
+    /// value. The fences of those that live are to come.
+    fn records(&self, groups: &HashMap<Box<str>, HashMap<Box<[u8]>, Live>>) -> Vec<Value> {
+        let mut places: Vec<(u64, &str, &[u8], &[u8])> = Vec::new();
+        for (group, records) in groups {
+            places
+                .extend(records.iter().map(|(key, (at, value))| (*at, &**group, &**key, &**value)));
+        }
+        places.sort_unstable_by_key(|(at, ..)| *at);
+        let mut records = Vec::with_capacity(places.len());
+        for (_, group, key, value) in places {
+            match kinds::read(key, value) {
+                Ok(Some((kind, key, value))) => {
+                    if kind == kinds::GROUP_EPOCH {
+                        self.groups.fences.expect(group);
+                    }
+                    let (name, kind) = (Value::Str(group.to_owned()), Value::Int(kind.into()));
+                    records.push(Value::List(vec![name, kind, key, value]));
+                }
+                Ok(None) => tracing::warn!(group, "a record of a version not known"),
+                Err(error) => tracing::warn!(group, "a record that makes no sense: {error}"),
+            }
+        }
+        records
     }
 }
 
@@ -239,6 +281,16 @@ impl Replayed {
                 self.groups.insert(group.into(), value.into());
             }
             Ok(Record::Group(group, None)) => drop(self.groups.remove(group)),
+            Ok(Record::Consumer(group, key, Some(value))) => {
+                self.count += 1;
+                let records = self.consumers.entry(group.into()).or_default();
+                records.insert(key.into(), (self.count, value.into()));
+            }
+            Ok(Record::Consumer(group, key, None)) => {
+                if let Some(records) = self.consumers.get_mut(group) {
+                    records.remove(key);
+                }
+            }
             Ok(Record::Other) => {}
             Err(_) => self.skipped += 1,
         }

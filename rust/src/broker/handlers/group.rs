@@ -2,9 +2,9 @@
 //!
 //! Behaviour: a group whose partition is being read is COORDINATOR_LOAD_IN_PROGRESS (14), one whose
 //!     partition is not here NOT_COORDINATOR (16), an empty group id INVALID_GROUP_ID (24) where
-//!     a member speaks. In a request on many groups, those refused are answered here and the rest
+//!     a member speaks, but INVALID_REQUEST (42) to a member of a consumer group. In a request on many groups, those refused are answered here and the rest
 //!     are asked for; ListGroups is refused while any partition is being read.
-//!     JoinGroup and SyncGroup of a member are signs of life.
+//!     JoinGroup, SyncGroup and ConsumerGroupHeartbeat of a member are signs of life.
 //! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
 
 use super::super::GroupState;
@@ -19,6 +19,8 @@ const SYNC_GROUP: i16 = 14;
 const DESCRIBE_GROUPS: i16 = 15;
 const LIST_GROUPS: i16 = 16;
 const DELETE_GROUPS: i16 = 42;
+const CONSUMER_GROUP_HEARTBEAT: i16 = 68;
+const CONSUMER_GROUP_DESCRIBE: i16 = 69;
 
 /// What becomes of a request.
 pub(crate) enum Admitted {
@@ -31,7 +33,10 @@ pub(crate) enum Admitted {
 /// Looks whether a request may be asked of the policy. Any that is not on groups may.
 pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
     match call.request.head.api.key {
-        JOIN_GROUP | LEAVE_GROUP | SYNC_GROUP => of_member(call, request),
+        JOIN_GROUP | LEAVE_GROUP | SYNC_GROUP | CONSUMER_GROUP_HEARTBEAT => {
+            of_member(call, request)
+        }
+        CONSUMER_GROUP_DESCRIBE => of_many(call, request, "group_ids", "groups"),
         DESCRIBE_GROUPS => of_many(call, request, "groups", "groups"),
         DELETE_GROUPS => of_many(call, request, "groups_names", "results"),
         LIST_GROUPS if call.broker.groups_loading() => {
@@ -56,11 +61,12 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
         _ => "",
     };
     let (group_id, member_id) = (text("group_id"), text("member_id"));
+    let key = call.request.head.api.key;
     let refused = match group_id {
+        "" if key == CONSUMER_GROUP_HEARTBEAT => Err(ErrorCode::InvalidRequest),
         "" => Err(ErrorCode::InvalidGroupId),
         _ => coordinates(call, group_id),
     };
-    let key = call.request.head.api.key;
     if let Err(error) = refused {
         let mut response = refusal(error);
         if let (JOIN_GROUP, Value::Map(fields)) = (key, &mut response) {

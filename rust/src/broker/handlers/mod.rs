@@ -1,6 +1,7 @@
 //! The handlers, one file per API; each opens with what it serves, how, and what it leaves out.
 
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod delete_records;
 pub(crate) mod describe_acls;
 pub(crate) mod describe_cluster;

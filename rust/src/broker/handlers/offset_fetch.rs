@@ -4,7 +4,8 @@
 //!     that lives elsewhere 16.
 //! Version notes: v1 has errors of a group on each partition, later ones beside them; v2 null
 //!     topics: all; v5 leader epochs; v7 `require_stable` (nothing is ever unstable); v8 asks for
-//!     many groups, and each has its error; v9 the member of a consumer group; v10 topic ids
+//!     many groups, and each has its error; v9 the member of a consumer group, who must be one (25)
+//!     and have its epoch (113; 22 in the classic protocol); v10 topic ids
 //!     (unknown: 100; among all, topics that are gone are left out). v0 is the policy's:
 //!     the znode tree.
 //! Not done: transactions.
@@ -28,6 +29,8 @@ use crate::wire::Reader;
 
 /// The first version that asks for many groups.
 const GROUPS_FROM: i16 = 8;
+/// The first version that says who asks.
+const MEMBERS_FROM: i16 = 9;
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 10;
 /// The first version whose answer has an error of the group.
@@ -128,6 +131,10 @@ fn topics<'f>(
 ) -> Result<Vec<Topic<'f>>, ErrorCode> {
     let shard = broker.groups.shard(group.group_id)?;
     let state = shard.lock()?;
+    if version >= MEMBERS_FROM {
+        let member = (group.member_id, group.member_epoch);
+        broker.groups.fences.check_fetch(group.group_id, member)?;
+    }
     if !shard.is_committed(&state) {
         at.push(shard.end(&state));
     }

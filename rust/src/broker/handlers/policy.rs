@@ -8,8 +8,9 @@
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
+//! ConsumerGroupDescribe (69) v0-1
 //! ```
-//! and v0 of OffsetCommit (8) and OffsetFetch (9), whose offsets lie in the znode tree.
+//! and what of ConsumerGroupHeartbeat (68) v0-1 is news; v0 of OffsetCommit (8) and OffsetFetch (9), whose offsets lie in the znode tree.
 //! Behaviour: the connection is not read from until the answer is there, so a client's decisions
 //!     are made in its order. An answer that is no response of the API closes the connection.
 //!     What concerns groups passes `group` first.

@@ -1,0 +1,351 @@
+//! Records of consumer groups are Kafka's byte for byte, and come back to the policy as they were.
+
+use krust::broker::{Decided, GroupRecord};
+use krust::ids::TopicId;
+use krust::protocol::value::Value;
+use krust::record::batch::{self, Batch, Builder, Entry, Fields};
+
+use crate::double::{House, NOW_MS, map};
+use crate::groups::{
+    GROUP, GROUPS, ask, commit, commit_as, committed, furnish, house, offsets, wait_until_loaded,
+};
+use crate::members::metadata;
+
+/// Kafka 4.3's own bytes of a record of group `g`.
+struct Golden {
+    kind: i16,
+    key: &'static str,
+    value: &'static str,
+}
+
+/// Written by the classes of `org.apache.kafka.coordinator.group.generated`.
+const GOLDEN: [Golden; 10] = [
+    Golden { kind: 3, key: "0003000167", value: "0000000000070100081122334455667788" },
+    Golden { kind: 3, key: "0003000167", value: "00000000000700" },
+    Golden {
+        kind: 4,
+        key: "0004000167",
+        value: "0000020102030405060708090a0b0c0d0e0f100274000000030200000001020272000000",
+    },
+    Golden {
+        kind: 5,
+        key: "000500016700016d",
+        value: "00000269000263032f6802027404742e2a000013880672616e676500",
+    },
+    Golden {
+        kind: 5,
+        key: "000500016700016d",
+        value: "00000002720263032f68020274000000138800010011010000afc8020672616e67650301020000",
+    },
+    Golden { kind: 6, key: "0006000167", value: "0000000000070100080000018bcfe56800" },
+    Golden {
+        kind: 7,
+        key: "000700016700016d",
+        value: "0000020102030405060708090a0b0c0d0e0f100300000000000000010000",
+    },
+    Golden {
+        kind: 8,
+        key: "000800016700016d",
+        value: "0000000000070000000601020102030405060708090a0b0c0d0e0f10020000000001000502000000\
+                07020102030405060708090a0b0c0d0e0f1002000000010000",
+    },
+    Golden {
+        kind: 8,
+        key: "000800016700016d",
+        value: "0000000000070000000600020102030405060708090a0b0c0d0e0f100200000000010001000100",
+    },
+    Golden {
+        kind: 16,
+        key: "00100001670003742e2a",
+        value: "0000020274000000000000000c0000018bcfe5680000",
+    },
+];
+
+fn int(value: i64) -> Value {
+    Value::Int(value)
+}
+
+fn text(value: &str) -> Value {
+    Value::Str(value.into())
+}
+
+fn list(values: Vec<Value>) -> Value {
+    Value::List(values)
+}
+
+fn id() -> Value {
+    Value::Uuid(TopicId(std::array::from_fn(|at| u8::try_from(at + 1).unwrap())))
+}
+
+fn of_member() -> Value {
+    map(vec![("member_id", text("m"))])
+}
+
+/// The same records as [`GOLDEN`], as the policy writes them.
+fn values() -> [(Value, Value); 10] {
+    let group = || map(vec![]);
+    let topic = |partitions: Vec<i64>, epochs: Option<Value>| {
+        let partitions = list(partitions.into_iter().map(int).collect());
+        let mut fields = vec![("topic_id", id()), ("partitions", partitions)];
+        fields.extend(epochs.map(|epochs| ("assignment_epochs", epochs)));
+        list(vec![map(fields)])
+    };
+    let member = |instance, rack, regex, assignor| {
+        vec![
+            ("instance_id", instance),
+            ("rack_id", rack),
+            ("client_id", text("c")),
+            ("client_host", text("/h")),
+            ("subscribed_topic_names", list(vec![text("t")])),
+            ("subscribed_topic_regex", regex),
+            ("rebalance_timeout_ms", int(5000)),
+            ("server_assignor", assignor),
+        ]
+    };
+    let of_partition = map(vec![("partition", int(1)), ("racks", list(vec![text("r")]))]);
+    let of_topic = map(vec![
+        ("topic_id", id()),
+        ("topic_name", text("t")),
+        ("num_partitions", int(3)),
+        ("partition_metadata", list(vec![of_partition])),
+    ]);
+    let protocol = map(vec![("name", text("range")), ("metadata", Value::Bytes(vec![1, 2]))]);
+    let classic = map(vec![
+        ("session_timeout_ms", int(45000)),
+        ("supported_protocols", list(vec![protocol])),
+    ]);
+    let mut guest = member(Value::Null, text("r"), Value::Null, Value::Null);
+    guest.push(("classic_member_metadata", classic));
+    let current = |state, assigned, revoked: Option<Value>| {
+        let mut fields = vec![
+            ("member_epoch", int(7)),
+            ("previous_member_epoch", int(6)),
+            ("state", int(state)),
+            ("assigned_partitions", assigned),
+        ];
+        fields.extend(revoked.map(|revoked| ("partitions_pending_revocation", revoked)));
+        map(fields)
+    };
+    let epochs = Some(list(vec![int(7)]));
+    [
+        (group(), map(vec![("epoch", int(7)), ("metadata_hash", int(0x1122_3344_5566_7788))])),
+        (group(), map(vec![("epoch", int(7))])),
+        (group(), map(vec![("topics", list(vec![of_topic]))])),
+        (of_member(), map(member(text("i"), Value::Null, text("t.*"), text("range")))),
+        (of_member(), map(guest)),
+        (group(), map(vec![("assignment_epoch", int(7)), ("assignment_timestamp", int(NOW_MS))])),
+        (of_member(), map(vec![("topic_partitions", topic(vec![0, 1], None))])),
+        (of_member(), current(1, topic(vec![0], epochs), Some(topic(vec![1], None)))),
+        (of_member(), current(0, topic(vec![0], Some(Value::Null)), None)),
+        (
+            map(vec![("regular_expression", text("t.*"))]),
+            map(vec![
+                ("topics", list(vec![text("t")])),
+                ("version", int(12)),
+                ("timestamp", int(NOW_MS)),
+            ]),
+        ),
+    ]
+}
+
+fn record(kind: i16, key: Value, value: Option<Value>) -> GroupRecord {
+    GroupRecord::Consumer { kind, key, value }
+}
+
+fn epoch(epoch: i64) -> GroupRecord {
+    record(3, map(vec![]), Some(map(vec![("epoch", int(epoch))])))
+}
+
+fn write(house: &House, group_id: &str, records: Vec<GroupRecord>) {
+    let records = records.into_iter().map(|record| (group_id.to_owned(), record)).collect();
+    let decided = Decided { records, ..Decided::default() };
+    assert!(house.broker.coordinate(decided).unwrap().is_empty());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Keys and values of a batch, in hex.
+fn records(batch: &Batch<'_>) -> Vec<(String, Option<String>)> {
+    let one = |record: krust::record::batch::Record<'_>| {
+        (hex(record.key.unwrap()), record.value.map(hex))
+    };
+    batch.records().map(|record| one(record.unwrap())).collect()
+}
+
+/// What the policy hears when groups are loaded: those named with their value, and records.
+fn loaded(house: &House) -> (Vec<(Value, Value)>, Vec<Value>) {
+    let (mut groups, mut records) = (Vec::new(), Vec::new());
+    for event in house.events() {
+        assert_eq!((event.api, event.ticket.0), ("GroupsLoaded", 0));
+        let part = |name| match event.request.field(name) {
+            Some(Value::List(part)) => part.clone(),
+            other => panic!("{other:?}"),
+        };
+        let field = |group: &Value, name| group.field(name).unwrap().clone();
+        let named = part("groups");
+        groups.extend(named.iter().map(|it| (field(it, "group_id"), field(it, "value"))));
+        records.extend(part("records"));
+    }
+    (groups, records)
+}
+
+fn restarted(house: House) -> House {
+    let mut house = house.again();
+    furnish(&mut house);
+    house
+}
+
+#[test]
+fn each_kind_is_written_as_kafka_writes_it() {
+    for (golden, (key, value)) in GOLDEN.iter().zip(values()) {
+        let house = house();
+        write(&house, "g", vec![record(golden.kind, key.clone(), Some(value))]);
+        write(&house, "g", vec![record(golden.kind, key, None)]);
+        let log = house.log(GROUPS, 3);
+        let batches: Vec<_> = batch::iter(&log).map(Result::unwrap).collect();
+        let (key, value) = (golden.key.to_owned(), golden.value.to_owned());
+        assert_eq!(records(&batches[0]), [(key.clone(), Some(value))]);
+        assert_eq!(records(&batches[1]), [(key, None)]);
+        assert_eq!(batches[0].header().base_sequence, -1);
+    }
+}
+
+#[test]
+fn what_lives_comes_back_in_the_order_of_the_log() {
+    let house = house();
+    let all = GOLDEN.iter().zip(values()).map(|(it, (key, value))| (it.kind, key, value));
+    let all: Vec<_> = all.collect();
+    for (kind, key, value) in &all {
+        write(&house, "g", vec![record(*kind, key.clone(), Some(value.clone()))]);
+    }
+    write(&house, "g", vec![record(16, all[9].1.clone(), None)]);
+    write(&house, GROUP.0, vec![epoch(1), epoch(2)]);
+    write(&house, "gone", vec![epoch(1)]);
+    write(&house, "gone", vec![record(3, map(vec![]), None)]);
+    let house = restarted(house);
+    let (groups, found) = loaded(&house);
+    assert_eq!(groups, []);
+    let mut wanted = Vec::new();
+    for at in [1, 2, 4, 5, 6, 8] {
+        let (kind, key, _) = &all[at];
+        wanted.push((text("g"), int((*kind).into()), key.clone()));
+    }
+    wanted.push((text(GROUP.0), int(3), map(vec![])));
+    let mut keys = Vec::new();
+    for record in &found {
+        let Value::List(parts) = record else { panic!("{record:?}") };
+        keys.push((parts[0].clone(), parts[1].clone(), parts[2].clone()));
+        // A value that was read is written as it was.
+        if parts[0] == text("g") {
+            let (Value::Int(kind), key, value) = (&parts[1], &parts[2], &parts[3]) else {
+                panic!("{record:?}")
+            };
+            let kind = i16::try_from(*kind).unwrap();
+            write(&house, "x", vec![record_of(kind, key, value)]);
+        }
+    }
+    keys.sort_by_key(|(group, ..)| *group == text(GROUP.0));
+    assert_eq!(keys, wanted);
+    let partition = 20;
+    let log = house.log(GROUPS, partition);
+    let written: Vec<_> = batch::iter(&log).flat_map(|batch| records(&batch.unwrap())).collect();
+    let wanted = [1, 2, 4, 5, 6, 8].map(|at| GOLDEN[at].value.to_owned());
+    assert_eq!(written.into_iter().map(|(_, value)| value.unwrap()).collect::<Vec<_>>(), wanted);
+}
+
+fn record_of(kind: i16, key: &Value, value: &Value) -> GroupRecord {
+    record(kind, key.clone(), Some(value.clone()))
+}
+
+#[test]
+fn a_group_that_changes_its_protocol_does_so_at_once() {
+    let house = house();
+    let [.., (key, value)] = values();
+    write(&house, GROUP.0, vec![GroupRecord::Metadata(Some(metadata()))]);
+    let (tombstone, drop) = (GroupRecord::Metadata(None), GroupRecord::DropOffsets);
+    let pattern = record(16, key.clone(), Some(value));
+    write(&house, GROUP.0, vec![tombstone, epoch(8), pattern, drop]);
+    let log = house.log(GROUPS, GROUP.1);
+    let batches: Vec<_> = batch::iter(&log).map(Result::unwrap).collect();
+    assert_eq!((batches.len(), batches[1].header().record_count), (2, 3));
+
+    let house = restarted(house);
+    let (groups, found) = loaded(&house);
+    assert_eq!((groups.len(), found.len()), (0, 2));
+    let back = vec![
+        record(3, map(vec![]), None),
+        record(16, key, None),
+        GroupRecord::Metadata(Some(metadata())),
+    ];
+    write(&house, GROUP.0, back);
+    let house = restarted(house);
+    assert_eq!(loaded(&house), (vec![(text(GROUP.0), metadata())], vec![]));
+}
+
+#[test]
+fn a_group_is_being_loaded_until_the_policy_has_spoken() {
+    let mut house = house();
+    let mut conn = house.connect();
+    assert_eq!(committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)])), [0]);
+    write(&house, GROUP.0, vec![epoch(2)]);
+    let mut house = restarted(house);
+    let mut conn = house.connect();
+    let request = commit_as(9, (GROUP.0, "m", 2), &[(0, 4, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [14]);
+    let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
+    assert_eq!(offsets(&rows), [(0, 3)], "who is no member may look");
+}
+
+#[test]
+fn a_group_that_the_policy_lost_comes_back_alone() {
+    let house = house();
+    write(&house, GROUP.0, vec![epoch(1), epoch(2)]);
+    write(&house, "g", vec![epoch(5)]);
+    for nonsense in [
+        record(3, map(vec![]), Some(map(vec![("epoch", text("two"))]))),
+        record(3, map(vec![("no such", int(1))]), None),
+        record(2, map(vec![]), None),
+        record(9, map(vec![]), None),
+    ] {
+        assert!(house.broker.append_group_records(GROUP.0, &[epoch(3), nonsense]).is_err());
+    }
+    let start = std::time::Instant::now();
+    let mut last = (Vec::new(), Vec::new());
+    while last.1.is_empty() {
+        last = loaded(&house);
+        assert!(start.elapsed().as_secs() < 10);
+    }
+    wait_until_loaded(&house);
+    let value = map(vec![("epoch", int(2)), ("metadata_hash", int(0))]);
+    let wanted = Value::List(vec![text(GROUP.0), int(3), map(vec![]), value]);
+    assert_eq!(last, (vec![(text(GROUP.0), Value::Null)], vec![wanted]));
+}
+
+#[test]
+fn what_makes_no_sense_is_passed_over() {
+    let house = house();
+    let mut builder = Builder::new();
+    let value = Some(&[0, 0, 0, 0, 0, 7, 0][..]);
+    for (key, value) in [
+        (&[0, 3, 0, 7, b'b'][..], value),
+        (&[0, 5, 0, 1, b'b'], value),
+        (&[0, 3, 0, 1, b'b'], Some(&[0, 9, 1][..])),
+        (&[0, 6, 0, 1, b'b'], Some(&[0, 0, 1])),
+        (&[0, 11, 0, 1, b'b'], value),
+        (&[0, 17, 0, 1, b'b'], value),
+        (&[0x7f, 0xff], value),
+        (&[0, 3, 0, 1, b'c'], value),
+    ] {
+        builder.add(&Entry { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
+    }
+    let image = house.broker.image();
+    let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
+    let bytes = builder.to_bytes(&Fields::default()).unwrap();
+    partition.local.as_ref().unwrap().log.append_as_leader(&bytes).unwrap();
+    drop(image);
+    let house = restarted(house);
+    let (groups, found) = loaded(&house);
+    assert_eq!((groups.len(), found.len()), (0, 1), "{found:?}");
+}

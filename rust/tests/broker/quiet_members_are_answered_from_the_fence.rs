@@ -1,0 +1,238 @@
+//! A member of a consumer group that has no news, and for whom there is none, is answered from the
+//! row that the policy published last; its commits and fetches are judged by its epoch.
+
+use krust::broker::{FenceMember, FenceRow, FenceState, GroupKind, Role};
+use krust::protocol::consumer_group_heartbeat::{
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+};
+use krust::protocol::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
+use krust::wire::Reader;
+
+use crate::double::{Conn, Frame, House, frame};
+use crate::groups::{GROUP, commit, commit_as, committed, fetched, house};
+use crate::members::{
+    MEMBER, SESSION_MS, STATIC, beat, expired, heartbeat, member, publish_row, row,
+};
+
+const EPOCH: i32 = 5;
+const INTERVAL_MS: i32 = 3000;
+/// A member that speaks the classic protocol, and its generation.
+const GUEST: (&str, i32) = ("guest", 4);
+
+fn consumer(member_id: &str, epoch: i32, quiet: bool) -> FenceMember {
+    FenceMember { role: Role::Consumer { epoch, quiet }, ..member(member_id) }
+}
+
+fn group(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
+    let kind = GroupKind::Consumer { heartbeat_interval_ms: INTERVAL_MS };
+    Some(FenceRow { kind, generation: 6, ..row(state, members) })
+}
+
+/// Publishes [`MEMBER`], [`STATIC`], [`GUEST`] and one for whom there is news.
+fn publish(house: &House, rejoin: bool) {
+    let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
+    let role = Role::Guest { generation: GUEST.1, rejoin };
+    let guest = FenceMember { role, ..member(GUEST.0) };
+    let members = vec![
+        consumer(MEMBER, EPOCH, true),
+        fixed,
+        guest,
+        consumer("told", EPOCH, false),
+        consumer("new", 0, true),
+    ];
+    publish_row(house, group(FenceState::Reconciling, members));
+}
+
+fn says(member_id: &'static str, member_epoch: i32) -> ConsumerGroupHeartbeatRequest<'static> {
+    ConsumerGroupHeartbeatRequest {
+        group_id: GROUP.0,
+        member_id,
+        member_epoch,
+        ..Default::default()
+    }
+}
+
+fn send(version: i16, request: &ConsumerGroupHeartbeatRequest<'_>) -> Frame {
+    frame(68, version, |writer, version| request.encode(writer, version))
+}
+
+/// Whether the policy was asked; if not, the answer is that of a quiet heartbeat.
+fn is_asked(
+    house: &mut House,
+    version: i16,
+    request: &ConsumerGroupHeartbeatRequest<'static>,
+) -> bool {
+    let mut conn = house.connect();
+    let request_frame = send(version, request);
+    house.event(&mut conn, std::slice::from_ref(&request_frame.bytes));
+    let events = house.events();
+    if conn.is_waiting() {
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].api, "ConsumerGroupHeartbeat");
+        return true;
+    }
+    assert!(events.is_empty());
+    let reply = conn.reply(&request_frame);
+    let answer = ConsumerGroupHeartbeatResponse::decode(&mut Reader::new(&reply), version).unwrap();
+    let wanted = ConsumerGroupHeartbeatResponse {
+        member_id: Some(request.member_id),
+        member_epoch: request.member_epoch,
+        heartbeat_interval_ms: INTERVAL_MS,
+        ..Default::default()
+    };
+    assert_eq!(answer, wanted);
+    false
+}
+
+#[test]
+fn who_says_nothing_new_and_has_nothing_to_hear() {
+    let mut house = house();
+    publish(&house, false);
+    let instance_id = Some(STATIC.1);
+    for version in 0..=1 {
+        let mut is_asked = |request| is_asked(&mut house, version, &request);
+        let rack_id = Some("east");
+        assert!(!is_asked(says(MEMBER, EPOCH)));
+        assert!(!is_asked(ConsumerGroupHeartbeatRequest { rack_id, ..says(MEMBER, EPOCH) }));
+        assert!(!is_asked(ConsumerGroupHeartbeatRequest { instance_id, ..says(STATIC.0, 6) }));
+        assert!(!is_asked(says(STATIC.0, 6)), "the name may be left out");
+        for (member_id, epoch) in [
+            (MEMBER, EPOCH - 1),
+            (MEMBER, EPOCH + 1),
+            (MEMBER, 0),
+            (MEMBER, -1),
+            (MEMBER, -2),
+            ("new", 0),
+            ("told", EPOCH),
+            ("stranger", EPOCH),
+            (GUEST.0, GUEST.1),
+        ] {
+            assert!(is_asked(says(member_id, epoch)), "{member_id} {epoch}");
+        }
+        let quiet = || says(MEMBER, EPOCH);
+        for news in [
+            ConsumerGroupHeartbeatRequest { instance_id, ..quiet() },
+            ConsumerGroupHeartbeatRequest { topic_partitions: Some(vec![]), ..quiet() },
+            ConsumerGroupHeartbeatRequest { subscribed_topic_names: Some(vec![]), ..quiet() },
+            ConsumerGroupHeartbeatRequest { server_assignor: Some("range"), ..quiet() },
+            ConsumerGroupHeartbeatRequest { rebalance_timeout_ms: 1, ..quiet() },
+        ] {
+            assert!(is_asked(news.clone()), "{news:?}");
+        }
+    }
+    let regex = ConsumerGroupHeartbeatRequest {
+        subscribed_topic_regex: Some("a.*"),
+        ..says(MEMBER, EPOCH)
+    };
+    assert!(is_asked(&mut house, 1, &regex));
+    publish_row(&house, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    assert!(is_asked(&mut house, 1, &says(MEMBER, 7)), "a classic group");
+    publish_row(&house, None);
+    assert!(is_asked(&mut house, 1, &says(MEMBER, EPOCH)), "no group");
+}
+
+#[test]
+fn every_word_begins_the_session_anew() {
+    let mut house = house();
+    publish(&house, false);
+    house.clock.advance(SESSION_MS - 1);
+    assert!(expired(&house).is_empty());
+    let mut conn = house.connect();
+    assert!(!is_asked(&mut house, 1, &says(MEMBER, EPOCH)));
+    assert!(is_asked(&mut house, 1, &says("told", EPOCH)));
+    assert_eq!(beat(&mut house, &mut conn, &heartbeat(4, GUEST.0, GUEST.1)), 0);
+    let request = commit_as(9, (GROUP.0, STATIC.0, 6), &[(0, 1, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
+    house.clock.advance(1);
+    let named = |member_id: &str| format!("{}/{member_id}", GROUP.0);
+    assert_eq!(expired(&house), [named("new"), named(STATIC.0)], "a commit is none, as in Kafka");
+    house.clock.advance(SESSION_MS - 1);
+    assert_eq!(expired(&house), [named(GUEST.0), named(MEMBER), named("told")]);
+}
+
+#[test]
+fn a_classic_member_is_told_to_join_again() {
+    let mut house = house();
+    let mut conn = house.connect();
+    for (rejoin, wanted) in [(false, 0), (true, 27)] {
+        publish(&house, rejoin);
+        for version in 0..=4 {
+            let mut ask = |request| beat(&mut house, &mut conn, &request);
+            assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1)), wanted);
+            assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1 + 1)), 22);
+            assert_eq!(ask(heartbeat(version, MEMBER, EPOCH)), 25, "it speaks the other protocol");
+            assert_eq!(ask(heartbeat(version, "stranger", GUEST.1)), 25);
+        }
+    }
+    assert!(house.events().is_empty());
+}
+
+/// A commit's code.
+fn commits(
+    house: &mut House,
+    conn: &mut Conn,
+    (version, member_id, epoch): (i16, &str, i32),
+) -> i16 {
+    let request = commit_as(version, (GROUP.0, member_id, epoch), &[(0, 1, -1, None)]);
+    committed(house, conn, &request)[0]
+}
+
+#[test]
+fn a_commit_bears_the_members_epoch() {
+    let mut house = house();
+    let mut conn = house.connect();
+    publish(&house, false);
+    for version in 9..=10 {
+        let mut commits =
+            |member_id, epoch| commits(&mut house, &mut conn, (version, member_id, epoch));
+        assert_eq!(commits(MEMBER, EPOCH), 0);
+        assert_eq!(commits(MEMBER, EPOCH - 1), 113);
+        assert_eq!(commits(MEMBER, EPOCH + 1), 113);
+        assert_eq!(commits(MEMBER, -1), 113);
+        assert_eq!(commits("stranger", EPOCH), 25);
+        assert_eq!(commits("", -1), 25, "it has members");
+        assert_eq!(commits(GUEST.0, GUEST.1), 0);
+        assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
+    }
+    for version in 1..=8 {
+        let mut commits =
+            |member_id, epoch| commits(&mut house, &mut conn, (version, member_id, epoch));
+        assert_eq!(commits(MEMBER, EPOCH), 35, "v{version} has no epochs");
+        assert_eq!(commits("stranger", EPOCH), 25);
+        assert_eq!(commits(GUEST.0, GUEST.1), 0);
+        assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
+    }
+    publish_row(&house, group(FenceState::Empty, vec![]));
+    let request = commit(9, GROUP.0, &[(0, 1, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
+    assert_eq!(commits(&mut house, &mut conn, (9, MEMBER, EPOCH)), 25);
+}
+
+#[test]
+fn a_fetch_bears_it_too() {
+    let mut house = house();
+    let mut conn = house.connect();
+    publish(&house, false);
+    assert_eq!(commits(&mut house, &mut conn, (9, MEMBER, EPOCH)), 0);
+    let mut ask = |version, group_id, member_id, member_epoch| {
+        let group = OffsetFetchRequestGroup { group_id, member_id, member_epoch, topics: None };
+        let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
+        let request = frame(9, version, |writer, version| request.encode(writer, version));
+        let reply = house.ask(&mut conn, &request);
+        let (error, rows) = fetched(version, &reply);
+        (error, rows.len())
+    };
+    for version in 9..=10 {
+        assert_eq!(ask(version, GROUP.0, Some(MEMBER), EPOCH), (0, 1));
+        assert_eq!(ask(version, GROUP.0, Some(MEMBER), EPOCH - 1), (113, 0));
+        assert_eq!(ask(version, GROUP.0, Some(MEMBER), -1), (113, 0));
+        assert_eq!(ask(version, GROUP.0, Some("stranger"), EPOCH), (25, 0));
+        assert_eq!(ask(version, GROUP.0, Some(""), -1), (25, 0));
+        assert_eq!(ask(version, GROUP.0, None, EPOCH), (25, 0));
+        assert_eq!(ask(version, GROUP.0, None, -1), (0, 1), "an admin");
+        assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1), (0, 1));
+        assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1 + 1), (22, 0));
+        assert_eq!(ask(version, "other", Some(MEMBER), EPOCH), (0, 0), "nobody fences it");
+    }
+    assert_eq!(ask(8, GROUP.0, Some("stranger"), EPOCH), (0, 1), "v8 does not say who asks");
+}
