@@ -119,9 +119,9 @@ class Server:
         """Append records, then let fences hold, then send replies once the records are committed.
 
         records   (group, its metadata as a classic one, None: tombstone of that, or "drop_offsets":
-                  tombstones of all that it committed, or [(kind, key without the group, value, None:
-                  tombstone)] of a consumer group, Kafka's kinds 3-8 and 16); those of one group are
-                  one batch
+                  tombstones of all that it committed, or [(kind, key, value or None: tombstone)] of
+                  a consumer group: Kafka's kinds 3-8 and 16, keys without the group); those of one
+                  group are one batch
         fences    (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
                   members: {member_id: {instance_id, session_timeout_ms, timed, connection}}});
                   of a consumer group {type: "consumer", state, epoch, since_ms, subscribed,
