@@ -1,9 +1,9 @@
 //! Consumer groups (KIP-848) as their fences judge them: each member has an epoch of its own. The
 //! answers are those of Apache Kafka 4.3 (`ConsumerGroup.validateOffsetCommit`,
-//! `validateOffsetFetch`), but that an older epoch than the member's is refused for every partition.
+//! `validateOffsetFetch`), but that an older epoch than the member's is refused for each partition.
 //!
 //! In a group that is being converted some members still speak the classic protocol; their epoch is
-//! a generation to them, and another one ILLEGAL_GENERATION (22) instead of STALE_MEMBER_EPOCH (113).
+//! a generation to them, and another one ILLEGAL_GENERATION (22), not STALE_MEMBER_EPOCH (113).
 //! Threads: as `fences`.
 
 use super::fences::{Claim, Fence, Fences, GroupKind, Member, Role, Row};

@@ -141,8 +141,8 @@ impl Pen {
         Ok(())
     }
 
-    /// Adds a record of a consumer group, or its tombstone. Errors: there is no such kind, or key or
-    /// value are not what they should be.
+    /// Adds a record of a consumer group, or its tombstone. Errors: there is no such kind, or key
+    /// or value are not what they should be.
     pub(super) fn consumer(
         &mut self,
         group: &str,

@@ -2,8 +2,9 @@
 //!
 //! Behaviour: a group whose partition is being read is COORDINATOR_LOAD_IN_PROGRESS (14), one whose
 //!     partition is not here NOT_COORDINATOR (16), an empty group id INVALID_GROUP_ID (24) where
-//!     a member speaks, but INVALID_REQUEST (42) to a member of a consumer group. In a request on many groups, those refused are answered here and the rest
-//!     are asked for; ListGroups is refused while any partition is being read.
+//!     a member speaks, but INVALID_REQUEST (42) to one of a consumer group. In a request on many
+//!     groups, those refused are answered here and the rest are asked for; ListGroups is refused
+//!     while any partition is being read.
 //!     JoinGroup, SyncGroup and ConsumerGroupHeartbeat of a member are signs of life.
 //! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
 

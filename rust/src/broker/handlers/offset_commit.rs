@@ -3,11 +3,12 @@
 //!     are one batch; the reply leaves when it is committed. Errors of a group stand on each of its
 //!     partitions: 14 while it is replayed, 16 where it lives elsewhere, 15 past
 //!     `offsets.commit.timeout.ms`, 22, 25, 27, 82 from the fence (of a consumer group 25, 113, and
-//!     35 before v9), 28 where the batch is larger than the topic takes. Of a partition: unknown 3 (by id 100), metadata above
-//!     `offset.metadata.max.bytes` 12. Nothing to commit: no error.
+//!     35 before v9), 28 where the batch is larger than the topic takes. Of a partition: unknown 3
+//!     (by id 100), metadata above `offset.metadata.max.bytes` 12. Nothing to commit: no error.
 //! Version notes: v1 has a time of the client's own; v2-v4 an expiry of their own; v6 leader
 //!     epochs; v7 static members; v9 answers 69 where 22 meant that there is no such group, and
-//!     bears the epoch of a member of a consumer group; v10 topic ids. v0 is the policy's: the znode tree.
+//!     bears the epoch of a member of a consumer group; v10 topic ids. v0 is the policy's: the
+//!     znode tree.
 //! Not done: transactions (TxnOffsetCommit).
 
 use super::super::apis::Outcome;

@@ -10,7 +10,8 @@
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
 //! ConsumerGroupDescribe (69) v0-1
 //! ```
-//! and what of ConsumerGroupHeartbeat (68) v0-1 is news; v0 of OffsetCommit (8) and OffsetFetch (9), whose offsets lie in the znode tree.
+//! and what of ConsumerGroupHeartbeat (68) v0-1 is news; v0 of OffsetCommit (8) and OffsetFetch
+//! (9), whose offsets lie in the znode tree.
 //! Behaviour: the connection is not read from until the answer is there, so a client's decisions
 //!     are made in its order. An answer that is no response of the API closes the connection.
 //!     What concerns groups passes `group` first.
