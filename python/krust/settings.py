@@ -312,30 +312,31 @@ fetch.max.bytes  int  57671680  1024..  yes  fixed
     The most bytes one Fetch answer holds, whatever the client asks.
 fetch.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
     Housekeeping of waiting Fetch requests.
-group.consumer.assignors  list  uniform,range  *  ignored  fixed
-    Assignors offered to KIP-848 consumer groups, the default first.
-group.consumer.heartbeat.interval.ms  int  5000  1..  ignored  fixed
+group.consumer.assignors  list  uniform,range  *  yes  fixed
+    Assignors offered to KIP-848 consumer groups, the default first: names or module:Class.
+group.consumer.heartbeat.interval.ms  int  5000  1..  yes  fixed
     Heartbeat interval given to KIP-848 members.
 group.consumer.max.heartbeat.interval.ms  int  15000  1..  ignored  fixed
     Upper bound of that interval.
 group.consumer.max.session.timeout.ms  int  60000  1..  ignored  fixed
     Upper bound of a KIP-848 member's session timeout.
-group.consumer.max.size  int  max  1..  ignored  fixed
+group.consumer.max.size  int  max  1..  yes  fixed
     Most members of a KIP-848 group.
 group.consumer.migration.policy  string  \
-disabled  DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL  ignored  fixed
+bidirectional  DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL  yes  fixed
     Whether classic groups and KIP-848 groups turn into each other.
 group.consumer.min.heartbeat.interval.ms  int  5000  1..  ignored  fixed
     Lower bound of the KIP-848 heartbeat interval.
 group.consumer.min.session.timeout.ms  int  45000  1..  ignored  fixed
     Lower bound of a KIP-848 member's session timeout.
-group.consumer.session.timeout.ms  int  45000  1..  ignored  fixed
+group.consumer.session.timeout.ms  int  45000  1..  yes  fixed
     How long a KIP-848 member may be silent.
 group.coordinator.append.linger.ms  int  10  0..  ignored  fixed
     How long the coordinator collects records before it writes.
 group.coordinator.new.enable  boolean  false  *  ignored  fixed
     Which of Kafka's two coordinators runs; krust has one.
-group.coordinator.rebalance.protocols  list  classic  consumer|classic|share|unknown  ignored  fixed
+group.coordinator.rebalance.protocols  list  classic,consumer  \
+classic|consumer|share|streams|unknown  yes  fixed
     Rebalance protocols that groups may use.
 group.coordinator.threads  int  1  1..  ignored  fixed
     Threads of the group coordinator.

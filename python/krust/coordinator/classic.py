@@ -34,6 +34,7 @@ from krust.coordinator.outcome import AssignCall
 from krust.coordinator.roster import Roster
 from krust.coordinator.states import (
     COMPLETING_REBALANCE,
+    DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
@@ -406,9 +407,16 @@ class Group(Roster):
         self._park(turn, member, ask)
         self._rebalance(turn, member_id, ask, why)
 
-    def shrink(self, turn: Turn) -> None:
-        """More members were replayed than may be: a rebalance lets the first ones in."""
-        self._prepare(turn, "", "more members than group.max.size")
+    def call_again(self, turn: Turn, why: str) -> None:
+        """Everybody is to join again, for a reason from outside."""
+        self._prepare(turn, "", why)
+
+    def call_off(self, turn: Turn) -> None:
+        """The group goes on under the other protocol: who waits is to join again."""
+        for member in self.members.values():
+            self._end_join(turn, member, replies.join(Code.REBALANCE_IN_PROGRESS, member.id))
+            self._end_sync(turn, member, replies.sync(Code.REBALANCE_IN_PROGRESS))
+        self._enter(turn, DEAD)
 
     # -- rebalancing
 

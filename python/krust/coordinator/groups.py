@@ -16,8 +16,11 @@ import traceback
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from krust.coordinator import replies
+from krust.coordinator import convert, replies
 from krust.coordinator.classic import Group
+from krust.coordinator.consumer import replies as consumer_replies
+from krust.coordinator.consumer.group import ConsumerGroup
+from krust.coordinator.consumer.member import Beat
 from krust.coordinator.member import Turn
 from krust.coordinator.outcome import Outcome
 from krust.coordinator.states import DEAD, EMPTY
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from krust.coordinator.history import Rebalance
-    from krust.coordinator.outcome import Event, GroupSettings, Message
+    from krust.coordinator.outcome import Event, GroupSettings, Message, Record
 
 ASK_AGAIN_MS = 10_000
 """A group that was dropped and not replayed for so long is asked for again."""
 
-_CLASSIC = "classic"
+AnyGroup = Group | ConsumerGroup
+Live = tuple[int, "Message", "Message"]
+"""a record of a consumer group that is not a tombstone"""
 
 
 class Coordinator:
@@ -45,7 +50,7 @@ class Coordinator:
     def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         self.settings = settings
         self._new_id = new_id
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
         self._lost: dict[str, int] = {}
         """dropped groups, and when to ask for them again"""
         self._timers: list[tuple[int, str]] = []
@@ -66,6 +71,8 @@ class Coordinator:
         for event in events:
             self._guarded(turn, event)
         self._on_time(turn)
+        for group_id in list(turn.open):
+            self._converge(turn, group_id)
         for group_id in list(self._dirty):
             self._publish(turn, group_id)
         self._dirty.clear()
@@ -97,9 +104,13 @@ class Coordinator:
         out.wake_at_ms = self._next_due()
         return out
 
-    def replay(self, group_id: str, value: Message | None, now_ms: int) -> None:
+    def replay(
+        self, group_id: str, value: Message | None, now_ms: int, log: Sequence[Live] = ()
+    ) -> None:
         """The log's last word on a group; the next Outcome publishes it.
 
+        value  of a classic group
+        log    of a consumer group
         A group that is here stays: it has had no failed write, so it is at least as new.
         """
         if self._lost.pop(group_id, None) is not None:
@@ -108,6 +119,8 @@ class Coordinator:
             return
         if value is not None:
             self._groups[group_id] = Group.replayed(group_id, value, now_ms)
+        elif log:
+            self._groups[group_id] = ConsumerGroup.replayed(group_id, log, now_ms)
         self._dirty[group_id] = None
 
     def history(self, group_id: str) -> list[Rebalance]:
@@ -134,7 +147,9 @@ class Coordinator:
         if decide is None:
             raise KeyError(f"nobody decides {event.api}")
         decide(self, turn, event)
-        self._settle(event.message.get("group_id", ""))
+        group_id = event.message.get("group_id", "")
+        self._downgrade_if_due(turn, group_id)
+        self._settle(group_id)
 
     def _join(self, turn: Turn, event: Event) -> None:
         message = event.message
@@ -152,6 +167,8 @@ class Coordinator:
         else:
             if group is None:
                 group = self._groups[group_id] = Group(group_id, turn.now_ms)
+            elif isinstance(group, ConsumerGroup):
+                group = self._for_classic(turn, group, message)
             group.join(turn, event)
             return
         turn.out.replies.append((event.ticket, replies.join(code, member_id), group_id))
@@ -175,7 +192,93 @@ class Coordinator:
             return
         turn.out.replies.append((event.ticket, replies.refused(event, code), group_id))
 
+    def _beat(self, turn: Turn, event: Event) -> None:
+        """ConsumerGroupHeartbeat."""
+        group_id = event.message["group_id"]
+        beat = Beat.of(event)
+        refusal = self._refuses_beat(group_id, beat)
+        group = self._groups.get(group_id)
+        if refusal is None and not isinstance(group, ConsumerGroup):
+            try:
+                new = (
+                    ConsumerGroup(group_id, turn.now_ms)
+                    if group is None
+                    else convert.upgraded(group, self.settings, turn.now_ms)
+                )
+            except ValueError as error:
+                refusal = Code.GROUP_ID_NOT_FOUND, str(error)
+            else:
+                refusal = new.refuses(self.settings, beat)
+                if refusal is None:
+                    if group is not None:
+                        convert.upgrade(turn, group, new)
+                    group = self._groups[group_id] = new
+        if refusal is None and isinstance(group, ConsumerGroup):
+            group.beat(turn, beat)
+        elif refusal is not None:
+            reply = consumer_replies.refused(*refusal)
+            turn.out.replies.append((event.ticket, reply, group_id))
+
+    def _refuses_beat(self, group_id: str, beat: Beat) -> tuple[Code, str] | None:
+        """What is known to be wrong before the group is looked at."""
+        group = self._groups.get(group_id)
+        if not self.settings.serves_consumer_protocol:
+            return Code.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
+        if not group_id:
+            return Code.INVALID_REQUEST, "GroupId can't be empty."
+        wrong = beat.wrong()
+        if wrong is not None:
+            return Code.INVALID_REQUEST, wrong
+        if beat.assignor is not None and beat.assignor not in self.settings.assignors:
+            known = ", ".join(self.settings.assignors)
+            why = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {known}."
+            return Code.UNSUPPORTED_ASSIGNOR, why
+        if group_id in self._lost:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS, "The group is being read."
+        if beat.epoch != 0 and not isinstance(group, ConsumerGroup):
+            what = "not found" if group is None else "is not a consumer group"
+            return Code.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}."
+        return None
+
+    def _for_classic(self, turn: Turn, group: ConsumerGroup, message: Message) -> AnyGroup:
+        """The group that a classic member joins: of a consumer group that nobody else of its
+        protocol is in, a classic one.
+        """
+        if message["member_id"]:
+            return group
+        holder = group.members.get(group.static.get(message.get("group_instance_id") or "", ""))
+        if holder is not None and holder.classic is None and self.settings.downgrades:
+            alone = len(group.members) == 1 or group.only_classic(without=holder.id)
+            if alone:
+                group.remove(turn, holder, f"{holder.id} is back as a classic member")
+        if group.members and not self._is_classic(group):
+            return group
+        return self._downgrade(turn, group)
+
+    def _is_classic(self, group: ConsumerGroup) -> bool:
+        return self.settings.downgrades and group.only_classic()
+
+    def _downgrade(self, turn: Turn, group: ConsumerGroup) -> Group:
+        why = "the last member of the consumer protocol has gone"
+        new = self._groups[group.id] = convert.downgrade(turn, group, why)
+        turn.open.pop(group.id, None)
+        return new
+
+    def _downgrade_if_due(self, turn: Turn, group_id: str) -> None:
+        """A consumer group that only classic members are left in."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and self._is_classic(group):
+            self._downgrade(turn, group)
+
     # -- news of the core
+
+    def _topics_changed(self, turn: Turn, event: Event) -> None:
+        names = set(event.message["names"])
+        for group in list(self._groups.values()):
+            if isinstance(group, ConsumerGroup) and (
+                group.resolved or not names.isdisjoint(group.subscribed())
+            ):
+                self._step(turn, group, "topics changed", group.topics_changed)
 
     def _session_expired(self, turn: Turn, event: Event) -> None:
         group_id = event.message["group_id"]
@@ -191,22 +294,30 @@ class Coordinator:
             group.assigned(turn, event.message)
 
     def _loaded(self, turn: Turn, event: Event) -> None:
-        for each in event.message["groups"]:
+        values = {each["group_id"]: each["value"] for each in event.message["groups"]}
+        logs: dict[str, list[Live]] = {}
+        for group_id, kind, key, value in event.message.get("records", ()):
+            logs.setdefault(group_id, []).append((kind, key, value))
+        for group_id in values | logs:
+            known = group_id in self._groups
             try:
-                self.replay(each["group_id"], each["value"], turn.now_ms)
-                group = self._groups.get(each["group_id"])
-                if group is not None and len(group.members) > self.settings.max_size:
-                    group.shrink(turn)
+                log = logs.get(group_id, ())
+                self.replay(group_id, values.get(group_id), turn.now_ms, log)
+                group = self._groups.get(group_id)
+                if isinstance(group, ConsumerGroup) and not known:
+                    group.refresh(turn)
+                elif isinstance(group, Group) and len(group.members) > self.settings.max_size:
+                    group.call_again(turn, "more members than group.max.size")
             except Exception:
-                line = f"group {each['group_id']!r} cannot be read\n{traceback.format_exc()}"
+                line = f"group {group_id!r} cannot be read\n{traceback.format_exc()}"
                 turn.out.lines.append(line)
-            self._settle(each["group_id"])
+            self._settle(group_id)
 
     def _offsets_expired(self, turn: Turn, event: Event) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if group is not None and group.state == EMPTY and not group.pending:
-            turn.out.records.append((group_id, None))
+            turn.out.records.append((group_id, _tombstones(group)))
             self._forget(group)
             turn.dirty[group_id] = None
 
@@ -223,17 +334,17 @@ class Coordinator:
         group = self._groups.get(group_id)
         if group_id in self._lost:
             return replies.described(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
-        if group is not None:
+        if isinstance(group, Group):
             try:
                 shown = group.describe()
             except Exception:
                 turn.out.lines.append(f"describing {group_id!r} failed\n{traceback.format_exc()}")
                 self._drop(turn, group_id, ())
                 return replies.described(group_id, "", Code.UNKNOWN_SERVER_ERROR)
-        elif self.settings.has_offsets(group_id):
+        elif group is None and self.settings.has_offsets(group_id):
             shown = replies.described(group_id, EMPTY)
         elif event.version >= 6:
-            why = f"Group {group_id} not found."
+            why = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
             shown = replies.described(group_id, DEAD, Code.GROUP_ID_NOT_FOUND, why)
         else:
             shown = replies.described(group_id, DEAD)
@@ -241,21 +352,47 @@ class Coordinator:
             shown["authorized_operations"] = replies.OPERATIONS
         return shown
 
+    def _describe_consumer(self, turn: Turn, event: Event) -> None:
+        asked = event.message["group_ids"]
+        groups = [self._consumer_described(event, group_id) for group_id in asked]
+        reply = {"throttle_time_ms": 0, "groups": groups}
+        turn.out.replies.append((event.ticket, reply, asked[0] if asked else ""))
+
+    def _consumer_described(self, event: Event, group_id: str) -> Message:
+        """One group of ConsumerGroupDescribe."""
+        group = self._groups.get(group_id)
+        if not self.settings.serves_consumer_protocol:
+            return consumer_replies.described(group_id, Code.UNSUPPORTED_VERSION)
+        if not group_id:
+            return consumer_replies.described(group_id, Code.INVALID_GROUP_ID)
+        if group_id in self._lost:
+            return consumer_replies.described(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
+        if not isinstance(group, ConsumerGroup):
+            there = group is not None or self.settings.has_offsets(group_id)
+            why = f"Group {group_id} {'is not a consumer group' if there else 'not found'}."
+            return consumer_replies.described(group_id, Code.GROUP_ID_NOT_FOUND, why)
+        shown = group.describe(self.settings)
+        if event.message.get("include_authorized_operations"):
+            shown["authorized_operations"] = replies.OPERATIONS
+        return shown
+
     def _list(self, turn: Turn, event: Event) -> None:
         states = {each.lower() for each in event.message.get("states_filter") or ()}
         types = {each.lower() for each in event.message.get("types_filter") or ()}
-        found = [(each.id, each.protocol_type, each.state) for each in self._groups.values()]
+        found = [
+            (each.id, each.protocol_type, each.state, each.kind) for each in self._groups.values()
+        ]
         unknown = set(self.settings.groups_with_offsets()) - self._groups.keys() - self._lost.keys()
-        found += [(group_id, "", EMPTY) for group_id in sorted(unknown)]
+        found += [(group_id, "", EMPTY, Group.kind) for group_id in sorted(unknown)]
         groups = [
             {
                 "group_id": group_id,
                 "protocol_type": protocol_type,
                 "group_state": state,
-                "group_type": _CLASSIC,
+                "group_type": kind,
             }
-            for group_id, protocol_type, state in found
-            if (not states or state.lower() in states) and (not types or _CLASSIC in types)
+            for group_id, protocol_type, state, kind in found
+            if (not states or state.lower() in states) and (not types or kind in types)
         ]
         reply = {"throttle_time_ms": 0, "error_code": Code.NONE, "groups": groups}
         turn.out.replies.append((event.ticket, reply, ""))
@@ -282,7 +419,8 @@ class Coordinator:
             return Code.GROUP_ID_NOT_FOUND
         if group is not None and group.state != EMPTY:
             return Code.NON_EMPTY_GROUP
-        turn.out.records += [(group_id, "drop_offsets"), (group_id, None)]
+        gone = _tombstones(group) if group is not None else None
+        turn.out.records += [(group_id, "drop_offsets"), (group_id, gone)]
         if group is not None:
             self._forget(group)
         turn.dirty[group_id] = None
@@ -315,12 +453,27 @@ class Coordinator:
                 self._ask_again(group_id, turn.now_ms)
                 continue
             group = self._groups[group_id]
-            try:
-                with_effects(turn, lambda group=group: group.on_time(turn))  # type: ignore[misc]
-                self._settle(group_id)
-            except _FailedError as failure:
-                turn.out.lines.append(f"a deadline of group {group_id!r} failed\n{failure}")
-                self._drop(turn, group_id, failure.undone)
+            self._step(turn, group, "a deadline", group.on_time)
+
+    def _converge(self, turn: Turn, group_id: str) -> None:
+        """Bring a consumer group as far as it can come in this batch."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            self._step(turn, group, "converging", group.converge)
+
+    def _step(self, turn: Turn, group: AnyGroup, what: str, step: Callable[[Turn], None]) -> None:
+        """A step of a group that no request asks for."""
+
+        def whole() -> None:
+            step(turn)
+            self._downgrade_if_due(turn, group.id)
+
+        try:
+            with_effects(turn, whole)
+            self._settle(group.id)
+        except _FailedError as failure:
+            turn.out.lines.append(f"{what} of group {group.id!r} failed\n{failure}")
+            self._drop(turn, group.id, failure.undone)
 
     def _next_due(self) -> int | None:
         """The earliest timer that still holds."""
@@ -338,7 +491,7 @@ class Coordinator:
         elif group_id not in self._lost:
             turn.out.fences.append((group_id, None))
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: AnyGroup) -> None:
         group.state = DEAD
         del self._groups[group.id]
         self._scheduled.pop(group.id, None)
@@ -379,15 +532,23 @@ _DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {
     "JoinGroup": Coordinator._join,
     "SyncGroup": Coordinator._to_member,
     "LeaveGroup": Coordinator._to_member,
+    "ConsumerGroupHeartbeat": Coordinator._beat,
     "DescribeGroups": Coordinator._describe,
+    "ConsumerGroupDescribe": Coordinator._describe_consumer,
     "ListGroups": Coordinator._list,
     "DeleteGroups": Coordinator._delete,
     "SessionExpired": Coordinator._session_expired,
     "Assigned": Coordinator._assigned,
     "GroupsLoaded": Coordinator._loaded,
     "OffsetsExpired": Coordinator._offsets_expired,
+    "TopicsChanged": Coordinator._topics_changed,
 }
 """Bound methods in a table of its own would keep a stopped broker alive: a cycle."""
+
+
+def _tombstones(group: AnyGroup) -> list[Record] | None:
+    """What takes a group out of the log."""
+    return group.tombstones() if isinstance(group, ConsumerGroup) else None
 
 
 class _FailedError(Exception):

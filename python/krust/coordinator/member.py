@@ -24,6 +24,8 @@ class Turn:
     out: Outcome
     dirty: dict[str, None] = field(default_factory=dict)
     """groups whose fence is another one now"""
+    open: dict[str, None] = field(default_factory=dict)
+    """consumer groups that have something to bring to its end with the batch"""
 
 
 @dataclass(slots=True)

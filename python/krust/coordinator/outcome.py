@@ -8,7 +8,10 @@ News the core sends:
 
     SessionExpired   {"group_id", "members": [member_id]}: time is up, or the grace of a closed
                      connection; said once, and again after a new row if it is still so
-    GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}]}
+    GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}], "records":
+                     [(group_id, key_type, key, value)]}: classic groups, and the live records of
+                     consumer groups in the order of the log
+    TopicsChanged    {"names": [str]}: topics that are new, gone, or have other partitions
     OffsetsExpired   {"group_id"}
     Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}:
                      the result of an AssignCall; None: the leader's assignment counts; line: the
@@ -22,12 +25,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from krust.coordinator.assignors.spec import GroupSpec
 
 Message = dict[str, Any]
 """A request, a response, a record's value, a fence."""
+
+Record = tuple[int, Message, Message | None]
+"""A record of a consumer group: Kafka's key type, the key without the group, the value; None: its
+tombstone"""
 
 
 class Event(NamedTuple):
@@ -63,8 +70,9 @@ class AssignCall(NamedTuple):
 class Outcome:
     """What the shell has to do, in this order."""
 
-    records: list[tuple[str, Message | str | None]] = field(default_factory=list)
-    """group and value; None: its tombstone; "drop_offsets": tombstones of all its offsets"""
+    records: list[tuple[str, Message | str | list[Record] | None]] = field(default_factory=list)
+    """group and value of a classic group; None: its tombstone; "drop_offsets": tombstones of all
+    its offsets; a list: records of a consumer group. All of one group are one batch"""
     fences: list[tuple[str, Message | None]] = field(default_factory=list)
     """group and row; None: gone. Two rows of a group: the members whose `timed` is False in the
     first one begin their session anew with the second"""
@@ -80,6 +88,16 @@ class Outcome:
     """for the log: tracebacks"""
 
 
+class TopicShape(NamedTuple):
+    """What there is to assign of a topic."""
+
+    id: str
+    """22 characters"""
+    partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+    """of each partition's replicas; nothing: not known"""
+
+
 def _nobody(_: str) -> bool:
     return False
 
@@ -88,9 +106,21 @@ def _none() -> list[str]:
     return []
 
 
+def _built_in() -> dict[str, str]:
+    return {"uniform": "uniform", "range": "range"}
+
+
+def _no_topics(_: str) -> list[str]:
+    return []
+
+
+def _no_topic(_: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Kafka's settings of classic groups, krust's own, and what else the coordinator may ask."""
+    """Kafka's settings of groups, krust's own, and what else the coordinator may ask."""
 
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
@@ -102,3 +132,20 @@ class GroupSettings:
     """whether the core holds a committed offset of this group"""
     groups_with_offsets: Callable[[], list[str]] = _none
     """all such groups"""
+    session_timeout_ms: int = 45_000
+    """of members that speak the consumer protocol, and so on below"""
+    heartbeat_interval_ms: int = 5000
+    consumer_max_size: int = 2**31 - 1
+    assignors: Mapping[str, str] = field(default_factory=_built_in)
+    """what members may name, the default first -> where it is found, for AssignCall"""
+    serves_consumer_protocol: bool = True
+    upgrades: bool = True
+    """whether a classic group becomes a consumer group when a member of that protocol joins"""
+    downgrades: bool = True
+    """and back, when the last one of them has gone"""
+    topics: Callable[[str], TopicShape | None] = _no_topic
+    """a topic by its name"""
+    topic_of: Callable[[str], str | None] = _no_topic
+    """a topic's name by its id"""
+    match_topics: Callable[[str], list[str]] = _no_topics
+    """the topics that a regular expression means; ValueError: it is none"""

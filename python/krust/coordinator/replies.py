@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.coordinator.consumer.replies import NOT_ASKED
+from krust.coordinator.consumer.replies import described as consumer_described
+from krust.coordinator.consumer.replies import refused as beat_refused
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
 
 OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """what may be done to a group: READ, DELETE, DESCRIBE"""
-NOT_ASKED = -(2**31)
 
 
 def join(code: Code, member_id: str) -> Message:
@@ -107,6 +109,11 @@ def refused(event: Event, code: Code) -> Message:
         return join(code, message.get("member_id", ""))
     if event.api == "SyncGroup":
         return sync(code)
+    if event.api == "ConsumerGroupHeartbeat":
+        return beat_refused(code)
+    if event.api == "ConsumerGroupDescribe":
+        shown = [consumer_described(each, code) for each in message["group_ids"]]
+        return {"throttle_time_ms": 0, "groups": shown}
     if event.api == "DescribeGroups":
         groups = [described(each, "", code) for each in message["groups"]]
         return {"throttle_time_ms": 0, "groups": groups}
@@ -122,12 +129,19 @@ def withdrawn(reply: Message, code: Code) -> Message:
     """The refusal that takes the place of an answer that must not leave."""
     if "generation_id" in reply:
         return join(code, reply["member_id"])
+    if "heartbeat_interval_ms" in reply:
+        return beat_refused(code)
     if "assignment" in reply:
         return sync(code)
     if "results" in reply:
         results = [{**each, "error_code": code} for each in reply["results"]]
         return {**reply, "results": results}
     if "groups" in reply and "error_code" not in reply:
-        groups = [described(each["group_id"], "", code) for each in reply["groups"]]
+        groups = [
+            consumer_described(each["group_id"], code)
+            if "group_epoch" in each
+            else described(each["group_id"], "", code)
+            for each in reply["groups"]
+        ]
         return {**reply, "groups": groups}
     return {"throttle_time_ms": 0, "error_code": code, "members": [], "groups": []}

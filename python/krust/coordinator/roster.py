@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Roster:
     """A group's members and what follows from them."""
 
+    kind = "classic"
+
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.id = group_id
         self.state = EMPTY

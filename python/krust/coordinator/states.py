@@ -1,4 +1,4 @@
-"""The states of a classic group, what each answers, and where it can go."""
+"""The states of groups, what each answers, and where it can go."""
 
 EMPTY = "Empty"
 """Nobody is here; there may be offsets.
@@ -25,6 +25,19 @@ STABLE = "Stable"
 
 action:      SyncGroup is answered at once; a follower's join that says the same too
 transition:  other joins, leave, lost member, members that never synced -> PREPARING_REBALANCE"""
+
+ASSIGNING = "Assigning"
+"""Of a consumer group: the target is older than the group's epoch, because user code computes it.
+
+action:      heartbeats of members are answered by the target before; who joins waits
+transition:  computed, or the deadline -> RECONCILING; nobody is left -> EMPTY"""
+
+RECONCILING = "Reconciling"
+"""Of a consumer group: members are on their way from what they have to the target. In STABLE each
+of them is there, at the target's epoch.
+
+action:      heartbeats say what to revoke, then what is to be had
+transition:  all are there -> STABLE; join, leave, lost member, topics -> ASSIGNING or itself"""
 
 DEAD = "Dead"
 """Gone: nobody holds this object any more."""

@@ -230,6 +230,8 @@ class Shell:
         }
         for name, partition, why in self.server.apply(delta):
             _log.error("partition %s-%d is offline: %s", name, partition, why)
+        if self._groups is not None:
+            self._groups.topics_changed(changes.topics)
 
     def _shown(self, topic: Topic | None) -> dict[str, Any] | None:
         """A topic as the image takes it."""

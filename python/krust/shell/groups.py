@@ -10,19 +10,20 @@ Threads: the policy thread.
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, assignors
 from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import Event, GroupSettings
+from krust.coordinator.outcome import Event, GroupSettings, TopicShape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust._krust import Server
-    from krust.controller.state import State
+    from krust.controller.state import State, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
     from krust.coordinator.outcome import AssignCall, Message, Outcome
     from krust.shell.assigning import Assigning
@@ -46,6 +47,8 @@ class Groups:
         self._assigning: Assigning | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         more = {"server_assignor": self._assigns().wants} if self._rules else {}
+        policy = (state.broker_text("group.consumer.migration.policy") or "").lower()
+        protocols = (state.broker_text("group.coordinator.rebalance.protocols") or "").lower()
         settings = GroupSettings(
             initial_rebalance_delay_ms=state.whole("group.initial.rebalance.delay.ms"),
             min_session_timeout_ms=state.whole("group.min.session.timeout.ms"),
@@ -53,10 +56,21 @@ class Groups:
             max_size=state.whole("group.max.size"),
             has_offsets=server.has_offsets,
             groups_with_offsets=server.groups_with_offsets,
+            session_timeout_ms=state.whole("group.consumer.session.timeout.ms"),
+            heartbeat_interval_ms=state.whole("group.consumer.heartbeat.interval.ms"),
+            consumer_max_size=state.whole("group.consumer.max.size"),
+            assignors=_offered(state.broker_text("group.consumer.assignors") or ""),
+            serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
+            topics=self._shape,
+            topic_of=state.names.get,
+            match_topics=_matcher(server),
             **more,
         )
         self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
         self._wake_at_ms: int | None = None
+        self._topics_changed: list[str] = []
 
     def decides(self, api: str) -> bool:
         """Whether such an event goes to the coordinator, not to the controller."""
@@ -64,9 +78,15 @@ class Groups:
 
     def wait_ms(self, most: int) -> int:
         """How long the policy thread may wait for events before something here is due."""
+        if self._topics_changed:
+            return 0
         if self._wake_at_ms is None:
             return most
         return max(0, min(most, self._wake_at_ms - self._now_ms()))
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """The controller has changed topics; groups hear of it with the next batch."""
+        self._topics_changed += names
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
         """Decide a batch of events (none: what is due) and have the core do it."""
@@ -74,6 +94,9 @@ class Groups:
         batch = [Event(*each) for each in events]
         if self._assigning is not None:
             batch += self._assigning.take()
+        if self._topics_changed:
+            names, self._topics_changed = self._topics_changed, []
+            batch.insert(0, Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {}))
         if batch or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
             self._follow(self.coordinator.handle_batch(batch, now_ms))
 
@@ -109,6 +132,23 @@ class Groups:
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
             outcome = self.coordinator.failed(failed, self._now_ms(), outcome.replies)
 
+    def _shape(self, name: str) -> TopicShape | None:
+        """A topic as the coordinator asks for it."""
+        topic = self._state.topics.get(name)
+        if topic is None:
+            return None
+        return TopicShape(topic.id, len(topic.partitions), self._racks(topic))
+
+    def _racks(self, topic: Topic) -> tuple[frozenset[str], ...]:
+        """The racks of each partition's replicas, as far as this broker knows: its own."""
+        rack = self._state.config.text("broker.rack")
+        if not rack:
+            return ()
+        here, nowhere = frozenset({rack}), frozenset[str]()
+        return tuple(
+            here if self._state.node_id in each.replicas else nowhere for each in topic.partitions
+        )
+
     def _topics(self, call: AssignCall) -> Topics:
         """What an assignor may know of a group's topics, as it is now."""
         from krust.coordinator import assigning
@@ -116,16 +156,40 @@ class Groups:
 
         known = self._state.topics
         found = [known[name] for name in assigning.topics(call) if name in known]
-        rack = self._state.config.text("broker.rack")
-        racks = {}
-        if rack:
-            racks = {
-                (topic.name, number): frozenset({rack})
-                for topic in found
-                for number, partition in enumerate(topic.partitions)
-                if self._state.node_id in partition.replicas
-            }
+        racks = {
+            (topic.name, number): racks
+            for topic in found
+            for number, racks in enumerate(self._racks(topic))
+            if racks
+        }
         return Topics({topic.name: len(topic.partitions) for topic in found}, racks)
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
+
+def _offered(names: str) -> dict[str, str]:
+    """The assignors that members may name; one that cannot be had is logged and left out."""
+    found: dict[str, str] = {}
+    for place in filter(None, re.split(r"[\s,]+", names)):
+        name = place
+        if ":" in place:
+            from krust.coordinator.assignors import find
+
+            try:
+                name = find.find(place).name
+            except find.FindError as error:
+                _log.error("group.consumer.assignors: %s (%s)", error, error.hint)
+                continue
+        found[name] = place
+    return found or {"uniform": "uniform"}
+
+
+def _matcher(server: Server) -> Callable[[str], list[str]]:
+    found: Callable[[str], list[str]] | None = getattr(server, "match_topics", None)
+    if found is None:
+
+        def found(_: str) -> list[str]:
+            raise ValueError("this broker has no regular expressions")
+
+    return found

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import Event, GroupSettings, Outcome
+from krust.coordinator.outcome import Event, GroupSettings, Outcome, Record
 
 Message = dict[str, Any]
 RANGE = (("range", b"m"),)
@@ -20,7 +20,7 @@ class Bench:
         self.group_id = group_id
         self.settings = GroupSettings(**settings)
         self.now_ms = 1_000_000
-        self.log: list[tuple[str, Message | str | None]] = []
+        self.log: list[tuple[str, Message | str | list[Record] | None]] = []
         self.fences: dict[str, Message | None] = {}
         self.answers: dict[int, Message] = {}
         self.outcomes: list[Outcome] = []
@@ -71,9 +71,18 @@ class Bench:
     def restart(self) -> None:
         """A new coordinator reads what the old one wrote."""
         self.coordinator = self._new()
-        values = {group_id: value for group_id, value in self.log if value != "drop_offsets"}
+        values: dict[str, Message | None] = {}
+        live: dict[tuple[str, int, str], tuple[str, int, Message, Message]] = {}
+        for group_id, value in self.log:
+            if isinstance(value, list):
+                for kind, key, each in value:
+                    live.pop((group_id, kind, repr(key)), None)
+                    if each is not None:
+                        live[group_id, kind, repr(key)] = (group_id, kind, key, each)
+            elif not isinstance(value, str):
+                values[group_id] = value
         groups = [{"group_id": group_id, "value": value} for group_id, value in values.items()]
-        self.news("GroupsLoaded", partition=0, groups=groups)
+        self.news("GroupsLoaded", partition=0, groups=groups, records=list(live.values()))
 
     # -- what clients say
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from krust.coordinator.classic import Group
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.coordinator.classic import Group
     from krust.coordinator.outcome import Event, Outcome
     from tests.unit.coordinator.simulator.clients import Client
     from tests.unit.coordinator.simulator.world import World
@@ -42,6 +42,10 @@ class Checks:
         if not holds:
             raise Violation(check, f"{text} (at {self.world.now_ms})")
 
+    def classic(self, group_id: str) -> Group | None:
+        group = self.world.coordinator._groups.get(group_id)
+        return group if isinstance(group, Group) else None
+
     # -- requests and their answers
 
     def requested(self, event: Event, client: Client) -> None:
@@ -62,7 +66,7 @@ class Checks:
         """G4: nobody waits longer than the longest rebalance timeout of the group meanwhile."""
         for each in self.asked.values():
             event = each.event
-            group = self.world.coordinator._groups.get(each.client.group_id)
+            group = self.classic(each.client.group_id)
             if group is not None:
                 each.bound_ms = max(each.bound_ms, group.rebalance_timeout_ms())
             waited = self.world.now_ms - each.since_ms
@@ -98,7 +102,7 @@ class Checks:
 
     def _generation(self, group_id: str, generation: int) -> None:
         """G1: a number means one generation, for ever; a replayed group may go on with its own."""
-        group = self.world.coordinator._groups.get(group_id)
+        group = self.classic(group_id)
         given = self.given.setdefault(group_id, {})
         if generation not in given:
             newest = max(given, default=0)
@@ -152,9 +156,8 @@ class Checks:
 
     def rows_match(self) -> None:
         """What the core knows is what holds; lazily so only for members that wait."""
-        groups = self.world.coordinator._groups
         for group_id, row in self.world.core.rows.items():
-            group = groups.get(group_id)
+            group = self.classic(group_id)
             if group is None or group_id in self.world.unsure:
                 continue
             said = (row["state"], row["generation"], row["protocol_type"])
@@ -189,7 +192,7 @@ class Checks:
         """G3: only a member of the generation that holds commits."""
         if client.group_id in self.world.unsure:
             return
-        group = self.world.coordinator._groups.get(client.group_id)
+        group = self.classic(client.group_id)
         real = group is not None and client.member_id in group.members
         real = real and group is not None and group.generation == client.generation
         self.must("zombie", real, f"{client.name} commits as {client.member_id}")
@@ -210,7 +213,7 @@ class Checks:
             parts = sorted(part for each in alive for part in each.owned)
             if alive:
                 self.must("settled", parts == list(range(8)), f"{group_id} shares {parts}")
-            group = self.world.coordinator._groups.get(group_id)
+            group = self.classic(group_id)
             if group is not None:
                 self.must("rest", not group.pending, f"{group_id}: {group.pending}")
                 same = len(group.members) == len(alive)

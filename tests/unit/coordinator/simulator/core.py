@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from krust.coordinator.outcome import Record
 from krust.errors import Code
 
 Message = dict[str, Any]
@@ -41,10 +42,10 @@ class Core:
         self.sessions: dict[tuple[str, str], Session] = {}
         self.closed: set[int] = set()
 
-    def append(self, group_id: str, value: Message | str | None) -> None:
+    def append(self, group_id: str, value: Message | str | list[Record] | None) -> None:
         self.records += 1
         if value != "drop_offsets":
-            assert not isinstance(value, str)
+            assert not isinstance(value, (str, list))
             self.log[group_id] = copy.deepcopy(value)
 
     def restart(self) -> None:

@@ -1,0 +1,314 @@
+"""One consumer group: heartbeats, leaves, lost members, topics that change, deadlines.
+
+    EMPTY ──join──> ASSIGNING ──target computed──> RECONCILING ──all members at the target──> STABLE
+      ^               ^  │                           │  ^                                       │
+      │               │  └── (user code computes)    │  └── a member falls behind ──────────────┘
+      │               └── join, leave, lost member, other subscription, other topics <──────────┘
+      └── nobody is left
+    EMPTY ──deleted, offsets expired, a classic member joins──> DEAD
+    any ──append failed, our own bug──> DEAD, replayed
+
+What changes a group is done at once (the member's record, the new epoch); the target is computed
+and heartbeats are answered in `converge`, once a batch: 500 members that join together cost one
+assignment. A member that joins while user code assigns waits for it; the others go on.
+
+Rules that hold at every step (the simulator checks them):
+- An epoch is never given out before the log has it, so none is given out twice.
+- What a member may read is its own until it says it is not, or its rebalance timeout ends it.
+- Whatever the core must know is marked in `turn.dirty`; it is published before any answer.
+Source: Kafka 4.3 `GroupMetadataManager.consumerGroupHeartbeat`. Other than there: epochs go on
+where a classic group's generations ended; topics are looked at when they change, not at the next
+heartbeat; a regular expression is resolved at once; a static member that repeats its first
+heartbeat under the same member id is answered; it may come back into a full group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.coordinator.consumer import records, replies, target
+from krust.coordinator.consumer.member import (
+    LEAVES_FOR_A_WHILE,
+    NOTHING,
+    UNREVOKED,
+    Member,
+    Waiting,
+)
+from krust.coordinator.consumer.mixed import Mixed
+from krust.coordinator.outcome import AssignCall
+from krust.coordinator.states import STABLE
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from krust.coordinator.assignors.spec import GroupAssignment
+    from krust.coordinator.consumer.member import Beat
+    from krust.coordinator.member import Turn
+    from krust.coordinator.outcome import GroupSettings, Message, Record
+
+CALL_MS = 15_000
+"""So long is user code waited for; whoever runs it gives up earlier."""
+
+
+class ConsumerGroup(Mixed):
+    """The state machine. Methods take a Turn and put their effects there."""
+
+    def beat(self, turn: Turn, beat: Beat) -> None:
+        """ConsumerGroupHeartbeat, which is right in itself."""
+        self.converge_for(turn, beat.member_id)
+        refusal = self.refuses(turn.settings, beat)
+        if refusal is not None:
+            self.answer(turn, beat.ticket, replies.refused(*refusal))
+        elif beat.epoch < 0:
+            self._leave(turn, beat)
+        else:
+            known = self.members.get(beat.member_id)
+            member = known or self._come(turn, beat)
+            before = records.member(member) if known else None
+            changed = self._update(turn, member, beat, before)
+            told = beat.epoch == 0 or beat.is_full()
+            self.wait(turn, Waiting(beat.ticket, member.id, beat.owned, told, changed))
+
+    def refuses(self, settings: GroupSettings, beat: Beat) -> tuple[Code, str] | None:
+        """Why a heartbeat cannot be; None: it can. Changes nothing."""
+        member = self.members.get(beat.member_id)
+        full = len(self.members) >= settings.consumer_max_size
+        if beat.instance_id is not None:
+            refusal = self._refuses_static(beat)
+            full = full and beat.instance_id not in self.static
+        elif member is None and beat.epoch != 0:
+            return Code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group."
+        else:
+            refusal = None
+        if refusal is None and member is not None and beat.epoch > 0:
+            refusal = _fences(member, beat)
+        if refusal is None and member is None and full:
+            most = f"its maximum capacity of {settings.consumer_max_size} members."
+            refusal = Code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached {most}"
+        if refusal is None and beat.regex and beat.regex not in self.resolved:
+            try:
+                settings.match_topics(beat.regex)
+            except ValueError as error:
+                why = f"SubscribedTopicRegex `{beat.regex}` is not a valid regular expression"
+                refusal = Code.INVALID_REGULAR_EXPRESSION, f"{why}: {error}."
+        return refusal
+
+    def expire(self, turn: Turn, member_ids: Iterable[str]) -> None:
+        """The core takes these members for dead."""
+        turn.dirty[self.id] = None
+        for member_id in member_ids:
+            member = self.members.get(member_id)
+            if member is not None:
+                self.remove(turn, member, f"session of {member_id} expired")
+
+    def topics_changed(self, turn: Turn) -> None:
+        """Topics are new, gone, or have other partitions: perhaps ones that matter here."""
+        for pattern, before in self.resolved.items():
+            found = frozenset(turn.settings.match_topics(pattern))
+            if found != before:
+                self.resolved[pattern] = found
+                self.write(turn, records.regex(pattern, found, turn.now_ms))
+        if self.members and target.digest(self.subscribed(), turn.settings) != self.topics_hash:
+            self.changed(turn, "", "topics changed")
+
+    def refresh(self, turn: Turn) -> None:
+        """After a replay: what happened meanwhile to topics, and what was written in half."""
+        if any(each not in self.target for each in self.members):
+            self.changed(turn, "", "a member without a target was replayed")
+        self.topics_changed(turn)
+        turn.open[self.id] = None
+
+    def assigned(self, turn: Turn, message: Message) -> None:
+        """User code has answered; None: it could not, so the default assigns."""
+        if self.call is not None and message["generation"] == self.call:
+            self.history.trouble(message.get("line"))
+            self._end_call(turn, message["assignments"])
+
+    # -- time
+
+    def due(self) -> int | None:
+        """When `on_time` wants to be called."""
+        times = [each for member in self.members.values() for each in member.dues()]
+        if self.call_due is not None:
+            times.append(self.call_due)
+        return min(times, default=None)
+
+    def on_time(self, turn: Turn) -> None:
+        """Do what is due."""
+        for member in list(self.members.values()):
+            late = [
+                why
+                for due, why in (
+                    (member.revoke_due, "did not revoke in time"),
+                    (member.join_due, "did not join in time"),
+                    (member.sync_due, "did not sync in time"),
+                )
+                if due is not None and due <= turn.now_ms
+            ]
+            if late:
+                self.remove(turn, member, f"{member.id} {late[0]}")
+        if self.call_due is not None and self.call_due <= turn.now_ms:
+            self.history.trouble("the assignor did not answer in time")
+            self._end_call(turn, None)
+
+    # -- one member
+
+    def _refuses_static(self, beat: Beat) -> tuple[Code, str] | None:
+        holder_id = self.static.get(beat.instance_id or "")
+        who = f"Static member {beat.member_id} with instance id {beat.instance_id}"
+        if holder_id is None:
+            if beat.epoch == 0:
+                return None
+            return Code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown."
+        if beat.epoch != 0:
+            if holder_id == beat.member_id:
+                return None
+            return Code.FENCED_INSTANCE_ID, f"{who} was fenced by member {holder_id}."
+        holder = self.members[holder_id]
+        there = holder.classic is None and holder.epoch != LEAVES_FOR_A_WHILE
+        if there and holder_id != beat.member_id:
+            why = f"{who} cannot join the group because the instance id is owned by {holder_id}"
+            return Code.UNRELEASED_INSTANCE_ID, f"{why} member."
+        return None
+
+    def _come(self, turn: Turn, beat: Beat) -> Member:
+        """Somebody new, or a static member under a new id."""
+        member_id = beat.member_id or turn.new_id()
+        return self.come(turn, Member(member_id, beat.instance_id))
+
+    def _update(self, turn: Turn, member: Member, beat: Beat, before: Record | None) -> bool:
+        """Take over what a heartbeat says; whether the subscription is another one."""
+        if beat.instance_id is not None and member.instance_id != beat.instance_id:
+            member.instance_id = beat.instance_id
+            self.static[beat.instance_id] = member.id
+        member.rack = beat.rack if beat.rack is not None else member.rack
+        if beat.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        member.assignor = beat.assignor or member.assignor
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        if member.classic is not None:
+            member.classic = member.join_due = member.sync_due = None
+            turn.dirty[self.id] = None
+        if member.connection != beat.connection:
+            member.connection = beat.connection
+            turn.dirty[self.id] = None
+        names = member.names if beat.names is None else beat.names
+        regex = member.regex if beat.regex is None else beat.regex
+        return self.subscribe(turn, member, before, names, regex)
+
+    def _leave(self, turn: Turn, beat: Beat) -> None:
+        """For good, or a static member for a while."""
+        member = self.members[beat.member_id]
+        if beat.epoch == LEAVES_FOR_A_WHILE:
+            self.release(member)
+            member.epoch, member.revoking, member.revoke_due = beat.epoch, NOTHING, None
+            self.take(member)
+            self.write(turn, records.current(member))
+            turn.dirty[self.id] = turn.open[self.id] = None
+        else:
+            self.remove(turn, member, f"{member.id} left")
+        self.answer(turn, beat.ticket, replies.beat(member.id, beat.epoch))
+
+    # -- the target
+
+    def converge(self, turn: Turn) -> None:
+        """Bring everything as far as it can come now, and answer those who wait for that."""
+        if self.news:
+            self._bump(turn)
+        if self.members and self.epoch > self.assignment_epoch and self.call is None:
+            self._assign(turn)
+        self._serve_all(turn)
+        self.call_to_join(turn)
+        state = self.now()
+        if state != self.state:
+            self.state, self.since_ms = state, turn.now_ms
+            turn.dirty[self.id] = None
+        if state == STABLE or not self.members:
+            self.history.ended(turn.now_ms)
+
+    def _bump(self, turn: Turn) -> None:
+        """The next epoch."""
+        self.news = False
+        self.epoch += 1
+        self.topics_hash = target.digest(self.subscribed(), turn.settings)
+        epoch = records.epoch(self.epoch, self.topics_hash)
+        self.write(turn, *self.without_old_record(), epoch)
+        turn.dirty[self.id] = None
+
+    def _assign(self, turn: Turn) -> None:
+        """Compute the target, or have it computed."""
+        name = target.preferred(self.members.values(), turn.settings)
+        wishes = self.wishes()
+        group = target.spec(self.id, wishes, self.target, self.assignment_epoch, turn.settings)
+        if name in target.BUILT_IN:
+            self._take(turn, target.compute(name, group, turn.settings), self.epoch)
+        else:
+            self.call, self.call_due = self.epoch, turn.now_ms + CALL_MS
+            topics = sorted(self.subscribed())
+            place = turn.settings.assignors[name]
+            call = AssignCall(self.id, self.epoch, "", (), topics, "consumer", place, group)
+            turn.out.calls.append(call)
+
+    def _end_call(self, turn: Turn, given: Message | None) -> None:
+        """The wait for user code is over: by its answer, or by its deadline."""
+        epoch, self.call, self.call_due = self.call or 0, None, None
+        if given is None:
+            wishes = self.wishes()
+            group = target.spec(self.id, wishes, self.target, self.assignment_epoch, turn.settings)
+            given = dict(target.compute("uniform", group, turn.settings))
+        self._take(turn, given, epoch)
+        self._serve_all(turn)  # the next call, if there has to be one, finds nobody waiting
+        turn.open[self.id] = None
+
+    def _take(self, turn: Turn, given: GroupAssignment, epoch: int) -> None:
+        """The target is another one."""
+        found = target.taken(given, self.wishes(), turn.settings)
+        changed = [
+            records.target(member_id, partitions)
+            for member_id, partitions in found.items()
+            if self.target.get(member_id) != partitions
+        ]
+        self.target, self.assignment_epoch = found, epoch
+        self.write(turn, *changed, records.target_epoch(epoch))
+        self.history.formed(epoch, len(self.members))
+        turn.dirty[self.id] = None
+
+    def _serve_all(self, turn: Turn) -> None:
+        """Who joins waits for user code; it would be told of nothing else."""
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            member = self.members[each.member_id]
+            if self.call is not None and (member.epoch <= 0 or each.join is not None):
+                self.waiting.append(each)
+            else:
+                self._serve(turn, each, member)
+
+    def _serve(self, turn: Turn, waiting: Waiting, member: Member) -> None:
+        """Bring a member nearer to its target, and answer it."""
+        before, revoking = member.assigned, member.revoking
+        self.reconcile(turn, member, waiting.owned, changed=waiting.changed)
+        if member.state != UNREVOKED or member.classic is not None:
+            member.revoke_due = None
+        elif member.revoking != revoking or member.revoke_due is None:
+            member.revoke_due = turn.now_ms + member.rebalance_timeout_ms
+        if waiting.join is not None:
+            self.answer_join(turn, waiting.join, member)
+            return
+        told = member.assigned if waiting.told or member.assigned != before else None
+        interval_ms = turn.settings.heartbeat_interval_ms
+        self.answer(turn, waiting.ticket, replies.beat(member.id, member.epoch, interval_ms, told))
+
+
+def _fences(member: Member, beat: Beat) -> tuple[Code, str] | None:
+    """Whether an epoch is not the member's own. The one before is, if the answer may be lost."""
+    known = f"than the one known by the group coordinator ({member.epoch})"
+    what = "The member must abandon all its partitions and rejoin."
+    lost = beat.epoch == member.previous_epoch and (
+        beat.owned is not None and beat.owned <= member.assigned
+    )
+    if beat.epoch == member.epoch or (beat.epoch < member.epoch and lost):
+        return None
+    size = "greater" if beat.epoch > member.epoch else "smaller"
+    why = f"The consumer group member has a {size} member epoch ({beat.epoch}) {known}. {what}"
+    return Code.FENCED_MEMBER_EPOCH, why

@@ -1,0 +1,188 @@
+"""A member of a consumer group, and what it says in a heartbeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from krust.coordinator.member import Ask, Protocols
+    from krust.coordinator.outcome import Event, Message
+
+Partitions = frozenset[tuple[str, int]]
+"""Topic id and partition. By id, because a topic made again under its name is another one."""
+
+NOTHING: Partitions = frozenset()
+
+STABLE, UNREVOKED, UNRELEASED = 0, 1, 2
+"""Where a member stands on its way to its target, by Kafka's numbers: it is there; it has still to
+give partitions up; it waits for some that others have still to give up."""
+
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+"""The epochs with which a member goes: for good, or (a static one) to be back soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """What a member has that speaks the classic protocol in a consumer group."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+@dataclass(slots=True)
+class Member:
+    """Who takes part. `assigned` and `revoking` are its own: nobody else gets them meanwhile."""
+
+    id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    names: frozenset[str] = frozenset()
+    regex: str = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: Classic | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: int = STABLE
+    assigned: Partitions = NOTHING
+    revoking: Partitions = NOTHING
+    """what it was told to give up and may still read"""
+    connection: Any = None
+    revoke_due: int | None = None
+    join_due: int | None = None
+    """a classic one was called to join again"""
+    sync_due: int | None = None
+    """a classic one has joined and not synced"""
+    renew: bool = False
+    """a wait of before the group was converted is over, so its session begins anew"""
+    row: Message | None = None
+    """as last published"""
+
+    def moved(self, epoch: int) -> None:
+        """It has another epoch, or the same one once more."""
+        self.previous_epoch, self.epoch = self.epoch, epoch
+
+    def dues(self) -> list[int]:
+        """When its patience, or ours, ends."""
+        return [each for each in (self.revoke_due, self.join_due, self.sync_due) if each]
+
+    def fence(self, session_timeout_ms: int, **more: Any) -> Message:
+        """Its row for the core; the same object while it says the same."""
+        row = {
+            "instance_id": self.instance_id,
+            "session_timeout_ms": self.classic.session_timeout_ms
+            if self.classic
+            else session_timeout_ms,
+            "timed": True,
+            "connection": self.connection,
+            "epoch": self.epoch,
+            **more,
+        }
+        if self.row is None or row != self.row:
+            self.row = row
+        return self.row
+
+
+@dataclass(slots=True)
+class Beat:
+    """A ConsumerGroupHeartbeat, read. None: it does not say, so nothing changed."""
+
+    ticket: int
+    version: int
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack: str | None
+    rebalance_timeout_ms: int
+    names: frozenset[str] | None
+    regex: str | None
+    assignor: str | None
+    owned: Partitions | None
+    client_id: str
+    client_host: str
+    connection: Any
+
+    @classmethod
+    def of(cls, event: Event) -> Beat:
+        """Read it."""
+        message, client = event.message, event.client
+        names, owned = message.get("subscribed_topic_names"), message.get("topic_partitions")
+        host = client.get("host") or ""
+        return cls(
+            ticket=event.ticket,
+            version=event.version,
+            member_id=message["member_id"],
+            epoch=message["member_epoch"],
+            instance_id=message.get("instance_id"),
+            rack=message.get("rack_id"),
+            rebalance_timeout_ms=message.get("rebalance_timeout_ms", -1),
+            names=None if names is None else frozenset(names),
+            regex=message.get("subscribed_topic_regex"),
+            assignor=message.get("server_assignor"),
+            owned=None if owned is None else unlisted(owned),
+            client_id=client.get("id") or "",
+            client_host=host if host.startswith("/") else f"/{host}",
+            connection=client.get("connection"),
+        )
+
+    def is_full(self) -> bool:
+        """Whether it says all, as clients do that are not sure what the broker knows."""
+        says = self.names is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and says and self.owned is not None
+
+    def wrong(self) -> str | None:
+        """What no group could take."""
+        if not self.member_id and (self.version >= 1 or self.epoch > 0 or self.epoch == LEAVES):
+            return "MemberId can't be empty."
+        if self.instance_id == "":
+            return "InstanceId can't be empty."
+        if self.rack == "":
+            return "RackId can't be empty."
+        if self.epoch == LEAVES_FOR_A_WHILE and self.instance_id is None:
+            return "InstanceId can't be null."
+        if self.epoch < LEAVES_FOR_A_WHILE:
+            return f"MemberEpoch is {self.epoch}, but must be greater than or equal to -2."
+        if self.epoch != 0:
+            return None
+        if self.rebalance_timeout_ms == -1:
+            return "RebalanceTimeoutMs must be provided in first request."
+        if self.owned != NOTHING:
+            return "TopicPartitions must be empty when (re-)joining."
+        if self.names is None and self.regex is None:
+            return (
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
+                " (re-)joining."
+            )
+        return None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A heartbeat, or a classic member's join, that is answered once the target is known."""
+
+    ticket: int
+    member_id: str
+    owned: Partitions | None
+    told: bool
+    """the assignment is in the answer, changed or not"""
+    changed: bool
+    """the subscription is another one"""
+    join: Ask | None = None
+
+
+def listed(partitions: Iterable[tuple[str, int]]) -> list[Message]:
+    """Partitions as requests, answers and records have them, in one order."""
+    by_topic: dict[str, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(partition)
+    return [{"topic_id": each, "partitions": numbers} for each, numbers in by_topic.items()]
+
+
+def unlisted(topics: Iterable[Message]) -> Partitions:
+    """And back."""
+    return frozenset((each["topic_id"], one) for each in topics for one in each["partitions"])

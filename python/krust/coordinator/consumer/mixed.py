@@ -1,0 +1,322 @@
+"""Members that come and go, and those among them that still speak the classic protocol.
+
+While a group is converted, JoinGroup, SyncGroup and LeaveGroup of classic members are served from
+the consumer group: nobody leads, a join is answered at once with the member's epoch as generation,
+and a sync with what the member has. A heartbeat (answered by the core) calls a member to join again
+when there is something for it to revoke or to fetch; cooperative members revoke between two joins.
+Source: Kafka 4.3 `GroupMetadataManager.classicGroup*ToConsumerGroup`. Other than there: a member id
+that was not given out is unknown, because whoever comes with it may still read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.coordinator import replies
+from krust.coordinator.consumer import records
+from krust.coordinator.consumer import replies as own
+from krust.coordinator.consumer.member import Classic, Member, Waiting
+from krust.coordinator.consumer.reconcile import reconcile
+from krust.coordinator.consumer.roster import Roster
+from krust.coordinator.consumer.target import ids, named
+from krust.coordinator.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    read_subscription,
+    write_assignment,
+)
+from krust.coordinator.member import Ask
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from krust.coordinator.consumer.member import Partitions
+    from krust.coordinator.member import Turn
+    from krust.coordinator.outcome import Event, Message, Record
+
+MAX_PENDING = 10_000
+"""Members that were told an id and have not used it yet; the oldest makes room."""
+
+MEMBER_ID_REQUIRED_SINCE = 4
+
+
+class Mixed(Roster):
+    """Members of both protocols."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        super().__init__(group_id, now_ms)
+        self.news = False
+        """something changed that the next epoch is for"""
+        self.call: int | None = None
+        """the epoch for which user code computes a target"""
+        self.call_due: int | None = None
+        self.pending: dict[str, None] = {}
+
+    # -- requests of classic members
+
+    def join(self, turn: Turn, event: Event) -> None:
+        """JoinGroup."""
+        ask = Ask.of(event)
+        self.converge_for(turn, ask.member_id)
+        code = self._refuses_join(turn, ask)
+        if code is not Code.NONE:
+            self.answer(turn, ask.ticket, replies.join(code, ask.member_id))
+            return
+        new_id = ask.member_id or f"{ask.instance_id or ask.client_id}-{turn.new_id()}"
+        first = not ask.member_id and ask.instance_id is None
+        if first and ask.version >= MEMBER_ID_REQUIRED_SINCE:
+            if len(self.pending) >= MAX_PENDING:
+                del self.pending[next(iter(self.pending))]
+            self.pending[new_id] = None
+            self.answer(turn, ask.ticket, replies.join(Code.MEMBER_ID_REQUIRED, new_id))
+            return
+        self.pending.pop(new_id, None)
+        said = read_subscription(ask.protocols[0][1])
+        known = self.members.get(new_id)
+        member = known or self.come(turn, Member(new_id, ask.instance_id))
+        before = records.member(member) if known else None
+        member.rack = said.rack if said.rack is not None else member.rack
+        member.rebalance_timeout_ms = ask.rebalance_timeout_ms
+        member.client_id, member.client_host = ask.client_id, ask.client_host
+        member.connection = ask.connection
+        member.classic = Classic(ask.session_timeout_ms, ask.protocols)
+        member.join_due = member.revoke_due = None
+        turn.dirty[self.id] = None
+        changed = self.subscribe(turn, member, before, frozenset(said.topics), "")
+        owned = ids(said.owned, turn.settings)
+        told = True
+        self.wait(turn, Waiting(ask.ticket, member.id, owned, told, changed, ask))
+
+    def answer_join(self, turn: Turn, ask: Ask, member: Member) -> None:
+        """The join of a member that was brought to what it can have; it has to sync now."""
+        member.sync_due = turn.now_ms + member.rebalance_timeout_ms
+        protocol = ask.protocols[0][0]
+        reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
+        self.answer(turn, ask.ticket, reply)
+
+    def sync(self, turn: Turn, event: Event) -> None:
+        """SyncGroup: the assignment is there already."""
+        message = event.message
+        member_id = message["member_id"]
+        self.converge_for(turn, member_id)
+        code = self._refuses_sync(message)
+        if code is not Code.NONE:
+            self.answer(turn, event.ticket, replies.sync(code))
+            return
+        member = self.members[member_id]
+        member.sync_due = None
+        protocol, metadata = self._classic(member).protocols[0]
+        said = read_subscription(metadata)
+        partitions = tuple(named(member.assigned, turn.settings))
+        data = write_assignment(Assignment(partitions, None, said.version))
+        self.answer(turn, event.ticket, replies.synced(PROTOCOL_TYPE, protocol, data))
+        turn.open[self.id] = None
+
+    def leave(self, turn: Turn, event: Event) -> None:
+        """LeaveGroup: v0-2 one member, v3+ several, by member id or by instance id alone."""
+        if event.version < 3:
+            leaving: list[Message] = [{"member_id": event.message["member_id"]}]
+        else:
+            leaving = event.message["members"]
+        codes = [self._leave_one(turn, each) for each in leaving]
+        self.answer(turn, event.ticket, replies.left(event, codes))
+
+    def _leave_one(self, turn: Turn, who: Message) -> Code:
+        member_id, instance_id = who["member_id"], who.get("group_instance_id")
+        if not member_id:
+            member_id = self.static.get(instance_id or "", "")
+        if member_id in self.pending:
+            del self.pending[member_id]
+            return Code.NONE
+        code = self._fenced(member_id, instance_id)
+        if code is Code.NONE:
+            reason = who.get("reason") or ""
+            why = f"{member_id} left" + (f" ({reason})" if reason else "")
+            self.remove(turn, self.members[member_id], why)
+        return code
+
+    def call_to_join(self, turn: Turn) -> None:
+        """Classic members that have to join again have their rebalance timeout for it from now."""
+        for each in self.members.values():
+            if each.classic is None:
+                continue
+            if not self.must_rejoin(each, turn.settings):
+                each.join_due = None
+            elif each.join_due is None:
+                each.join_due = turn.now_ms + max(each.rebalance_timeout_ms, 0)
+                turn.dirty[self.id] = None
+
+    # -- members of both protocols
+
+    def come(self, turn: Turn, member: Member) -> Member:
+        """Somebody is new; under a known instance id it takes the place of who held that."""
+        old = self.members.get(self.static.get(member.instance_id or "", ""))
+        if old is None:
+            self.enlist(member)
+            self.changed(turn, member.id, f"member {member.id} joined")
+            return member
+        goal = self.target.get(old.id, frozenset())
+        self.refuse_waiting(turn, old.id, Code.FENCED_INSTANCE_ID)
+        self.strike(old)
+        member.rack, member.names, member.regex = old.rack, old.names, old.regex
+        member.rebalance_timeout_ms, member.assignor = old.rebalance_timeout_ms, old.assignor
+        member.classic, member.previous_epoch = old.classic, 0
+        member.state, member.assigned, member.revoking = old.state, old.assigned, old.revoking
+        self.target[member.id] = goal
+        self.enlist(member)
+        self.write(turn, *records.gone(old.id), records.member(member))
+        self.write(turn, records.target(member.id, goal), records.current(member))
+        turn.dirty[self.id] = None
+        return member
+
+    def subscribe(
+        self, turn: Turn, member: Member, before: Record | None, names: frozenset[str], regex: str
+    ) -> bool:
+        """Write what is different about a member (before: None, it is new); whether its
+        subscription is.
+        """
+        old = member.regex
+        changed = (member.names, old) != (names, regex)
+        member.names, member.regex = names, regex
+        if regex != old:
+            self._forget_regex(turn, old)
+            if regex and regex not in self.resolved:
+                found = frozenset(turn.settings.match_topics(regex))
+                self.resolved[regex] = found
+                self.write(turn, records.regex(regex, found, turn.now_ms))
+        now = records.member(member)
+        if now != before:
+            self.write(turn, now)
+        if changed:
+            what = "subscribes to other topics" if before is not None else "subscribes"
+            self.changed(turn, member.id, f"{member.id} {what}")
+        return changed
+
+    def remove(self, turn: Turn, member: Member, why: str) -> None:
+        """A member is no more; what it waits for is answered so that it may begin anew."""
+        self.refuse_waiting(turn, member.id, Code.UNKNOWN_MEMBER_ID)
+        self.strike(member)
+        self.write(turn, *records.gone(member.id))
+        self._forget_regex(turn, member.regex)
+        self.changed(turn, member.id, why)
+
+    def changed(self, turn: Turn, member_id: str, why: str) -> None:
+        """Something that asks for another target."""
+        self.history.because(member_id, why, turn.now_ms)
+        self.news = True
+        turn.dirty[self.id] = turn.open[self.id] = None
+
+    def reconcile(
+        self, turn: Turn, member: Member, owned: Partitions | None, *, changed: bool
+    ) -> None:
+        """Bring a member nearer to its target."""
+        goal = self.goal(member, turn.settings)
+        self.release(member)
+        different = reconcile(member, goal, owned, changed=changed)
+        self.take(member)
+        if different:
+            self.write(turn, records.current(member))
+            turn.dirty[self.id] = None
+
+    # -- those who wait
+
+    def wait(self, turn: Turn, waiting: Waiting) -> None:
+        """Answer later in this batch, or when user code has answered."""
+        self.waiting.append(waiting)
+        turn.open[self.id] = None
+
+    def converge_for(self, turn: Turn, member_id: str) -> None:
+        """One that waits speaks again: what it said before comes first."""
+        if any(each.member_id == member_id for each in self.waiting):
+            self.converge(turn)
+            self.refuse_waiting(turn, member_id, Code.COORDINATOR_NOT_AVAILABLE)
+
+    def converge(self, turn: Turn) -> None:
+        """Bring everything as far as it can come now, and answer those who wait for that."""
+        raise NotImplementedError
+
+    def refuse_waiting(self, turn: Turn, member_id: str, code: Code) -> None:
+        """It waits for nothing any more."""
+        for each in [one for one in self.waiting if one.member_id == member_id]:
+            self.waiting.remove(each)
+            self.answer(turn, each.ticket, refusal(each, code))
+
+    def waiting_tickets(self) -> list[tuple[int, Message]]:
+        """Whom it owes an answer, and what to say when the group is read again."""
+        code = Code.COORDINATOR_NOT_AVAILABLE
+        return [(each.ticket, refusal(each, code)) for each in self.waiting]
+
+    def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
+        """Answer a request."""
+        turn.out.replies.append((ticket, reply, self.id))
+
+    # -- checks
+
+    def _refuses_join(self, turn: Turn, ask: Ask) -> Code:
+        itself = (ask.member_id, self.static.get(ask.instance_id or ""))
+        spoken = [
+            {name for name, _ in each.classic.protocols}
+            for each in self.members.values()
+            if each.classic is not None and each.id not in itself
+        ]
+        common = [name for name, _ in ask.protocols if all(name in each for each in spoken)]
+        returns = ask.instance_id is not None and ask.instance_id in self.static
+        here = ask.member_id in self.members or returns
+        if not here and len(self.members) >= turn.settings.consumer_max_size:
+            return Code.GROUP_MAX_SIZE_REACHED
+        if ask.protocol_type != PROTOCOL_TYPE or not common:
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        try:
+            read_subscription(ask.protocols[0][1])
+        except ValueError:
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        if not ask.member_id or (ask.member_id in self.pending and ask.instance_id is None):
+            return Code.NONE
+        if ask.instance_id is not None:
+            known = self.static.get(ask.instance_id)
+            if known is not None and known != ask.member_id:
+                return Code.FENCED_INSTANCE_ID
+            return Code.NONE if known is not None else Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if ask.member_id in self.members else Code.UNKNOWN_MEMBER_ID
+
+    def _fenced(self, member_id: str, instance_id: str | None) -> Code:
+        """Whether this is the classic member it says it is."""
+        if instance_id is not None:
+            known = self.static.get(instance_id)
+            if known is not None and known != member_id:
+                return Code.FENCED_INSTANCE_ID
+            if known is None:
+                return Code.UNKNOWN_MEMBER_ID
+        member = self.members.get(member_id)
+        return Code.UNKNOWN_MEMBER_ID if member is None or member.classic is None else Code.NONE
+
+    def _refuses_sync(self, message: Message) -> Code:
+        code = self._fenced(message["member_id"], message.get("group_instance_id"))
+        if code is not Code.NONE:
+            return code
+        member = self.members[message["member_id"]]
+        protocol = self._classic(member).protocols[0][0]
+        if message["generation_id"] != member.epoch:
+            return Code.ILLEGAL_GENERATION
+        said = message.get("protocol_type"), message.get("protocol_name")
+        if said[0] not in (None, PROTOCOL_TYPE) or said[1] not in (None, protocol):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        behind = member.epoch < self.assignment_epoch and not member.revoking
+        return Code.REBALANCE_IN_PROGRESS if behind else Code.NONE
+
+    def _classic(self, member: Member) -> Classic:
+        if member.classic is None:
+            raise AssertionError(f"{member.id} speaks the consumer protocol")
+        return member.classic
+
+    def _forget_regex(self, turn: Turn, pattern: str) -> None:
+        """Nobody may be left who subscribes by it."""
+        used = any(each.regex == pattern for each in self.members.values())
+        if pattern and not used and self.resolved.pop(pattern, None) is not None:
+            self.write(turn, (records.REGEX, {"regular_expression": pattern}, None))
+
+
+def refusal(waiting: Waiting, code: Code) -> Message:
+    """The refusal of what waits, in the shape of its API."""
+    if waiting.join is not None:
+        return replies.join(code, waiting.member_id)
+    return own.refused(code)

@@ -1,0 +1,58 @@
+"""The shapes of answers of the consumer protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.coordinator.consumer.member import listed
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from krust.coordinator.consumer.member import Partitions
+    from krust.coordinator.outcome import Message
+
+NOT_ASKED = -(2**31)
+"""authorized operations that nobody asked for"""
+
+
+def beat(
+    member_id: str, epoch: int, interval_ms: int = 0, assignment: Partitions | None = None
+) -> Message:
+    """A heartbeat's answer; None: what it was told before holds."""
+    return {
+        "throttle_time_ms": 0,
+        "error_code": Code.NONE,
+        "error_message": None,
+        "member_id": member_id,
+        "member_epoch": epoch,
+        "heartbeat_interval_ms": interval_ms,
+        "assignment": None if assignment is None else {"topic_partitions": listed(assignment)},
+    }
+
+
+def refused(code: Code, why: str | None = None) -> Message:
+    """A heartbeat that is refused."""
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "error_message": why,
+        "member_id": None,
+        "member_epoch": 0,
+        "heartbeat_interval_ms": 0,
+        "assignment": None,
+    }
+
+
+def described(group_id: str, code: Code = Code.NONE, why: str | None = None) -> Message:
+    """A group of ConsumerGroupDescribe, without members."""
+    return {
+        "error_code": code,
+        "error_message": why,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+        "authorized_operations": NOT_ASKED,
+    }

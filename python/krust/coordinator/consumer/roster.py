@@ -1,0 +1,288 @@
+"""What a consumer group holds and what can be read off it: members, target, owners, fence.
+
+`owners` says which member has a partition, assigned or still to be revoked; whoever changes a
+member puts it back by `take`. Nothing here decides when something happens: `group` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from krust.coordinator.consumer import records, replies
+from krust.coordinator.consumer.member import (
+    NOTHING,
+    STABLE,
+    UNRELEASED,
+    UNREVOKED,
+    unlisted,
+)
+from krust.coordinator.consumer.reconcile import Goal, waits_in_vain
+from krust.coordinator.consumer.target import Wish, known, named, preferred
+from krust.coordinator.history import History
+from krust.coordinator.states import ASSIGNING, EMPTY, RECONCILING
+from krust.coordinator.states import STABLE as SETTLED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from krust.coordinator.consumer.member import Member, Partitions, Waiting
+    from krust.coordinator.member import Turn
+    from krust.coordinator.outcome import GroupSettings, Message, Record
+
+
+class Roster:
+    """A group's members and what follows from them."""
+
+    kind = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.id = group_id
+        self.state = EMPTY
+        self.since_ms = now_ms
+        self.epoch = 0
+        self.assignment_epoch = 0
+        """of the target"""
+        self.topics_hash = 0
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}
+        self.target: dict[str, Partitions] = {}
+        self.owners: dict[tuple[str, int], str] = {}
+        self.resolved: dict[str, frozenset[str]] = {}
+        """regular expression -> topics"""
+        self.waiting: list[Waiting] = []
+        self.history = History()
+        self._old_record = False
+        """type 4 is in the log"""
+
+    # -- members
+
+    def enlist(self, member: Member) -> None:
+        """Somebody belongs to the group."""
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.id
+        self.take(member)
+
+    def strike(self, member: Member) -> None:
+        """Somebody does not any more."""
+        self.release(member)
+        del self.members[member.id]
+        self.target.pop(member.id, None)
+        if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
+            del self.static[member.instance_id]
+
+    def release(self, member: Member) -> None:
+        """Before what it has changes."""
+        for each in member.assigned | member.revoking:
+            if self.owners.get(each) == member.id:
+                del self.owners[each]
+
+    def take(self, member: Member) -> None:
+        """After that. What another has cannot be its own, whatever a log says."""
+        foreign = frozenset(
+            each
+            for each in member.assigned | member.revoking
+            if self.owners.setdefault(each, member.id) != member.id
+        )
+        if foreign:
+            member.assigned -= foreign
+            member.revoking -= foreign
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """What it subscribes to, by name or by regular expression."""
+        return member.names | self.resolved.get(member.regex, frozenset())
+
+    def wishes(self) -> list[Wish]:
+        """All members and what they want."""
+        return [Wish(each, self.topics_of(each)) for each in self.members.values()]
+
+    def subscribed(self) -> set[str]:
+        """The topics that any member subscribes to."""
+        return {topic for each in self.members.values() for topic in self.topics_of(each)}
+
+    def goal(self, member: Member, settings: GroupSettings) -> Goal:
+        """What a member is to have."""
+        shapes = known(self.topics_of(member), settings)
+        return Goal(
+            self.assignment_epoch,
+            self.target.get(member.id, NOTHING),
+            {each.id for each in shapes.values()},
+            lambda each: self.owners.get(each, member.id) == member.id,
+        )
+
+    # -- what holds
+
+    def now(self) -> str:
+        """The state that follows."""
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ASSIGNING
+        settled = all(
+            each.state == STABLE and each.epoch == self.assignment_epoch
+            for each in self.members.values()
+        )
+        return SETTLED if settled else RECONCILING
+
+    def is_quiet(self, member: Member, settings: GroupSettings) -> bool:
+        """Whether a heartbeat that says nothing new would change nothing."""
+        if member.epoch <= 0:
+            return False
+        if member.state == UNREVOKED:
+            return True
+        if member.epoch != self.assignment_epoch:
+            return False
+        return member.state != UNRELEASED or not waits_in_vain(member, self.goal(member, settings))
+
+    def must_rejoin(self, member: Member, settings: GroupSettings) -> bool:
+        """Whether a classic member is to come and fetch what it is to have."""
+        return (
+            member.epoch < self.assignment_epoch
+            or member.state == UNREVOKED
+            or not self.is_quiet(member, settings)
+        )
+
+    def is_nothing(self) -> bool:
+        """Whether nobody is here and nothing was ever stored."""
+        return not self.epoch and not self.members
+
+    def only_classic(self, without: str | None = None) -> bool:
+        """Whether somebody is left, and all who are speak the classic protocol."""
+        others = [each for each in self.members.values() if each.id != without]
+        return bool(others) and all(each.classic is not None for each in others)
+
+    # -- what others read
+
+    def publish(self, turn: Turn) -> None:
+        """Bring the fence to the core; see Outcome.fences for why there may be two rows."""
+        settings = turn.settings
+        rows: Message = {}
+        for each in self.members.values():
+            if each.classic is None:
+                more = {"quiet": self.is_quiet(each, settings)}
+            else:
+                rejoin = self.must_rejoin(each, settings)
+                more = {"classic": True, "quiet": False, "rejoin": rejoin}
+            rows[each.id] = each.fence(settings.session_timeout_ms, **more)
+        row: Message = {
+            "type": "consumer",
+            "state": self.state,
+            "epoch": self.epoch,
+            "protocol_type": self.protocol_type,
+            "since_ms": self.since_ms,
+            "subscribed": sorted(self.subscribed()),
+            "heartbeat_interval_ms": settings.heartbeat_interval_ms,
+            "members": rows,
+        }
+        fresh = {
+            each.id: {**rows[each.id], "timed": False}
+            for each in self.members.values()
+            if each.renew
+        }
+        if fresh:
+            turn.out.fences.append((self.id, {**row, "members": {**rows, **fresh}}))
+        for each in self.members.values():
+            each.renew = False
+        turn.out.fences.append((self.id, row))
+
+    def describe(self, settings: GroupSettings) -> Message:
+        """Its part of ConsumerGroupDescribe."""
+        shown = replies.described(self.id)
+        shown["group_state"] = self.state
+        shown["group_epoch"] = self.epoch
+        shown["assignment_epoch"] = self.assignment_epoch
+        shown["assignor_name"] = preferred(self.members.values(), settings)
+        shown["members"] = [
+            {
+                "member_id": each.id,
+                "instance_id": each.instance_id,
+                "rack_id": each.rack,
+                "member_epoch": each.epoch,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "subscribed_topic_names": sorted(each.names),
+                "subscribed_topic_regex": each.regex or None,
+                "assignment": _shown(each.assigned, settings),
+                "target_assignment": _shown(self.target.get(each.id, ()), settings),
+                "member_type": 1 if each.classic is None else 0,
+            }
+            for each in self.members.values()
+        ]
+        return shown
+
+    # -- the log
+
+    def write(self, turn: Turn, *written: Record) -> None:
+        """Write to the log."""
+        turn.out.records.append((self.id, list(written)))
+
+    def tombstones(self) -> list[Record]:
+        """All that the log has of it goes."""
+        gone: list[Record] = []
+        for member_id in self.members:
+            gone += records.gone(member_id)
+        gone += [(records.REGEX, {"regular_expression": each}, None) for each in self.resolved]
+        gone += self.without_old_record()
+        if self.assignment_epoch:
+            gone.append((records.TARGET_EPOCH, {}, None))
+        if self.epoch:
+            gone.append((records.EPOCH, {}, None))
+        return gone
+
+    def without_old_record(self) -> list[Record]:
+        """The tombstone of what an older Kafka wrote, once."""
+        old, self._old_record = self._old_record, False
+        return [(records.TOPICS, {}, None)] if old else []
+
+    def read(self, kind: int, key: Message, value: Message) -> None:
+        """One record of the log."""
+        if kind == records.EPOCH:
+            self.epoch, self.topics_hash = value["epoch"], value.get("metadata_hash") or 0
+        elif kind == records.TOPICS:
+            self._old_record = True
+        elif kind == records.MEMBER:
+            read = records.read_member(key["member_id"], value)
+            self.members[read.id] = read
+        elif kind == records.TARGET_EPOCH:
+            self.assignment_epoch = value["assignment_epoch"]
+        elif kind == records.TARGET:
+            self.target[key["member_id"]] = unlisted(value["topic_partitions"])
+        elif kind == records.REGEX:
+            self.resolved[key["regular_expression"]] = frozenset(value["topics"])
+
+    @classmethod
+    def replayed(
+        cls, group_id: str, log: Iterable[tuple[int, Message, Message]], now_ms: int
+    ) -> Self:
+        """A group as the log has it: sessions and the time to revoke begin now."""
+        group = cls(group_id, now_ms)
+        live = list(log)
+        for kind, key, value in live:
+            group.read(kind, key, value)
+        for kind, key, value in live:
+            if kind == records.CURRENT and key["member_id"] in group.members:
+                records.read_current(group.members[key["member_id"]], value)
+        members, group.members = group.members, {}
+        group.target = {key: each for key, each in group.target.items() if key in members}
+        for member in members.values():
+            if member.state not in (STABLE, UNRELEASED):
+                member.state = UNREVOKED
+                member.revoke_due = now_ms + max(member.rebalance_timeout_ms, 0)
+            group.enlist(member)
+        group.state = group.now()
+        return group
+
+
+def _shown(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Message:
+    """An assignment as ConsumerGroupDescribe has it."""
+    by_topic: dict[str, tuple[str, list[int]]] = {}
+    ids = {topic_id for topic_id, _ in partitions}
+    names = {settings.topic_of(each): each for each in ids}
+    for one in named(partitions, settings):
+        by_topic.setdefault(one.topic, (names[one.topic], []))[1].append(one.partition)
+    topics = [
+        {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
+        for name, (topic_id, numbers) in by_topic.items()
+    ]
+    return {"topic_partitions": topics}

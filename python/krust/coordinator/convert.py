@@ -1,0 +1,147 @@
+"""From a classic group to a consumer group and back, while members work.
+
+The numbers go on: a consumer group's epoch begins where the generations ended, and the other way
+round, so none ever means two things. What a member was last told to read stays its own.
+Source: Kafka 4.3, KIP-848 "upgrade and downgrade". Other than there: what a member has is what the
+log says, not what the rebalance that goes on would give it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.coordinator.classic import Group
+from krust.coordinator.consumer import records
+from krust.coordinator.consumer.group import ConsumerGroup
+from krust.coordinator.consumer.member import Classic, Member
+from krust.coordinator.consumer.target import ids, named
+from krust.coordinator.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from krust.coordinator.member import Member as ClassicMember
+from krust.coordinator.states import EMPTY, STABLE
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from krust.coordinator.member import Turn
+    from krust.coordinator.outcome import GroupSettings
+
+
+def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
+    """A classic group as a consumer group; nothing has happened yet.
+
+    raises  ValueError: it cannot be one; why
+    """
+    why = f"Cannot upgrade classic group {group.id} to consumer group because"
+    if group.members:
+        if not settings.upgrades:
+            raise ValueError(f"{why} online upgrade is disabled.")
+        if group.protocol_type != PROTOCOL_TYPE:
+            raise ValueError(f"{why} the group does not use the consumer embedded protocol.")
+        if len(group.members) > settings.consumer_max_size:
+            raise ValueError(f"{why} the group size exceeds the consumer group maximum size.")
+    new = ConsumerGroup(group.id, now_ms)
+    new.epoch = new.assignment_epoch = max(group.generation, group.issued)
+    new.pending = dict.fromkeys(group.pending)
+    new.history = group.history
+    last = group.last["members"] if group.last is not None else []
+    stored = {each["member_id"]: each["assignment"] for each in last}
+    for each in group.members.values():
+        try:
+            member = _member(each, group, stored.get(each.id, b""), settings)
+        except ValueError as error:
+            raise ValueError(f"{why} the embedded consumer protocol is malformed.") from error
+        new.enlist(member)
+        new.target[member.id] = member.assigned
+    new.state = new.now()
+    return new
+
+
+def upgrade(turn: Turn, group: Group, new: ConsumerGroup) -> None:
+    """Let a consumer group take a classic group's place."""
+    group.call_off(turn)
+    for each in group.members.values():
+        new.members[each.id].renew = each.renew
+    if group.recorded:
+        turn.out.records.append((group.id, None))
+    members = list(new.members.values())
+    if members:
+        new.write(
+            turn,
+            *(records.member(each) for each in members),
+            *(records.target(each.id, each.assigned) for each in members),
+            records.target_epoch(new.assignment_epoch),
+            *(records.current(each) for each in members),
+        )
+        new.history.because("", "a member of the consumer protocol joins", turn.now_ms)
+
+
+def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> Group:
+    """Let a classic group take a consumer group's place, of which classic members are left, or
+    nobody; they are called to join.
+    """
+    for each in list(group.waiting):
+        group.refuse_waiting(turn, each.member_id, Code.COORDINATOR_NOT_AVAILABLE)
+    turn.out.records.append((group.id, group.tombstones()))
+    new = Group(group.id, turn.now_ms)
+    new.generation = new.recorded = new.issued = group.epoch
+    new.protocol_type = PROTOCOL_TYPE
+    new.history = group.history
+    for member in group.members.values():
+        new.enlist(_classic_member(member, turn.settings))
+    new.state = STABLE if new.members else EMPTY
+    new.protocol = new.vote() if new.members else None
+    new.subscribed = new.topics()
+    new.store(turn)
+    turn.dirty[new.id] = None
+    if new.members:
+        new.call_again(turn, why)
+    return new
+
+
+def _member(
+    each: ClassicMember, group: Group, assignment: bytes, settings: GroupSettings
+) -> Member:
+    """A classic member in a consumer group."""
+    said = read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
+    had = read_assignment(assignment)
+    if had.user_data:
+        raise ValueError("an unsupported custom assignor is in use")
+    return Member(
+        each.id,
+        instance_id=each.instance_id,
+        rack=said.rack,
+        client_id=each.client_id,
+        client_host=each.client_host,
+        names=frozenset(said.topics),
+        rebalance_timeout_ms=each.rebalance_timeout_ms,
+        classic=Classic(each.session_timeout_ms, each.protocols),
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=ids(had.partitions, settings),
+        connection=each.connection,
+    )
+
+
+def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
+    """And back."""
+    classic = member.classic
+    if classic is None:
+        raise AssertionError(f"{member.id} speaks the consumer protocol")
+    version = read_subscription(classic.protocols[0][1]).version
+    had = Assignment(tuple(named(member.assigned, settings)), None, version)
+    return ClassicMember(
+        member.id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.connection,
+        classic.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        classic.protocols,
+        write_assignment(had),
+    )

@@ -1,0 +1,288 @@
+"""The consumer protocol (KIP-848): joining, reconciliation, epochs, leaving, topics that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from krust.errors import Code
+from tests.unit.coordinator.bench import Message
+from tests.unit.coordinator.consuming import ConsumerBench, shown, topic_id
+
+
+def test_the_first_heartbeat_brings_epoch_and_assignment() -> None:
+    bench = ConsumerBench()
+    answer = bench.beat("a", 0)
+    assert (answer["error_code"], answer["member_id"], answer["member_epoch"]) == (0, "a", 1)
+    assert answer["heartbeat_interval_ms"] == 5000
+    assert shown(answer) == "t0 t1 t2"
+    assert bench.state == "Stable"
+    assert bench.row("a")["quiet"] is True
+    assert bench.fence["subscribed"] == ["t"]
+
+
+def test_its_records_are_kafkas() -> None:
+    bench = ConsumerBench()
+    bench.beat("a", 0, rack_id="r")
+    found = {kind: (key, value or {}) for kind, key, value in bench.written()}
+    assert list(found) == [5, 3, 7, 6, 8]
+    partitions = [{"topic_id": topic_id("t"), "partitions": [0, 1, 2]}]
+    assert found[3][1]["epoch"] == found[6][1]["assignment_epoch"] == 1
+    assert found[7] == ({"member_id": "a"}, {"topic_partitions": partitions})
+    assert found[5] == (
+        {"member_id": "a"},
+        {
+            "instance_id": None,
+            "rack_id": "r",
+            "client_id": "c",
+            "client_host": "/10.0.0.1",
+            "subscribed_topic_names": ["t"],
+            "subscribed_topic_regex": None,
+            "rebalance_timeout_ms": 60_000,
+            "server_assignor": None,
+        },
+    )
+    assert found[8] == (
+        {"member_id": "a"},
+        {
+            "member_epoch": 1,
+            "previous_member_epoch": 0,
+            "state": 0,
+            "assigned_partitions": partitions,
+            "partitions_pending_revocation": [],
+        },
+    )
+
+
+def test_a_partition_moves_when_its_owner_has_let_go() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0)
+    joined = bench.beat("b", 0)
+    assert (joined["member_epoch"], shown(joined)) == (2, "")
+    assert bench.state == "Reconciling"
+    assert (bench.row("a")["quiet"], bench.row("b")["quiet"]) == (False, True)
+    told = bench.beat("a", 1)
+    assert (told["member_epoch"], shown(told)) == (1, "t0 t1")
+    assert shown(bench.beat("b", 2)) == "-"
+    assert shown(bench.beat("a", 1, topic_partitions="t0 t1 t2")) == "-"
+    assert shown(bench.beat("b", 2)) == "-"
+    let_go = bench.beat("a", 1, topic_partitions="t0 t1")
+    assert (let_go["member_epoch"], shown(let_go)) == (2, "-")
+    assert bench.row("b")["quiet"] is False
+    got = bench.beat("b", 2)
+    assert (got["member_epoch"], shown(got)) == (2, "t2 t3")
+    assert bench.state == "Stable"
+
+
+def test_an_assignment_is_sent_when_it_changed_or_all_is_said() -> None:
+    bench = ConsumerBench()
+    bench.beat("a", 0)
+    assert shown(bench.beat("a", 1)) == "-"
+    full: Message = {"rebalance_timeout_ms": 60_000, "topic_partitions": "t0 t1 t2"}
+    assert shown(bench.beat("a", 1, subscribed_topic_names=["t"], **full)) == "t0 t1 t2"
+    assert bench.epoch == 1
+    assert shown(bench.beat("a", 0)) == "t0 t1 t2"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "more"),
+    [
+        (0, 1, {"member_id": ""}),
+        (1, 0, {"member_id": ""}),
+        (-1, 0, {"member_id": ""}),
+        (0, 1, {"group_id": ""}),
+        (0, 1, {"instance_id": ""}),
+        (0, 1, {"rack_id": ""}),
+        (0, 1, {"rebalance_timeout_ms": -1}),
+        (0, 1, {"topic_partitions": None}),
+        (0, 1, {"topic_partitions": "t0"}),
+        (0, 1, {"subscribed_topic_names": None}),
+        (-2, 1, {}),
+        (-3, 1, {"instance_id": "i"}),
+    ],
+)
+def test_what_no_group_could_take_is_invalid(epoch: int, version: int, more: Message) -> None:
+    bench = ConsumerBench()
+    event = bench.beating(more.pop("member_id", "a"), epoch, version, **more)
+    bench.batch(event)
+    answer = bench.answers[event.ticket]
+    assert answer["error_code"] == Code.INVALID_REQUEST
+    assert not bench.log
+
+
+def test_in_version_0_the_broker_makes_the_member_id() -> None:
+    assert ConsumerBench().beat("", 0, version=0)["member_id"] == "id1"
+
+
+def test_an_assignor_nobody_has_is_refused_by_name() -> None:
+    answer = ConsumerBench().beat("a", 0, server_assignor="magic")
+    assert answer["error_code"] == Code.UNSUPPORTED_ASSIGNOR
+    assert "magic is not supported. Supported assignors: uniform, range." in answer["error_message"]
+
+
+def test_groups_and_members_nobody_knows() -> None:
+    bench = ConsumerBench()
+    assert bench.code("a", 1) == Code.GROUP_ID_NOT_FOUND
+    assert bench.code("a", -1) == Code.GROUP_ID_NOT_FOUND
+    bench.beat("a", 0)
+    assert bench.code("b", 1) == Code.UNKNOWN_MEMBER_ID
+    assert bench.code("b", -1) == Code.UNKNOWN_MEMBER_ID
+    assert bench.code("b", 1, instance_id="i") == Code.UNKNOWN_MEMBER_ID
+
+
+def test_only_the_epoch_before_is_taken_once_more() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0)
+    assert bench.code("a", 2) == Code.FENCED_MEMBER_EPOCH
+    bench.beat("b", 0)
+    bench.beat("a", 1)
+    bench.beat("a", 1, topic_partitions="t0 t1")
+    assert bench.row("a")["epoch"] == 2
+    assert bench.code("a", 1) == Code.FENCED_MEMBER_EPOCH
+    assert bench.code("a", 1, topic_partitions="t0 t1 t2") == Code.FENCED_MEMBER_EPOCH
+    again = bench.beat("a", 1, topic_partitions="t0 t1")
+    assert (again["error_code"], again["member_epoch"]) == (0, 2)
+    bench.beat("b", -1)
+    bench.beat("a", 2, topic_partitions="t0 t1")
+    assert bench.code("a", 1, topic_partitions="t0 t1") == Code.FENCED_MEMBER_EPOCH
+
+
+def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0)
+    bench.beat("b", 0)
+    bench.settle("a", "b")
+    left = bench.beat("a", -1)
+    assert (left["error_code"], left["member_id"], left["member_epoch"]) == (0, "a", -1)
+    assert set(bench.fence["members"]) == {"b"}
+    assert bench.settle("b") == {"b": "t0 t1 t2 t3"}
+    bench.beat("b", -1)
+    assert (bench.state, bench.fence["subscribed"]) == ("Empty", [])
+    gone = {(kind, key.get("member_id")) for kind, key, value in bench.written() if not value}
+    assert gone == {(kind, member) for kind in (5, 7, 8) for member in "ab"}
+
+
+def test_who_is_silent_is_removed_and_fenced() -> None:
+    bench = ConsumerBench()
+    bench.beat("a", 0)
+    bench.news("SessionExpired", members=["a", "nobody"])
+    assert bench.state == "Empty"
+    assert bench.code("a", 1) == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("a", 0)["member_epoch"] == 3
+
+
+def test_who_does_not_revoke_in_time_is_removed() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0, rebalance_timeout_ms=30_000)
+    bench.beat("b", 0)
+    bench.beat("a", 1)
+    bench.wait(29_999)
+    assert shown(bench.beat("b", 2)) == "-"
+    bench.wait(1)
+    assert set(bench.fence["members"]) == {"b"}
+    assert shown(bench.beat("b", 2)) == "t0 t1 t2 t3"
+    assert bench.outcomes[-1].wake_at_ms is None
+
+
+def test_other_topics_are_another_target() -> None:
+    bench = ConsumerBench(topics={"t": 2, "u": 2})
+    bench.beat("a", 0)
+    answer = bench.beat("a", 1, subscribed_topic_names=["u"])
+    assert (answer["member_epoch"], shown(answer)) == (1, "")
+    answer = bench.beat("a", 1, topic_partitions="")
+    assert (answer["member_epoch"], shown(answer)) == (2, "u0 u1")
+    assert bench.fence["subscribed"] == ["u"]
+
+
+def test_partitions_that_come_and_topics_that_go_are_seen_without_a_client() -> None:
+    bench = ConsumerBench(topics={"t": 1})
+    bench.beat("a", 0, subscribed_topic_names=["t", "u"])
+    bench.change(x=3)
+    assert bench.epoch == 1
+    bench.change(t=2)
+    assert (bench.epoch, bench.row("a")["quiet"]) == (2, False)
+    assert shown(bench.beat("a", 1)) == "t0 t1"
+    bench.change(u=1)
+    assert shown(bench.beat("a", 2)) == "t0 t1 u0"
+    bench.change(t=None)
+    assert shown(bench.beat("a", 3)) == "u0"
+    assert shown(bench.beat("a", 3, topic_partitions="u0")) == "-"
+    assert bench.state == "Stable"
+
+
+def test_a_topic_that_is_made_again_is_another_one() -> None:
+    bench = ConsumerBench(topics={"t": 1})
+    bench.beat("a", 0)
+    bench.cluster.made["t"] = 1
+    bench.change(t=1)
+    bench.beat("a", 1)
+    answer = bench.beat("a", 1, topic_partitions="")
+    assert answer["assignment"]["topic_partitions"][0]["topic_id"] == topic_id("t", 1)
+
+
+def test_a_full_group_takes_nobody_new() -> None:
+    bench = ConsumerBench(consumer_max_size=1)
+    bench.beat("a", 0)
+    assert bench.code("b", 0) == Code.GROUP_MAX_SIZE_REACHED
+    assert bench.code("a", 0) == Code.NONE
+
+
+def test_members_that_join_together_cost_one_target() -> None:
+    bench = ConsumerBench(topics={"t": 8})
+    events = [bench.beating(f"m{n}", 0) for n in range(8)]
+    bench.batch(*events)
+    found = [shown(bench.answers[each.ticket]) for each in events]
+    assert sorted(found) == [f"t{n}" for n in range(8)]
+    assert {bench.answers[each.ticket]["member_epoch"] for each in events} == {1}
+
+
+def test_two_heartbeats_of_one_member_in_a_batch_are_heard_in_turn() -> None:
+    bench = ConsumerBench()
+    events = [bench.beating("a", 0), bench.beating("a", 1), bench.beating("a", -1)]
+    bench.batch(*events)
+    epochs = [bench.answers[each.ticket]["member_epoch"] for each in events]
+    assert epochs == [1, 1, -1]
+
+
+def test_with_the_protocol_off_nobody_is_served() -> None:
+    bench = ConsumerBench(serves_consumer_protocol=False)
+    assert bench.code("a", 0) == Code.UNSUPPORTED_VERSION
+    (group,) = bench.described()
+    assert group["error_code"] == Code.UNSUPPORTED_VERSION
+
+
+def test_a_restart_goes_on_where_each_member_was() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0, rebalance_timeout_ms=30_000)
+    bench.beat("b", 0)
+    bench.beat("a", 1)
+    before = bench.described()
+    epoch = bench.epoch
+    bench.restart()
+    assert bench.described() == before
+    assert (bench.epoch, bench.state) == (epoch, "Reconciling")
+    assert shown(bench.beat("b", 2)) == "-"
+    assert shown(bench.beat("a", 1, topic_partitions="t0 t1")) == "-"
+    assert shown(bench.beat("b", 2)) == "t2 t3"
+    bench.restart()
+    assert bench.state == "Stable"
+    bench.wait(60_000)
+    assert bench.state == "Stable"
+
+
+def test_who_had_to_revoke_before_a_restart_still_has_to() -> None:
+    bench = ConsumerBench(topics={"t": 4})
+    bench.beat("a", 0, rebalance_timeout_ms=30_000)
+    bench.beat("b", 0)
+    bench.beat("a", 1)
+    bench.restart()
+    bench.wait(30_000)
+    assert set(bench.fence["members"]) == {"b"}
+
+
+def test_topics_that_changed_while_nobody_looked_are_seen_at_the_start() -> None:
+    bench = ConsumerBench(topics={"t": 1})
+    bench.beat("a", 0)
+    bench.cluster.counts["t"] = 2
+    bench.restart()
+    assert bench.epoch == 2
+    assert shown(bench.beat("a", 1)) == "t0 t1"
