@@ -20,7 +20,7 @@ from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings, TopicShape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from krust._krust import Server
     from krust.controller.state import State, Topic
@@ -65,7 +65,7 @@ class Groups:
             downgrades=policy in ("downgrade", "bidirectional"),
             topics=self._shape,
             topic_of=state.names.get,
-            match_topics=_matcher(server),
+            match_topics=server.match_topics,
             **more,
         )
         self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
@@ -183,13 +183,3 @@ def _offered(names: str) -> dict[str, str]:
                 continue
         found[name] = place
     return found or {"uniform": "uniform"}
-
-
-def _matcher(server: Server) -> Callable[[str], list[str]]:
-    found: Callable[[str], list[str]] | None = getattr(server, "match_topics", None)
-    if found is None:
-
-        def found(_: str) -> list[str]:
-            raise ValueError("this broker has no regular expressions")
-
-    return found
