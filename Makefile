@@ -91,7 +91,7 @@ demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and
 	$(PIP) vega_datasets
 	$(BIN)/python examples/demo.py $(ARGS)
 
-conformance: $(VENV)/.core ## other people's suites (SUITE=kafka_python|java_tools|franz_go|rdkafka)
+conformance: $(VENV)/.core ## other people's suites (SUITE=kafka_python|franz_go|arroyo|...)
 	$(BIN)/python -m tests.conformance $(SUITE) $(ARGS)
 
 clean: ## remove what was built

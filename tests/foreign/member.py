@@ -5,25 +5,41 @@
 It subscribes, prints one JSON object a line, commits after each record, and leaves its group when
 its standard input ends:
 
-    {"assigned": [partition]}  {"revoked": [partition]}  {"record": [partition, offset, value]}
-    {"committed": [partition, next offset]}  {"left": true}
-CLIENT: confluent-range, confluent-cooperative, kafka-python, kafka-python-0.9, aiokafka
+    {"assigned": [partition], "generation": n}  {"revoked": [partition], "generation": n}
+    {"record": [partition, offset, value]}  {"committed": [partition, next offset]}
+    {"refused": why}  {"left": true}
+each with "at", the monotonic clock in seconds. What is revoked tells the generation that the member
+knew then; -1: none. MEMBER_LOG=DEBUG in the environment: a Python client's log on standard error.
+CLIENT: confluent-range, confluent-cooperative, kafka-python, kafka-python-0.9, aiokafka,
+java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh)
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
+import re
 import select
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 SESSION_MS = 6000
 POLL_S = 0.1
+LOG_LINE = "%(asctime)s %(name)s %(message)s"
+KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
+JAVA = Path(__file__).with_name("java")
+JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def say(**fact: Any) -> None:
-    print(json.dumps(fact), flush=True)
+    print(json.dumps({**fact, "at": time.monotonic()}), flush=True)
 
 
 def asked_to_leave() -> bool:
@@ -31,11 +47,30 @@ def asked_to_leave() -> bool:
     return bool(ready) and not sys.stdin.readline()
 
 
+class Generation(logging.Handler):
+    """The generation that librdkafka is in, which it tells in its log only."""
+
+    newest = -1
+
+    def settings(self) -> dict[str, Any]:
+        logger = logging.getLogger("librdkafka")
+        logger.propagate = False
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        return {"debug": "cgrp", "logger": logger}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := re.search(r"JoinGroup response: GenerationId (\d+)", record.getMessage()):
+            self.newest = int(found[1])
+
+
 def confluent(strategy: str, bootstrap: str, group: str, topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
+    generation = Generation()
     consumer = Consumer(
         {
+            **generation.settings(),
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "partition.assignment.strategy": strategy,
@@ -47,7 +82,9 @@ def confluent(strategy: str, bootstrap: str, group: str, topic: str) -> None:
     )
 
     def told(what: str) -> Any:
-        return lambda _, partitions: say(**{what: sorted(each.partition for each in partitions)})
+        return lambda _, partitions: say(
+            **{what: sorted(each.partition for each in partitions)}, generation=generation.newest
+        )
 
     consumer.subscribe(
         [topic], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("revoked")
@@ -69,17 +106,26 @@ def confluent(strategy: str, bootstrap: str, group: str, topic: str) -> None:
     consumer.close()
 
 
+def listening(base: Any, generation: Callable[[], int]) -> Any:
+    """A listener as kafka-python and aiokafka want it."""
+
+    class Listener(base):  # type: ignore[misc]
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say(assigned=sorted(each.partition for each in assigned), generation=generation())
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            say(revoked=sorted(each.partition for each in revoked), generation=generation())
+
+    return Listener
+
+
 def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say(assigned=sorted(each.partition for each in assigned))
-
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            say(revoked=sorted(each.partition for each in revoked))
-
+    listener = listening(
+        ConsumerRebalanceListener, lambda: consumer._coordinator.group_metadata().generation_id
+    )
     settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
@@ -91,7 +137,7 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
     if api_version:
         settings["api_version"] = tuple(map(int, api_version.split(".")))
     consumer = KafkaConsumer(**settings)
-    consumer.subscribe([topic], listener=Listener())
+    consumer.subscribe([topic], listener=listener())
     fields = len(OffsetAndMetadata._fields)
     while not asked_to_leave():
         for records in consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=1).values():
@@ -111,13 +157,7 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
 async def aio(bootstrap: str, group: str, topic: str) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say(assigned=sorted(each.partition for each in assigned))
-
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            say(revoked=sorted(each.partition for each in revoked))
-
+    listener = listening(ConsumerRebalanceListener, lambda: consumer._coordinator.generation)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -126,7 +166,7 @@ async def aio(bootstrap: str, group: str, topic: str) -> None:
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=500,
     )
-    consumer.subscribe([topic], listener=Listener())
+    consumer.subscribe([topic], listener=listener())
     await consumer.start()
     while not asked_to_leave():
         found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=1)
@@ -143,12 +183,61 @@ async def aio(bootstrap: str, group: str, topic: str) -> None:
     await consumer.stop()
 
 
+def folder(version: str) -> Path:
+    """Where the jars of a Kafka are; they are fetched when they are not there yet."""
+    told = subprocess.run([KAFKA, "jars", version], capture_output=True, text=True, check=True)
+    return Path(told.stdout.strip())
+
+
+def java(version: str, bootstrap: str, group: str, topic: str) -> None:
+    # Kafka 4's artifacts bring no logger: 3.9's serves both.
+    jars = [*map(str, folder("3.9.1").glob("*reload4j-*.jar")), f"{folder(version)}/*"]
+    command = ["java", *JVM, f"-Dlog4j.configuration=file:{JAVA}/log4j.properties"]
+    command += ["-cp", ":".join(jars), "org.apache.kafka.tools.VerifiableConsumer"]
+    command += ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose"]
+    command += ["--session-timeout", str(SESSION_MS)]
+    command += ["--consumer.config", f"{JAVA}/consumer.properties"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+
+    def end_it() -> None:
+        sys.stdin.read()
+        child.terminate()
+
+    threading.Thread(target=end_it, daemon=True).start()
+    generation = -1
+    for line in child.stdout:
+        if found := re.search(r"joined group with generation Generation\{generationId=(\d+)", line):
+            generation = int(found[1])
+        elif line.startswith("{"):
+            verifiable(json.loads(line), generation)
+    child.wait()
+
+
+def verifiable(event: dict[str, Any], generation: int) -> None:
+    """Say what VerifiableConsumer said."""
+    match event["name"]:
+        case "partitions_assigned" | "partitions_revoked":
+            numbers = sorted(each["partition"] for each in event["partitions"])
+            say(**{event["name"].removeprefix("partitions_"): numbers}, generation=generation)
+        case "record_data":
+            say(record=[event["partition"], event["offset"], event["value"]])
+        case "offsets_committed" if event["success"]:
+            for each in event["offsets"]:
+                say(committed=[each["partition"], each["offset"]])
+        case "offsets_committed":
+            say(refused=event["error"])
+
+
 def main(client: str, *where: str) -> None:
+    logging.basicConfig(level=os.environ.get("MEMBER_LOG", "WARNING"), format=LOG_LINE)
     if client.startswith("confluent-"):
         strategy = {"range": "range", "cooperative": "cooperative-sticky"}
         confluent(strategy[client.removeprefix("confluent-")], *where)
     elif client == "aiokafka":
         asyncio.run(aio(*where))
+    elif client.startswith("java-"):
+        java(client.removeprefix("java-"), *where)
     else:
         kafka_python(client.removeprefix("kafka-python").removeprefix("-"), *where)
     say(left=True)

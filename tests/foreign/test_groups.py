@@ -2,119 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.foreign.members import (
+    JAVA_KINDS,
+    PARTITIONS,
+    PYTHON_KINDS,
+    Member,
+    fill,
+    make,
+    members,
+    no_java,
+    wait_until,
+)
 from tests.serving import Served
 
-MEMBER = Path(__file__).with_name("member.py")
-KINDS = ("confluent-range", "confluent-cooperative", "kafka-python", "kafka-python-0.9", "aiokafka")
-PARTITIONS = 6
-PATIENCE_S = 60
+KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
 
 
-class Member:
-    """A process in a group, and what it has said so far."""
-
-    def __init__(self, kind: str, bootstrap: str, group: str, topic: str) -> None:
-        self.said: list[dict[str, list[int]]] = []
-        self.changed = threading.Condition()
-        command = [sys.executable, str(MEMBER), kind, bootstrap, group, topic]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self.changed:
-                self.said.append(json.loads(line))
-                self.changed.notify_all()
-
-    def owned(self) -> set[int]:
-        """The partitions it has now, as far as it said."""
-        owned: set[int] = set()
-        for fact in list(self.said):
-            owned |= set(fact.get("assigned", ()))
-            owned -= set(fact.get("revoked", ()))
-        return owned
-
-    def places(self, what: str) -> list[tuple[int, int]]:
-        """Partition and offset of its records or commits, in order."""
-        return [(fact[what][0], fact[what][1]) for fact in list(self.said) if what in fact]
-
-    def offsets(self, what: str) -> dict[int, list[int]]:
-        """The offsets of its records or commits by partition, in order."""
-        found = defaultdict(list)
-        for partition, offset in self.places(what):
-            found[partition].append(offset)
-        return found
-
-    def leave(self) -> None:
-        """Have it leave its group and end."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(PATIENCE_S)
-        self._end()
-
-    def kill(self) -> None:
-        """End it without warning."""
-        self.process.kill()
-        self.process.wait()
-        self._end()
-
-    def _end(self) -> None:
-        self.reader.join()
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-@contextmanager
-def members(*made: Member) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for each in made:
-            each.kill()
-
-
-def wait_until(what: str, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.02)
-
-
-def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
-    """Records with numbers for values, `count` to each partition."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(first, first + count):
-        for partition in range(PARTITIONS):
-            producer.produce(topic, str(number), partition=partition)
-    assert producer.flush(PATIENCE_S) == 0
-
-
-def make(bootstrap: str, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+@pytest.fixture(autouse=True)
+def _java_where_wanted(request: pytest.FixtureRequest) -> None:
+    """Skip members in Java, with the reason, where there is none."""
+    if request.node.get_closest_marker("java") and (reason := no_java()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +87,17 @@ def test_a_member_that_dies_loses_its_partitions_to_the_others(broker: str) -> N
         wait_until("one has all", lambda: one.owned() == set(range(PARTITIONS)))
 
 
-def test_clients_of_different_make_share_a_group(broker: str) -> None:
-    topic = f"mixed-{os.getpid()}"
+MIXED = [
+    ("confluent-range", "kafka-python", "kafka-python-0.9"),
+    pytest.param(("java-3.9.1", "java-4.3.0", "confluent-range"), marks=pytest.mark.java),
+    pytest.param(("java-3.9.1", "kafka-python-0.9", "java-4.3.0"), marks=pytest.mark.java),
+]
+
+
+@pytest.mark.parametrize("kinds", MIXED, ids="+".join)
+def test_clients_of_different_make_share_a_group(broker: str, kinds: tuple[str, ...]) -> None:
+    topic = f"mixed-{'-'.join(kinds)}-{os.getpid()}"
     make(broker, topic)
-    kinds = ("confluent-range", "kafka-python", "kafka-python-0.9")
     mixed = [Member(kind, broker, topic, topic) for kind in kinds]
     with members(*mixed):
         wait_until(
