@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.conformance.broker import serving
 
-SUITES = ("kafka_python", "java_tools", "franz_go", "rdkafka")
+SUITES = ("kafka_python", "java_tools", "franz_go", "rdkafka", "arroyo", "consumer_groups")
 PASSED = Path(__file__).parent / "passed"
 CACHE = Path(os.environ.get("CONFORMANCE_CACHE", ".venv/conformance")).absolute()
 

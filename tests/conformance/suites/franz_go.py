@@ -1,7 +1,6 @@
 """franz-go's client tests (`pkg/kgo`), built out of Go's module cache.
 
-Left out: tests of groups, transactions and share groups, and of `__consumer_offsets`, until krust
-serves those.
+Left out: `TestTxnEtl` (transactions) and the tests of share groups, until krust serves those.
 """
 
 from __future__ import annotations
@@ -22,18 +21,23 @@ VERSION = "v1.22.0"
 SETTINGS: dict[str, str] = {}
 NEEDS = ("go",)
 TESTS = (
+    "Test848RegexBrokerResolves",
     "TestAddRemovePartitions",
     "TestClient_Produce",
     "TestClient_ProduceLargeMessages",
     "TestConsumeMaxDecompressBatchBytes",
+    "TestConsumeRegex",
     "TestConsumeTopicRetrieval",
     "TestConsumeTopicRetrieval_Many",
     "TestDirectPartitionPurge",
+    "TestGroupETL",
+    "TestGroupSimple",
     "TestHookPollStart",
     "TestIssue1034",
     "TestIssue325",
     "TestIssue337",
     "TestIssue434",
+    "TestIssue523",
     "TestIssue648",
     "TestIssue769",
     "TestIssue810",
@@ -46,6 +50,7 @@ TESTS = (
     "TestPauseIssueOct2023",
     "TestPing",
     "TestPooling",
+    "TestUnknownGroupOffsetFetchPinned",
 )
 
 
@@ -67,7 +72,7 @@ def prepare(cache: Path) -> None:
 
 
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
-    """Run the tests that need neither groups nor transactions."""
+    """Run the tests that need no transactions."""
     environment = {
         **os.environ,
         "KGO_SEEDS": bootstrap,
