@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers fuzz crash demo conformance clean
+	bench-start bench-peers fuzz crash chaos-groups demo conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ fuzz: ## run each fuzz target for SECONDS (60)
 
 crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
+
+chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
+	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)
 
 demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets

@@ -11,7 +11,7 @@ its standard input ends:
 each with "at", the monotonic clock in seconds. What is revoked tells the generation that the member
 knew then; -1: none. MEMBER_LOG=DEBUG in the environment: a Python client's log on standard error.
 CLIENT: confluent-range, confluent-cooperative, kafka-python, kafka-python-0.9, aiokafka,
-java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh)
+java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), java-4.3.0-cooperative
 """
 
 from __future__ import annotations
@@ -96,13 +96,15 @@ def confluent(strategy: str, bootstrap: str, group: str, topic: str) -> None:
         partition, offset = message.partition(), message.offset()
         say(record=[partition, offset, message.value().decode()])
         try:
-            consumer.commit(
-                offsets=[TopicPartition(topic, partition, offset + 1)], asynchronous=False
-            )
+            place = TopicPartition(topic, partition, offset + 1)
+            done = consumer.commit(offsets=[place], asynchronous=False)
         except Exception as error:
             say(refused=str(error))
             continue
-        say(committed=[partition, offset + 1])
+        if done[0].error:
+            say(refused=str(done[0].error))
+        else:
+            say(committed=[partition, offset + 1])
     consumer.close()
 
 
@@ -156,6 +158,7 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
 
 async def aio(bootstrap: str, group: str, topic: str) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
     listener = listening(ConsumerRebalanceListener, lambda: consumer._coordinator.generation)
     consumer = AIOKafkaConsumer(
@@ -165,6 +168,7 @@ async def aio(bootstrap: str, group: str, topic: str) -> None:
         enable_auto_commit=False,
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=500,
+        partition_assignment_strategy=(RangePartitionAssignor,),
     )
     consumer.subscribe([topic], listener=listener())
     await consumer.start()
@@ -189,7 +193,7 @@ def folder(version: str) -> Path:
     return Path(told.stdout.strip())
 
 
-def java(version: str, bootstrap: str, group: str, topic: str) -> None:
+def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) -> None:
     # Kafka 4's artifacts bring no logger: 3.9's serves both.
     jars = [*map(str, folder("3.9.1").glob("*reload4j-*.jar")), f"{folder(version)}/*"]
     command = ["java", *JVM, f"-Dlog4j.configuration=file:{JAVA}/log4j.properties"]
@@ -197,6 +201,9 @@ def java(version: str, bootstrap: str, group: str, topic: str) -> None:
     command += ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose"]
     command += ["--session-timeout", str(SESSION_MS)]
     command += ["--consumer.config", f"{JAVA}/consumer.properties"]
+    if strategy == "cooperative":
+        assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+        command += ["--assignment-strategy", assignor]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
 
@@ -232,12 +239,13 @@ def verifiable(event: dict[str, Any], generation: int) -> None:
 def main(client: str, *where: str) -> None:
     logging.basicConfig(level=os.environ.get("MEMBER_LOG", "WARNING"), format=LOG_LINE)
     if client.startswith("confluent-"):
-        strategy = {"range": "range", "cooperative": "cooperative-sticky"}
-        confluent(strategy[client.removeprefix("confluent-")], *where)
+        strategies = {"range": "range", "cooperative": "cooperative-sticky"}
+        confluent(strategies[client.removeprefix("confluent-")], *where)
     elif client == "aiokafka":
         asyncio.run(aio(*where))
     elif client.startswith("java-"):
-        java(client.removeprefix("java-"), *where)
+        version, _, strategy = client.removeprefix("java-").partition("-")
+        java(version, strategy, *where)
     else:
         kafka_python(client.removeprefix("kafka-python").removeprefix("-"), *where)
     say(left=True)

@@ -108,6 +108,14 @@ class Member:
             self.process.wait()
         self._end()
 
+    def freeze(self) -> None:
+        """Stop it where it is, as a long pause of its machine would."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def story(self) -> str:
         """The last it said, on both outputs, once it ended."""
         said = "\n".join(json.dumps(fact) for fact in self.said[-SHOWN:])

@@ -1,0 +1,262 @@
+"""Groups of every kind of client come and go for minutes, under kill -9 of members and broker.
+
+    python -m tests.foreign.chaos_groups [--seconds 300] [--seed N] [--keep FOLDER]
+
+A broker, a producer that never stops, and per group two to four members of changing kinds. Every
+few seconds one joins, leaves, dies or freezes for longer than its session; now and then the broker
+dies and comes back, in either mode. Then all goes quiet, what is left is read, and group_checks.py
+judges everything that was said. Exit 1: something was wrong, and FOLDER holds what was said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.foreign import group_checks
+from tests.foreign.member import SESSION_MS
+from tests.foreign.members import JAVA_KINDS, PARTITIONS, PYTHON_KINDS, Member, make, no_java
+from tests.serving import Served
+
+COOPERATIVE = ("confluent-cooperative", "java-3.9.1-cooperative", "java-4.3.0-cooperative")
+EAGER = (*(kind for kind in PYTHON_KINDS if kind not in COOPERATIVE), *JAVA_KINDS)
+FEWEST, MOST = 2, 4
+FROZEN_S = 1.5 * SESSION_MS / 1000
+PRODUCED_A_SECOND = 20
+QUIET_S = 180
+WEIGHTS = {"join": 5, "leave": 3, "kill": 4, "freeze": 1, "broker": 2}
+
+
+class Group:
+    """One group, its topic of the same name, and all members that it ever had."""
+
+    def __init__(self, name: str, kinds: tuple[str, ...]) -> None:
+        self.name, self.kinds = name, kinds
+        self.all: list[Member] = []
+        self.alive: list[Member] = []
+        self.acknowledged: Counter[int] = Counter()
+
+    def told(self) -> list[list[dict[str, Any]]]:
+        return [list(member.said) for member in self.all]
+
+    def committed(self, bootstrap: str) -> dict[int, int]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        reader = Consumer({"bootstrap.servers": bootstrap, "group.id": self.name})
+        try:
+            wanted = [TopicPartition(self.name, number) for number in range(PARTITIONS)]
+            found = reader.committed(wanted, QUIET_S)
+            return {each.partition: max(each.offset, 0) for each in found}
+        finally:
+            reader.close()
+
+
+class Producing(threading.Thread):
+    """Writes to every partition in turn until told to stop; kills of the broker do not show."""
+
+    def __init__(self, bootstrap: str, topics: list[str]) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap, self.topics = bootstrap, topics
+        self.over = threading.Event()
+        self.ends: dict[str, Counter[int]] = {topic: Counter() for topic in topics}
+
+    def run(self) -> None:
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True}
+        producer = Producer({**settings, "message.timeout.ms": 0, "linger.ms": 5})
+        number = 0
+        while not self.over.wait(1 / PRODUCED_A_SECOND):
+            for topic in self.topics:
+                partition = number % PARTITIONS
+                producer.produce(topic, str(number), partition=partition, on_delivery=self._told)
+            producer.poll(0)
+            number += 1
+        assert producer.flush(QUIET_S) == 0
+
+    def _told(self, error: object, message: Any) -> None:
+        assert error is None, error
+        ends = self.ends[message.topic()]
+        ends[message.partition()] = max(ends[message.partition()], message.offset() + 1)
+
+
+class Chaos:
+    """The broker, the groups, and what happened to them."""
+
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        self.folder, self.dice = folder, dice
+        self.broker = Served(folder / "data")
+        self.bootstrap = self.broker.bootstrap
+        kinds = {"eager": EAGER, "cooperative": COOPERATIVE}
+        if why := no_java():
+            print(f"no members in Java: {why}")
+            kinds = {n: tuple(k for k in ks if "java" not in k) for n, ks in kinds.items()}
+        self.groups = [Group(name, those) for name, those in kinds.items()]
+        self.count: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        for group in self.groups:
+            make(self.bootstrap, group.name)
+            for _ in range(FEWEST):
+                self.join(group)
+
+    def one_event(self) -> None:
+        """Have something happen to a group, or to the broker under all of them."""
+        event = self.dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if event == "broker":
+            self.kill_broker()
+            return
+        group = self.dice.choice(self.groups)
+        self.bury(group)
+        if event == "join" or len(group.alive) <= FEWEST:
+            event = "join" if len(group.alive) < MOST else "kill"
+        {"join": self.join, "leave": self.leave, "kill": self.kill, "freeze": self.freeze}[event](
+            group
+        )
+
+    def join(self, group: Group) -> None:
+        member = Member(self.dice.choice(group.kinds), self.bootstrap, group.name, group.name)
+        group.all.append(member)
+        group.alive.append(member)
+        self.count[f"joined {member.kind}"] += 1
+
+    def leave(self, group: Group) -> None:
+        member = group.alive.pop(self.dice.randrange(len(group.alive)))
+        threading.Thread(target=member.leave).start()
+        self.count["left"] += 1
+
+    def kill(self, group: Group) -> None:
+        group.alive.pop(self.dice.randrange(len(group.alive))).kill()
+        self.count["killed"] += 1
+
+    def freeze(self, group: Group) -> None:
+        member = group.alive.pop(self.dice.randrange(len(group.alive)))
+        member.freeze()
+
+        def thaw() -> None:
+            member.thaw()
+            group.alive.append(member)
+
+        threading.Timer(FROZEN_S, thaw).start()
+        self.count["frozen"] += 1
+
+    def kill_broker(self) -> None:
+        """Every commit that was acknowledged before is there after."""
+        self.broker.kill()
+        for group in self.groups:
+            group.acknowledged |= Counter(group_checks.acknowledged(group.told()))
+        flags = self.dice.choice([(), ("--prod",)])
+        self.broker = Served(self.folder / "data", *flags, port=self.broker.address[1])
+        self.count["broker killed"] += 1
+        for group in self.groups:
+            self.hold(group)
+
+    def hold(self, group: Group) -> None:
+        found = group.committed(self.bootstrap)
+        lost = {p: (o, found[p]) for p, o in group.acknowledged.items() if found[p] < o}
+        if lost:
+            self.wrong.append(f"{group.name}: acknowledged, and found after a kill: {lost}")
+
+    def bury(self, group: Group) -> None:
+        """Count members whose client gave up: theirs is no promise of the broker's."""
+        for member in [each for each in group.alive if each.process.poll() is not None]:
+            group.alive.remove(member)
+            member.kill()
+            self.count[f"gave up {member.kind}"] += 1
+            print(f"{member.kind} gave up: {member.trouble.strip()[-300:]}")
+
+    def quiet(self, ends: dict[str, Counter[int]]) -> None:
+        """What is left is read by those who are there."""
+        time.sleep(FROZEN_S)
+        deadline = time.monotonic() + QUIET_S
+        for group in self.groups:
+            while not self._is_read(group, ends[group.name]):
+                self.bury(group)
+                while len(group.alive) < FEWEST:
+                    self.join(group)
+                if time.monotonic() > deadline:
+                    found = group.committed(self.bootstrap)
+                    self.wrong.append(f"{group.name}: read to {found} of {ends[group.name]}")
+                    break
+                time.sleep(0.2)
+
+    def _is_read(self, group: Group, ends: Counter[int]) -> bool:
+        done = group_checks.acknowledged(group.told())
+        return all(done.get(partition, 0) >= end for partition, end in ends.items())
+
+    def judge(self, ends: dict[str, Counter[int]]) -> None:
+        for group in self.groups:
+            told = group.told()
+            group.acknowledged |= Counter(group_checks.acknowledged(told))
+            self.hold(group)
+            for check in (group_checks.two_owners, group_checks.went_back):
+                self.wrong += [f"{group.name}: {line}" for line in check(told)]
+            self.wrong += [f"{group.name}: {x}" for x in group_checks.by_an_old_owner(told)]
+            self.wrong += [
+                f"{group.name}: {x}" for x in group_checks.skipped(told, ends[group.name])
+            ]
+            for fact in (fact for facts in told for fact in facts):
+                what = {"record", "committed", "refused"} & fact.keys()
+                self.count[" ".join((group.name, *what))] += bool(what)
+            seen = {fact["generation"] for facts in told for fact in facts if "assigned" in fact}
+            self.count[f"{group.name} generations"] = len(seen)
+
+    def end(self) -> None:
+        for group in self.groups:
+            for member in group.all:
+                member.kill()
+        self.broker.kill()
+
+    def keep(self, folder: Path) -> None:
+        for group in self.groups:
+            for number, member in enumerate(group.all):
+                path = folder / f"{group.name}-{number}-{member.kind}.json"
+                path.write_text("".join(json.dumps(fact) + "\n" for fact in member.said))
+                path.with_suffix(".stderr").write_text(member.trouble)
+        (folder / "broker.stderr").write_text(self.broker.stderr())
+
+
+def main() -> int:
+    """Run it; 1 when something was wrong."""
+    parser = argparse.ArgumentParser(prog="chaos_groups")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--keep", type=Path, default=Path("chaos-groups"))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    dice = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        chaos = Chaos(Path(folder), dice)
+        try:
+            producing = Producing(chaos.bootstrap, [group.name for group in chaos.groups])
+            producing.start()
+            over = time.monotonic() + options.seconds
+            while time.monotonic() < over:
+                time.sleep(dice.uniform(0.5, 4))
+                chaos.one_event()
+            producing.over.set()
+            producing.join()
+            chaos.quiet(producing.ends)
+            chaos.judge(producing.ends)
+        finally:
+            chaos.end()
+        for what, times in sorted(chaos.count.items()):
+            print(f"{times:8} {what}")
+        for line in chaos.wrong:
+            print(f"WRONG {line}")
+        if chaos.wrong:
+            options.keep.mkdir(exist_ok=True)
+            chaos.keep(options.keep)
+    print("something was wrong" if chaos.wrong else "all held")
+    return 1 if chaos.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
