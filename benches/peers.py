@@ -226,13 +226,14 @@ def _listens(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def krust(folder: Path) -> Iterator[Running]:
-    """Start the krust of this interpreter with Kafka's defaults."""
+def krust(folder: Path, *settings: str) -> Iterator[Running]:
+    """Start the krust of this interpreter, with `KEY=VALUE` beside Kafka's defaults."""
     if importlib.util.find_spec("krust") is None:
         raise AbsentError("krust is not installed in this interpreter")
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "krust", "serve", "--prod", "--port", "0"]
     command += ["--data-dir", str(folder / "data"), "--ready-file", str(ready)]
+    command += [part for setting in settings for part in ("-o", setting)]
     log = folder / "stderr"
     with _child(command, log, stdout=subprocess.DEVNULL) as process:
         _wait_for(ready.exists, process, log)
@@ -304,7 +305,7 @@ PEERS = {"krust": krust, "core": core, "kafka": kafka, "tansu": tansu, "noida-db
 ONE_THREAD = ("krust", "core")
 
 
-def _pin(pid: int, core: int) -> None:
+def pin(pid: int, core: int) -> None:
     """Keep all threads of a process on one core; nothing where the system cannot."""
     if not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2:
         return
@@ -330,7 +331,7 @@ def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
     environment = {**os.environ, "RUST_BACKTRACE": "0"}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, text=True, env=environment, stdout=pipe, stderr=pipe) as process:
-        _pin(process.pid, (os.cpu_count() or 1) - 1)
+        pin(process.pid, (os.cpu_count() or 1) - 1)
         try:
             said, complaint = process.communicate(timeout=RUN_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -360,7 +361,7 @@ class Bench:
                 running = stack.enter_context(PEERS[name](folder))
                 self.servers[name] = running
                 if name in ONE_THREAD and (name == "core" or os.cpu_count() == 2):
-                    _pin(running.pid, 0)
+                    pin(running.pid, 0)
             except AbsentError as error:
                 self.absent[name] = str(error)
                 print(f"{name}: left out, {error}", flush=True)
@@ -376,7 +377,7 @@ class Bench:
                 command = [str(BINARIES / "floor"), scenario.floor[0], "--dir", str(folder)]
                 command += scenario.floor[1:]
                 running = stack.enter_context(_announcing(command, folder))
-                _pin(running.pid, 0)
+                pin(running.pid, 0)
                 arguments = scenario.floor_driver or scenario.driver
                 turns.append(("floor", running, (*arguments, "--raw")))
             turns += [(name, at, scenario.driver) for name, at in self.servers.items()]
@@ -434,7 +435,8 @@ def show(scenario: Scenario, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
     model = ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -467,7 +469,7 @@ def main() -> None:
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     report = {
         "date": today,
-        "machine": _machine(),
+        "machine": machine(),
         "rounds": given.rounds,
         "absent": bench.absent,
         "scenarios": results,

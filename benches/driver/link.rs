@@ -17,7 +17,7 @@ const KEEP: usize = 64 << 10;
 const DROP: usize = 64 << 10;
 
 /// A server that does not answer for so long will not.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Link {
     stream: TcpStream,
@@ -26,6 +26,7 @@ pub struct Link {
     head: Vec<u8>,
     /// Bytes of the reply at hand still to come; `None` before its length is known.
     left: Option<usize>,
+    keeps_all: bool,
 }
 
 /// What to send, how often, and how many at a time.
@@ -49,6 +50,8 @@ pub struct Run {
     pub latencies: Vec<u64>,
     /// The last reply without its length, if it was short.
     pub last: Vec<u8>,
+    /// What a mode has to say beside.
+    pub more: Vec<(&'static str, f64)>,
 }
 
 impl Link {
@@ -56,7 +59,12 @@ impl Link {
         let stream = TcpStream::connect(address).expect("connect to --bootstrap");
         stream.set_nodelay(true).expect("nodelay");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Self { stream, buf: vec![0; READ], head: Vec::new(), left: None }
+        Self { stream, buf: vec![0; READ], head: Vec::new(), left: None, keeps_all: false }
+    }
+
+    /// Long replies are kept too from now on.
+    pub fn keep_all(&mut self) {
+        self.keeps_all = true;
     }
 
     pub fn send(&mut self, frame: &[u8]) {
@@ -108,7 +116,7 @@ impl Link {
             }
             sent += due;
             self.flush(&mut burst);
-            let done = self.read(&mut run);
+            let done = self.read(&mut run, |_| ());
             let now = Instant::now();
             for at in started.drain(..done) {
                 run.latencies.push((now - at).as_nanos() as u64);
@@ -127,10 +135,16 @@ impl Link {
         }
     }
 
-    /// Reads once and returns how many replies ended with that.
-    fn read(&mut self, run: &mut Run) -> usize {
+    /// What a system call can wait for.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Reads once and returns how many replies ended with that; `each` sees those that are kept.
+    pub fn read(&mut self, run: &mut Run, mut each: impl FnMut(&[u8])) -> usize {
         if let Some(left) = self.left
             && left > DROP
+            && !self.keeps_all
         {
             let wanted = left.min(1 << 20);
             self.buf.resize(self.buf.len().max(wanted), 0);
@@ -159,13 +173,14 @@ impl Link {
                 }
             };
             let part = left.min(count - at);
-            if self.head.len() + part <= KEEP {
+            if self.keeps_all || self.head.len() + part <= KEEP {
                 self.head.extend_from_slice(&self.buf[at..at + part]);
             }
             at += part;
             self.left = Some(left - part);
             if left == part {
                 done += self.finish(run);
+                each(&run.last);
             }
         }
         done

@@ -11,6 +11,13 @@
 //!     fetch-idle     polls of a fetch session over --partitions partitions that bring nothing
 //!     wait           Produce to a Fetch that waits for it: --requests times
 //!     fetch-v2       Fetch v2 of a topic with v2 batches: conversion, --requests times
+//!     commit         OffsetCommits of one partition each, of a group a connection: --connections,
+//!                    --in-flight in all, --requests
+//!     heartbeat      --members in --groups over --connections, each beats every --every-ms, for
+//!                    --seconds
+//!     rebalance      --members of a group share --partitions, --rounds times
+//!     fill           --requests records of offsets: --groups that commit --partitions each
+//!     ready          when all --groups can be asked for their offsets
 //! `--raw` sends the frames of produce, produce-small or fetch without asking for versions or
 //! topics: for the floor programs. `--topic NAME` is made for the run and deleted after it, unless
 //! `--keep` is given.
@@ -25,6 +32,9 @@
     reason = "a program that measures stops at the first surprise"
 )]
 
+mod crowd;
+mod group_requests;
+mod groups;
 mod link;
 mod requests;
 mod usage;
@@ -56,6 +66,12 @@ struct Arguments {
     fetch_bytes: usize,
     /// Requests a second; as fast as answers come where it is `None`.
     rate: Option<usize>,
+    connections: usize,
+    groups: usize,
+    members: usize,
+    every: Duration,
+    seconds: usize,
+    rounds: usize,
 }
 
 fn main() {
@@ -71,6 +87,11 @@ fn main() {
         "fetch-idle" => bench.fetch_idle(),
         "wait" => bench.wait(),
         "fetch-v2" => bench.fetch_v2(),
+        "commit" => bench.commit(),
+        "heartbeat" => bench.heartbeat(),
+        "rebalance" => bench.rebalance(),
+        "fill" => bench.fill(),
+        "ready" => bench.ready(),
         other => panic!("unknown mode {other}"),
     };
     report(&arguments.mode, run, &bench.usage);
@@ -94,6 +115,12 @@ fn parse() -> Arguments {
         partitions: None,
         fetch_bytes: 8 << 20,
         rate: None,
+        connections: 8,
+        groups: 100,
+        members: 500,
+        every: Duration::from_secs(3),
+        seconds: 15,
+        rounds: 5,
     };
     while let Some(flag) = given.next() {
         match flag.as_str() {
@@ -131,6 +158,12 @@ impl Arguments {
             "--partitions" => self.partitions = Some(number() as i32),
             "--fetch-bytes" => self.fetch_bytes = number(),
             "--rate" => self.rate = Some(number()),
+            "--connections" => self.connections = number(),
+            "--groups" => self.groups = number(),
+            "--members" => self.members = number(),
+            "--every-ms" => self.every = Duration::from_millis(number() as u64),
+            "--seconds" => self.seconds = number(),
+            "--rounds" => self.rounds = number(),
             other => panic!("unknown flag {other}"),
         }
     }
@@ -384,11 +417,12 @@ fn report(mode: &str, mut run: Run, usage: &Usage) {
     }
     if let Some(cpu_s) = run.cpu_s {
         fields.push(format!("\"cpu_s\": {cpu_s:.6}"));
-        fields.push(format!("\"cpu_s_gb\": {:.4}", cpu_s * 1e9 / bytes));
+        fields.push(format!("\"cpu_s_gb\": {:.4}", cpu_s * 1e9 / bytes.max(1.0)));
         fields.push(format!("\"cpu_us_request\": {:.3}", cpu_s * 1e6 / run.requests as f64));
     }
     if let Some(resident) = usage.resident() {
         fields.push(format!("\"resident_bytes\": {resident}"));
     }
+    fields.extend(run.more.iter().map(|(name, value)| format!("\"{name}\": {value:.6}")));
     println!("{{{}}}", fields.join(", "));
 }

@@ -16,6 +16,7 @@ use krust::record::batch::{Builder, Entry, Fields};
 use krust::record::compression::Codec;
 use krust::wire::{Reader, Writer};
 
+use crate::group_requests;
 use crate::link::Link;
 
 pub const PRODUCE: i16 = 0;
@@ -42,6 +43,7 @@ impl Dialect {
         Self(
             NEWEST
                 .iter()
+                .chain(&group_requests::NEWEST)
                 .filter_map(|(key, newest)| {
                     served(*key).map(|api| (*key, api.max_version.min(*newest)))
                 })
