@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
+from tests.foreign.conftest import jars
 from tests.serving import Served
 
-SCRIPT = Path(__file__).parents[1] / "peers/kafka.sh"
 DUMP = "java -cp {}/* kafka.tools.DumpLogSegments --deep-iteration"
 RECORDS: list[Record] = [(f"k{n}".encode(), b"v" * n) for n in range(300)]
 
 
-@pytest.fixture(scope="module")
-def jars() -> str:
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no {tool} here")
-    run = subprocess.run([SCRIPT, "jars", "3.9.1"], capture_output=True, text=True, check=False)
-    if run.returncode:
-        pytest.skip(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
-    return run.stdout.strip()
-
-
 @pytest.mark.java
 @pytest.mark.timeout(300)
-def test_every_file_of_every_codec_is_sound(jars: str, tmp_path: Path) -> None:
+def test_every_file_of_every_codec_is_sound(tmp_path: Path) -> None:
+    lib = jars("3.9.1")
     options = {"log.segment.bytes": 65536, "log.index.interval.bytes": 512}
     with Served(tmp_path / "data", options=dict(options)) as broker:
         for codec in ALL:
@@ -46,13 +35,13 @@ def test_every_file_of_every_codec_is_sound(jars: str, tmp_path: Path) -> None:
     assert (tmp_path / "data/.kafka_cleanshutdown").exists()
     for folder in sorted((tmp_path / "data").glob("codec-*")):
         files = [file for file in sorted(folder.iterdir()) if file.suffix != ".metadata"]
-        dump(jars, [file for file in files if file.suffix in (".log", ".snapshot")], folder)
-        dump(jars, [file for file in files if file.suffix.endswith("index")], folder)
+        dump(lib, [file for file in files if file.suffix in (".log", ".snapshot")], folder)
+        dump(lib, [file for file in files if file.suffix.endswith("index")], folder)
 
 
-def dump(jars: str, files: list[Path], folder: Path) -> None:
+def dump(lib: str, files: list[Path], folder: Path) -> None:
     run = subprocess.run(
-        [*DUMP.format(jars).split(), "--files", ",".join(map(str, files))],
+        [*DUMP.format(lib).split(), "--files", ",".join(map(str, files))],
         capture_output=True,
         text=True,
         check=False,
