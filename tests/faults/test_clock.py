@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -17,24 +14,6 @@ from tests.serving import Served
 
 HOUR, YEAR = 3600, 365 * 24 * 3600
 JUMPS = (HOUR, -HOUR, 10 * YEAR, -10 * YEAR, 0)
-
-
-@pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that says how many seconds a broker's wall clock is off."""
-    compiler = shutil.which("cc")
-    if compiler is None or not Path("/proc/self").exists():
-        pytest.skip("no C compiler, or not Linux: the clock of a process cannot be moved")
-    library = tmp_path / "clock.so"
-    source = Path(__file__).with_name("clock.c")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True
-    )
-    offset = tmp_path / "offset"
-    offset.write_text("0")
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("CLOCK_OFFSET_FILE", str(offset))
-    return offset
 
 
 def test_a_jump_changes_no_offset_and_no_waiting(clock: Path, tmp_path: Path) -> None:

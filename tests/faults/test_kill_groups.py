@@ -1,0 +1,225 @@
+"""kill -9 under groups: acknowledged commits stay, and members keep what they were given.
+
+KRUST_CRASH_ROUNDS says how often (10). Commits come from raw sockets with many requests on their
+way, so that each crash meets some that are half done; members are real clients, as processes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.foreign.test_groups import PARTITIONS as SHARED
+from tests.foreign.test_groups import Member, fill, make, members, wait_until
+from tests.serving import Served
+
+ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "10"))
+GROUPS, PARTITIONS, WINDOW = 12, 4, 32
+TOPIC = "read"
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+LOADING = (14, 15, 16)
+START_LIMIT_S = 30.0
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def frame(key: int, version: int, correlation: int, body: bytes) -> bytes:
+    head = struct.pack(">hhi", key, version, correlation) + text("kill") + body
+    return struct.pack(">i", len(head)) + head
+
+
+def commit(group: str, partition: int, offset: int, correlation: int) -> bytes:
+    """OffsetCommit v2 of a consumer without membership; the metadata repeats the offset."""
+    one = struct.pack(">iiq", 1, partition, offset) + text(str(offset))
+    member = struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
+    body = text(group) + member + struct.pack(">i", 1) + text(TOPIC) + one
+    return frame(OFFSET_COMMIT, 2, correlation, body)
+
+
+def receive(stream: socket.socket) -> bytes:
+    """A reply behind its length."""
+    found = b""
+    wanted = 4
+    while len(found) < wanted:
+        more = stream.recv(wanted - len(found))
+        if not more:
+            raise ConnectionError("closed")
+        found += more
+        if wanted == 4 and len(found) == 4:
+            found, wanted = b"", struct.unpack(">i", found)[0]
+    return found
+
+
+class Committer(threading.Thread):
+    """Commits rising offsets of one group, in turn on each partition, until it is told to end.
+
+    acked   the newest offset of each partition that was acknowledged
+    sent    the newest that was sent: what a broker may know
+    """
+
+    def __init__(self, address: tuple[str, int], group: str) -> None:
+        super().__init__(daemon=True)
+        self.address, self.group = address, group
+        self.acked, self.sent = [0] * PARTITIONS, [0] * PARTITIONS
+        self.refused: list[int] = []
+        self.ends = threading.Event()
+
+    def run(self) -> None:
+        while not self.ends.is_set():
+            try:
+                with socket.create_connection(self.address, timeout=10) as stream:
+                    self._commit(stream)
+            except OSError:
+                time.sleep(0.005)
+
+    def _commit(self, stream: socket.socket) -> None:
+        flying: deque[tuple[int, int]] = deque()
+        number = 0
+        while not self.ends.is_set():
+            while len(flying) < WINDOW:
+                number += 1
+                partition = number % PARTITIONS
+                self.sent[partition] += 1
+                flying.append((partition, self.sent[partition]))
+                stream.sendall(commit(self.group, partition, self.sent[partition], number))
+            reply = receive(stream)
+            partition, offset = flying.popleft()
+            told, error = struct.unpack(">ih", reply[-6:])
+            assert told == partition
+            if error == 0:
+                self.acked[partition] = offset
+            elif error not in LOADING:
+                self.refused.append(error)
+
+    def stored(self, stream: socket.socket) -> list[int]:
+        """What the broker says was committed, by OffsetFetch v1, once it is loaded."""
+        asked = struct.pack(f">i{PARTITIONS}i", PARTITIONS, *range(PARTITIONS))
+        body = text(self.group) + struct.pack(">i", 1) + text(TOPIC) + asked
+        while True:
+            stream.sendall(frame(OFFSET_FETCH, 1, 7, body))
+            reply = receive(stream)
+            at, found = 4 + 4 + 2 + len(TOPIC) + 4, []
+            for _ in range(PARTITIONS):
+                _, offset, size = struct.unpack_from(">iqh", reply, at)
+                metadata = reply[at + 14 : at + 14 + size].decode()
+                (error,) = struct.unpack_from(">h", reply, at + 14 + size)
+                at += 16 + size
+                found.append((offset, metadata, error))
+            if not any(error for _, _, error in found):
+                assert all(text == str(offset) for offset, text, _ in found if offset >= 0)
+                return [offset for offset, _, _ in found]
+            assert {error for _, _, error in found} <= set(LOADING)
+
+
+def until_committed(committers: list[Committer], more: int) -> None:
+    def count() -> int:
+        return sum(sum(each.acked) for each in committers)
+
+    goal = count() + more
+    wait_until(f"{more} more commits", lambda: count() >= goal)
+
+
+@pytest.mark.timeout(max(300, ROUNDS * 20))
+def test_no_commit_that_was_acknowledged_is_lost_or_goes_back(tmp_path: Path) -> None:
+    chance = random.Random(20260107)
+    broker = Served(tmp_path / "data")
+    address = broker.address
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
+    with socket.create_connection(address) as stream:  # the topic of offsets is made at first use
+        stream.sendall(frame(FIND_COORDINATOR, 0, 7, text("group-0")))
+        receive(stream)
+    committers = [Committer(address, f"group-{number}") for number in range(GROUPS)]
+    for each in committers:
+        each.start()
+    slowest = 0.0
+    try:
+        for _ in range(ROUNDS):
+            until_committed(committers, more=chance.randrange(2000, 8000))
+            broker.kill()
+            floor = [list(each.acked) for each in committers]
+            began = time.monotonic()
+            broker = Served(tmp_path / "data", port=address[1])
+            with socket.create_connection(address) as stream:
+                for each, least in zip(committers, floor, strict=True):
+                    found = each.stored(stream)
+                    assert all(map(int.__ge__, found, least)), (each.group, least, found)
+                    assert all(map(int.__le__, found, each.sent)), (each.group, each.sent, found)
+            slowest = max(slowest, time.monotonic() - began)
+        for each in committers:
+            each.ends.set()
+            each.join(30)
+            assert not each.refused, each.refused[:5]
+        with socket.create_connection(address) as stream:
+            for each in committers:
+                assert all(map(int.__ge__, each.stored(stream), each.acked))
+        assert broker.stop() == 0
+    finally:
+        for each in committers:
+            each.ends.set()
+        if broker.process.poll() is None:
+            broker.kill()
+    assert slowest < START_LIMIT_S
+
+
+def owners(bootstrap: str, group: str) -> dict[str, set[int]]:
+    """Member id -> its partitions, as the broker has them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_consumer_groups([group], request_timeout=20)[group].result(30)
+    return {
+        each.member_id: {place.partition for place in each.assignment.topic_partitions}
+        for each in described.members
+    }
+
+
+def until_read(mine: list[Member], wanted: int) -> None:
+    def count() -> int:
+        return sum(len(offsets) for each in mine for offsets in each.offsets("committed").values())
+
+    wait_until(f"{wanted} records are read and committed", lambda: count() >= wanted)
+
+
+@pytest.mark.timeout(max(300, ROUNDS * 20))
+@pytest.mark.parametrize("kind", ["confluent-range", "confluent-cooperative", "kafka-python"])
+def test_members_keep_what_they_were_given_through_crashes(tmp_path: Path, kind: str) -> None:
+    broker = Served(tmp_path / "data")
+    bootstrap, port = broker.bootstrap, broker.address[1]
+    make(bootstrap, "shared")
+    mine = [Member(kind, bootstrap, "g", "shared") for _ in range(3)]
+    try:
+        with members(*mine):
+            wait_until("each has two", lambda: [len(each.owned()) for each in mine] == [2, 2, 2])
+            wait_until(
+                "the broker knows",
+                lambda: sorted(map(len, owners(bootstrap, "g").values())) == [2, 2, 2],
+            )
+            before = owners(bootstrap, "g")
+            told = [len(each.said) for each in mine]
+            for number in range(max(ROUNDS // 3, 2)):
+                broker.kill()
+                broker = Served(tmp_path / "data", port=port)
+                assert owners(bootstrap, "g") == before
+                fill(bootstrap, "shared", number, 1)
+                until_read(mine, SHARED * (number + 1))
+            assert owners(bootstrap, "g") == before
+            news = [
+                fact for each, seen in zip(mine, told, strict=True) for fact in each.said[seen:]
+            ]
+            assert not [fact for fact in news if "revoked" in fact or "assigned" in fact], news
+            for each in mine:
+                for offsets in each.offsets("record").values():
+                    assert offsets == list(range(len(offsets))), "read twice, or not at all"
+                each.leave()
+    finally:
+        broker.kill()
