@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.foreign.test_groups import PARTITIONS as SHARED
-from tests.foreign.test_groups import Member, fill, make, members, wait_until
+from tests.foreign.members import PARTITIONS as SHARED
+from tests.foreign.members import Member, fill, make, members, wait_until
 from tests.serving import Served
 
 ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "10"))
