@@ -2,6 +2,7 @@
 
 use krust::broker::{Flow, Settings};
 use krust::ids::TopicId;
+use krust::protocol::offset_commit::OffsetCommitResponse;
 use krust::protocol::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
@@ -83,6 +84,14 @@ fn what_cannot_be_committed_is_refused_alone() {
     }
     let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 1), (2, 4)]);
+    // The group has its say before anybody measures metadata, and after the topic's is known.
+    for (version, refused) in [(8, 22), (9, 69)] {
+        let request = commit_as(version, ("other", "m", 3), &wanted);
+        let codes = committed(&mut house, &mut conn, &request);
+        assert_eq!(codes, [refused, refused, 3, refused]);
+    }
+    let large = commit(8, GROUP.0, &wanted[1..2]);
+    assert_eq!(committed(&mut house, &mut conn, &large), [12]);
 }
 
 #[test]
@@ -107,6 +116,11 @@ fn a_member_without_a_row_is_refused() {
         assert_eq!(committed(&mut house, &mut conn, &request), [code]);
     }
     assert_eq!(ask(&mut house, &mut conn, (9, GROUP.0, None)), (0, vec![]));
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    for version in 1..=10 {
+        let request = commit_as(version, (GROUP.0, "m", 3), &[(0, 1, -1, None)]);
+        assert_eq!(committed(&mut house, &mut conn, &request), [25], "the group is there now");
+    }
 }
 
 #[test]
@@ -130,7 +144,9 @@ fn a_commit_of_nothing_is_no_error() {
     let mut house = house();
     let mut conn = house.connect();
     let request = commit(8, GROUP.0, &[]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [0i16; 0]);
+    let reply = house.ask(&mut conn, &request);
+    let response = OffsetCommitResponse::decode(&mut Reader::new(&reply), 8).unwrap();
+    assert!(response.topics.is_empty(), "Kafka does not name such a topic");
 }
 
 #[test]
@@ -202,6 +218,8 @@ fn deleted_offsets_are_gone() {
     let wanted = [(0, 1, -1, None), (1, 2, -1, None)];
     committed(&mut house, &mut other, &commit(8, GROUP.0, &wanted));
     assert_eq!(ask_delete(&mut house, delete(GROUP.0, "gone", &[0])), (0, vec![3]));
+    assert_eq!(ask_delete(&mut house, delete("", TOPIC, &[0])), (24, vec![]));
+    assert_eq!(ask_delete(&mut house, delete(GROUP.0, TOPIC, &[-1, 3])), (0, vec![3, 3]));
     assert_eq!(ask_delete(&mut house, delete(GROUP.0, TOPIC, &[0, 2])), (0, vec![0, 0]));
     let (_, rows) = ask(&mut house, &mut other, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(1, 2)]);

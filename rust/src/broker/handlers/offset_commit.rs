@@ -73,7 +73,9 @@ fn respond<'f>(
     request: &OffsetCommitRequest<'f>,
     mut codes: impl Iterator<Item = ErrorCode>,
 ) -> OffsetCommitResponse<'f> {
-    let topics = request.topics.iter().map(|topic| {
+    // Kafka does not name a topic of which nothing was asked.
+    let named = request.topics.iter().filter(|topic| !topic.partitions.is_empty());
+    let topics = named.map(|topic| {
         let partitions = topic.partitions.iter().zip(codes.by_ref());
         let partition = |(partition, code): (&OffsetCommitRequestPartition<'_>, ErrorCode)| {
             let partition_index = partition.partition_index;
@@ -91,11 +93,13 @@ fn respond<'f>(
 impl Commit<'_, '_> {
     /// Does it: a code for each partition, and where what was committed ends.
     fn run(&self, call: &mut Call<'_, '_>, codes: &mut Vec<ErrorCode>) -> Option<AppendedAt> {
-        let settings = call.broker.settings.load();
         for topic in &self.request.topics {
             let found = self.named(topic);
             codes.extend(topic.partitions.iter().map(|partition| match found {
-                Ok(found) => check(found, partition, &settings),
+                Ok(found) if found.partition(partition.partition_index).is_some() => {
+                    ErrorCode::None
+                }
+                Ok(_) => ErrorCode::UnknownTopicOrPartition,
                 Err(error) => error,
             }));
         }
@@ -114,11 +118,12 @@ impl Commit<'_, '_> {
         Named { topic: topic.name, id }.find(self.image).map(|topic| &**topic)
     }
 
-    /// Commits the partitions without an error.
+    /// Commits the partitions without an error; those with too much metadata get theirs here, after
+    /// the group has had its say.
     fn commit(
         &self,
         call: &mut Call<'_, '_>,
-        codes: &[ErrorCode],
+        codes: &mut [ErrorCode],
     ) -> Result<Option<AppendedAt>, ErrorCode> {
         let group_id = self.request.group_id;
         if group_id.len() > GROUP_ID_MAX {
@@ -126,7 +131,11 @@ impl Commit<'_, '_> {
         }
         let shard = call.broker.groups.shard(group_id)?;
         let mut state = shard.lock()?;
-        self.fenced(call)?;
+        self.fenced(call, state.offsets.of(group_id).is_some())?;
+        self.measure(codes, &call.broker.settings.load());
+        if !codes.contains(&ErrorCode::None) {
+            return Ok(None);
+        }
         let pen = &mut call.thread.groups.pen;
         pen.begin(self.now_ms);
         self.each_accepted(codes, |topic, partition, value| {
@@ -142,7 +151,8 @@ impl Commit<'_, '_> {
         Ok(Some(at))
     }
 
-    fn fenced(&self, call: &Call<'_, '_>) -> Result<(), ErrorCode> {
+    /// Whether this member may commit; `exists`: the group has committed before.
+    fn fenced(&self, call: &Call<'_, '_>, exists: bool) -> Result<(), ErrorCode> {
         let request = self.request;
         let fences = &call.broker.groups.fences;
         let claim = Claim {
@@ -154,12 +164,28 @@ impl Commit<'_, '_> {
         let error = fences.check_commit(&claim, self.version, call.broker.clock.monotonic_ms());
         match error {
             ErrorCode::None => Ok(()),
-            ErrorCode::IllegalGeneration
-                if self.version >= NOT_FOUND_FROM && fences.of(request.group_id).is_none() =>
-            {
-                Err(ErrorCode::GroupIdNotFound)
+            ErrorCode::IllegalGeneration if fences.of(request.group_id).is_none() => {
+                Err(match self.version {
+                    _ if exists => ErrorCode::UnknownMemberId,
+                    NOT_FOUND_FROM.. => ErrorCode::GroupIdNotFound,
+                    _ => ErrorCode::IllegalGeneration,
+                })
             }
             error => Err(error),
+        }
+    }
+
+    /// Refuses the partitions with too much metadata.
+    fn measure(&self, codes: &mut [ErrorCode], settings: &Settings) {
+        let limit = settings.offset_metadata_max_bytes.min(groups::METADATA_MAX);
+        let partitions = self.request.topics.iter().flat_map(|topic| &topic.partitions);
+        for (partition, code) in partitions.zip(codes) {
+            let metadata = partition.committed_metadata.unwrap_or_default();
+            // Kafka counts UTF-16 units, of which there are never more than bytes.
+            let is_large = metadata.len() > limit && metadata.encode_utf16().count() > limit;
+            if is_large && *code == ErrorCode::None {
+                *code = ErrorCode::OffsetMetadataTooLarge;
+            }
         }
     }
 
@@ -197,22 +223,4 @@ impl Commit<'_, '_> {
 /// Moves the watermark of a shard that was appended to, and wakes who waits for it.
 pub(super) fn advance(call: &mut Call<'_, '_>, shard: &Shard) {
     shard.partition().advance(&mut call.broker.wakes(call.thread));
-}
-
-/// Whether an offset of this partition may be committed.
-fn check(
-    topic: &TopicImage,
-    partition: &OffsetCommitRequestPartition<'_>,
-    settings: &Settings,
-) -> ErrorCode {
-    let metadata = partition.committed_metadata.unwrap_or_default();
-    let limit = settings.offset_metadata_max_bytes.min(groups::METADATA_MAX);
-    // Kafka counts UTF-16 units, of which there are never more than bytes.
-    if topic.partition(partition.partition_index).is_none() {
-        ErrorCode::UnknownTopicOrPartition
-    } else if metadata.len() > limit && metadata.encode_utf16().count() > limit {
-        ErrorCode::OffsetMetadataTooLarge
-    } else {
-        ErrorCode::None
-    }
 }

@@ -1,8 +1,8 @@
 //! OffsetDelete (47), v0: forgets how far a group has read of some partitions.
 //! Behaviour: tombstones in one batch; the reply leaves when it is committed. Of a partition:
-//!     unknown topic 3, a topic that a member still subscribes to 86; what was never committed is
-//!     no error. Of the group: not there 69, still alive and not of consumers 68, replayed 14,
-//!     elsewhere 16.
+//!     unknown 3, of a topic that a member still subscribes to 86; what was never committed is no
+//!     error. Of the group: without a name 24, not there 69, still alive and not of consumers 68,
+//!     replayed 14, elsewhere 16.
 //! Not done: the last offset of an empty group takes only itself; the group goes when it expires.
 
 use super::super::Output;
@@ -13,8 +13,8 @@ use super::super::image::ClusterImage;
 use super::offset_commit::advance;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_delete::{
-    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
-    OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteResponse,
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -39,6 +39,9 @@ fn delete<'f>(
     request: &OffsetDeleteRequest<'f>,
 ) -> Result<(OffsetDeleteResponse<'f>, Option<AppendedAt>), ErrorCode> {
     let group_id = request.group_id;
+    if group_id.is_empty() {
+        return Err(ErrorCode::InvalidGroupId);
+    }
     let (image, now_ms) = (call.image(), call.broker.clock.wall_ms());
     let shard = call.broker.groups.shard(group_id)?;
     let mut state = shard.lock()?;
@@ -53,9 +56,10 @@ fn delete<'f>(
     pen.begin(now_ms);
     let mut gone = Vec::new();
     let topics = request.topics.iter().map(|topic| {
-        let error = judge(topic, &image, standing.subscribes(topic.name));
+        let is_subscribed = standing.subscribes(topic.name);
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
+            let error = judge((topic.name, index), &image, is_subscribed);
             let offsets = state.offsets.of(group_id).filter(|_| error == ErrorCode::None);
             if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
                 pen.offset((group_id, topic.name, index), None);
@@ -79,12 +83,8 @@ fn delete<'f>(
     Ok((response, Some(at)))
 }
 
-fn judge(
-    topic: &OffsetDeleteRequestTopic<'_>,
-    image: &ClusterImage,
-    is_subscribed: bool,
-) -> ErrorCode {
-    if image.topic(topic.name).is_none() {
+fn judge((topic, index): (&str, i32), image: &ClusterImage, is_subscribed: bool) -> ErrorCode {
+    if image.topic(topic).is_none_or(|topic| topic.partition(index).is_none()) {
         ErrorCode::UnknownTopicOrPartition
     } else if is_subscribed {
         ErrorCode::GroupSubscribedToTopic
