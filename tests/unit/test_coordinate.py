@@ -9,7 +9,7 @@ import pytest
 
 from krust._krust import Server
 
-ROW = {
+ROW: dict[str, Any] = {
     "state": "Stable",
     "generation": 1,
     "protocol_type": "consumer",
@@ -19,6 +19,20 @@ ROW = {
         "m": {"instance_id": None, "session_timeout_ms": 60, "timed": True, "connection": None}
     },
 }
+
+CONSUMERS = {
+    "type": "consumer",
+    "state": "Reconciling",
+    "epoch": 3,
+    "since_ms": 0,
+    "subscribed": ["orders"],
+    "heartbeat_interval_ms": 5000,
+    "members": {
+        "m": {**ROW["members"]["m"], "epoch": 3, "quiet": True},
+        "c": {**ROW["members"]["m"], "epoch": 2, "classic": True, "rejoin": False},
+    },
+}
+MEMBER = ROW["members"]["m"]
 
 
 @pytest.fixture
@@ -69,6 +83,14 @@ def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> No
             TypeError,
             "fences.0.members.m.session_timeout_ms: ",
         ),
+        ([("g", [(3, {})])], [], [], ValueError, "records.0.0: "),
+        ([("g", [(3, {}, None), ("3", {}, None)])], [], [], TypeError, "records.0.1: "),
+        ([("g", [(3, None, {})])], [], [], TypeError, "records.0.0: "),
+        ([("g", [(70_000, {}, None)])], [], [], Exception, "records.0.0: "),
+        ([], [("g", {**ROW, "type": "share"})], [], ValueError, "fences.0.type: "),
+        ([], [("g", {**ROW, "type": "consumer"})], [], TypeError, "is missing"),
+        ([], [("g", {**CONSUMERS, "epoch": None})], [], TypeError, "epoch is missing"),
+        ([], [("g", {**CONSUMERS, "members": {"m": MEMBER}})], [], TypeError, "members.m: epoch"),
         ([], [], [(1, {"a": object()}, "g")], TypeError, "replies.0: "),
         ([], [], [("1", {}, "g")], TypeError, "replies.0: "),
     ],
@@ -79,3 +101,35 @@ def test_what_cannot_be_says_where(
     with pytest.raises(error, match=said.replace(".", r"\.")):
         server.coordinate(records, fences, replies)
     assert server.events(0) == []
+
+
+def test_members_of_consumer_groups_are_silent_like_others(server: Server) -> None:
+    assert server.coordinate([], [("g", CONSUMERS)], []) == []
+    events = server.events(10_000)
+    assert events is not None
+    [(_, api, _, news, _)] = events
+    assert (api, sorted(news["members"])) == ("SessionExpired", ["c", "m"])
+
+
+def test_topics_are_matched_by_their_whole_name(server: Server) -> None:
+    partition = {"leader": 0, "leader_epoch": 0, "isr": [0], "replicas": [0]}
+    names = ["orders", "orders-eu", "Orders", "__consumer_offsets", "z"]
+    topics = {
+        name: {
+            "id": f"AAAAAAAAAAAAAAAAAAAA{n}w",
+            "internal": name.startswith("__"),
+            "config": {},
+            "partitions": [partition],
+        }
+        for n, name in enumerate(names)
+    }
+    brokers: list[Any] = [{"id": 0, "rack": None, "endpoints": []}]
+    server.apply({"version": 1, "brokers": brokers, "controller_id": 0, "topics": topics})
+    assert server.match_topics("orders.*") == ["orders", "orders-eu"]
+    assert server.match_topics("(?i)orders") == ["Orders", "orders"]
+    assert server.match_topics(".*") == ["Orders", "orders", "orders-eu", "z"]
+    assert server.match_topics("") == []
+    assert server.match_topics(r"\Qorders-eu\E|z") == ["orders-eu", "z"]
+    for wrong in ["(", "a)|(b", r"(a)\1", "(((a{100}){100}){100}){100}", "a" * 40_000]:
+        with pytest.raises(ValueError, match=r".+"):
+            server.match_topics(wrong)

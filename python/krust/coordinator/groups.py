@@ -13,6 +13,7 @@ Not promised: that a group nobody stored is known after a restart.
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from krust.coordinator.classic import Group
 from krust.coordinator.consumer import replies as consumer_replies
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import Beat
+from krust.coordinator.effects import FailedError, take_back, with_effects
 from krust.coordinator.member import Turn
 from krust.coordinator.outcome import Outcome
 from krust.coordinator.states import DEAD, EMPTY
@@ -104,6 +106,24 @@ class Coordinator:
         out.wake_at_ms = self._next_due()
         return out
 
+    def abandoned(self, events: Iterable[Event], now_ms: int) -> Outcome:
+        """`handle_batch` raised for these: no group can be trusted, each is read again."""
+        out = Outcome(reload=list(self._groups))
+        code = Code.UNKNOWN_SERVER_ERROR
+        for group_id in out.reload:
+            with suppress(Exception):
+                owed = self._groups[group_id].waiting_tickets()
+                out.replies += [(ticket, reply, "") for ticket, reply in owed]
+        told = {ticket for ticket, _, _ in out.replies}
+        asked = [each for each in events if each.ticket and each.ticket not in told]
+        out.replies += [(each.ticket, replies.refused(each, code), "") for each in asked]
+        self._groups.clear()
+        self._dirty.clear()
+        for group_id in out.reload:
+            self._ask_again(group_id, now_ms)
+        out.wake_at_ms = self._next_due()
+        return out
+
     def replay(
         self, group_id: str, value: Message | None, now_ms: int, log: Sequence[Live] = ()
     ) -> None:
@@ -135,7 +155,7 @@ class Coordinator:
         group_id = event.message.get("group_id", "")
         try:
             with_effects(turn, lambda: self._dispatch(turn, event))
-        except _FailedError as failure:
+        except FailedError as failure:
             turn.out.lines.append(f"{event.api} of group {group_id!r} failed\n{failure}")
             self._drop(turn, group_id, failure.undone, asked=event.ticket)
             if event.ticket:
@@ -311,6 +331,9 @@ class Coordinator:
             except Exception:
                 line = f"group {group_id!r} cannot be read\n{traceback.format_exc()}"
                 turn.out.lines.append(line)
+                # It begins anew with its next member; in the core it must not stay on its way.
+                self._groups.pop(group_id, None)
+                self._dirty[group_id] = None
             self._settle(group_id)
 
     def _offsets_expired(self, turn: Turn, event: Event) -> None:
@@ -411,8 +434,6 @@ class Coordinator:
 
     def _delete_one(self, turn: Turn, group_id: str) -> Code:
         group = self._groups.get(group_id)
-        if not group_id:
-            return Code.INVALID_GROUP_ID
         if group_id in self._lost:
             return Code.COORDINATOR_LOAD_IN_PROGRESS
         if group is None and not self.settings.has_offsets(group_id):
@@ -471,9 +492,9 @@ class Coordinator:
         try:
             with_effects(turn, whole)
             self._settle(group.id)
-        except _FailedError as failure:
+        except FailedError as failure:
             turn.out.lines.append(f"{what} of group {group.id!r} failed\n{failure}")
-            self._drop(turn, group.id, failure.undone)
+            self._drop(turn, group.id, failure.undone + take_back(turn.out, group.id))
 
     def _next_due(self) -> int | None:
         """The earliest timer that still holds."""
@@ -486,10 +507,16 @@ class Coordinator:
 
     def _publish(self, turn: Turn, group_id: str) -> None:
         group = self._groups.get(group_id)
-        if group is not None:
+        if group is None:
+            if group_id not in self._lost:
+                turn.out.fences.append((group_id, None))
+            return
+        try:
             group.publish(turn)
-        elif group_id not in self._lost:
-            turn.out.fences.append((group_id, None))
+        except Exception:
+            line = f"the fence of group {group_id!r} failed\n{traceback.format_exc()}"
+            turn.out.lines.append(line)
+            self._drop(turn, group_id, take_back(turn.out, group_id))
 
     def _forget(self, group: AnyGroup) -> None:
         group.state = DEAD
@@ -549,24 +576,3 @@ _DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {
 def _tombstones(group: AnyGroup) -> list[Record] | None:
     """What takes a group out of the log."""
     return group.tombstones() if isinstance(group, ConsumerGroup) else None
-
-
-class _FailedError(Exception):
-    """A step raised; its effects are taken back."""
-
-    def __init__(self, undone: list[tuple[int, Message, str]]) -> None:
-        super().__init__(traceback.format_exc())
-        self.undone = undone
-        """the answers it had given"""
-
-
-def with_effects(turn: Turn, step: Callable[[], None]) -> None:
-    """Run a step; if it raises, take its records, answers and calls back."""
-    out = turn.out
-    records, answers, calls = len(out.records), len(out.replies), len(out.calls)
-    try:
-        step()
-    except Exception:
-        undone = out.replies[answers:]
-        del out.records[records:], out.replies[answers:], out.calls[calls:]
-        raise _FailedError(undone) from None

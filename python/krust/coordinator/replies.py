@@ -144,4 +144,5 @@ def withdrawn(reply: Message, code: Code) -> Message:
             for each in reply["groups"]
         ]
         return {**reply, "groups": groups}
-    return {"throttle_time_ms": 0, "error_code": code, "members": [], "groups": []}
+    lists: Message = {key: [] for key in ("members", "groups") if key in reply}
+    return {"throttle_time_ms": 0, "error_code": code, **lists}

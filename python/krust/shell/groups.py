@@ -1,7 +1,8 @@
 """The coordinator's side of the policy thread: events in; its words out to the core.
 
 One call to the core carries a whole batch: records, fences, replies, in this order. Groups whose
-records could not be written are forgotten by the coordinator and read again by the core.
+records could not be written are forgotten by the coordinator and read again by the core; so are
+those of which a bug of the coordinator's made something that the core does not understand.
 Time: the wall clock at the start plus what a monotonic clock has gone since, so that no jump of the
 wall clock ends a rebalance.
 Threads: the policy thread.
@@ -13,6 +14,7 @@ import logging
 import re
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, assignors
@@ -98,7 +100,12 @@ class Groups:
             names, self._topics_changed = self._topics_changed, []
             batch.insert(0, Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {}))
         if batch or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
-            self._follow(self.coordinator.handle_batch(batch, now_ms))
+            try:
+                outcome = self.coordinator.handle_batch(batch, now_ms)
+            except Exception:
+                _log.exception("the coordinator failed; every group is read again")
+                outcome = self.coordinator.abandoned(batch, now_ms)
+            self._follow(outcome)
 
     def close(self) -> None:
         """End what runs for the groups, and let go of the core, whose descriptors go with it."""
@@ -121,16 +128,51 @@ class Groups:
         while True:
             for line in outcome.lines:
                 _log.error("%s", line)
-            failed = self._server.coordinate(outcome.records, outcome.fences, outcome.replies)
+            failed = self._done(outcome)
             if outcome.reload:
                 self._server.reload_groups(outcome.reload)
             for call in outcome.calls:
-                self._assigns().start(call, self._topics(call))
+                if call.group_id not in failed:
+                    self._assigns().start(call, self._topics(call))
             self._wake_at_ms = outcome.wake_at_ms
             if not failed:
                 return
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
             outcome = self.coordinator.failed(failed, self._now_ms(), outcome.replies)
+
+    def _done(self, outcome: Outcome) -> list[str]:
+        """Have the core do what an Outcome says; the groups of which it could not.
+
+        What the core does not understand is a bug of the coordinator's and costs its own group.
+        """
+        try:
+            return self._server.coordinate(outcome.records, outcome.fences, outcome.replies)
+        except (TypeError, ValueError):
+            _log.exception("the core does not understand the coordinator")
+        failed = []
+        named = [each[0] for each in outcome.records] + [each[0] for each in outcome.fences]
+        named += [each[2] for each in outcome.replies if each[2]]
+        for group_id in dict.fromkeys(named):
+            records = [each for each in outcome.records if each[0] == group_id]
+            fences = [each for each in outcome.fences if each[0] == group_id]
+            answers = [each for each in outcome.replies if each[2] == group_id]
+            try:
+                failed += self._server.coordinate(records, fences, answers)
+            except (TypeError, ValueError) as error:
+                _log.error("group %r is read again: %s", group_id, error)
+                failed.append(group_id)
+                outcome.reload.append(group_id)
+        for ticket, reply, group_id in outcome.replies:
+            if not group_id:
+                self._answer(ticket, reply)
+        return failed
+
+    def _answer(self, ticket: int, reply: Message) -> None:
+        """Answer for no group; what is no answer closes the connection, so that nobody waits."""
+        for each in (reply, {"no answer": None}):
+            with suppress(TypeError, ValueError):
+                self._server.answer(ticket, each)
+                return
 
     def _shape(self, name: str) -> TopicShape | None:
         """A topic as the coordinator asks for it."""

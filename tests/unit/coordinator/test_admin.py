@@ -87,11 +87,8 @@ def test_groups_are_listed_by_state_and_type() -> None:
 def test_only_groups_without_members_are_deleted() -> None:
     bench = Bench()
     members = bench.stable(2)
-    assert deleted(bench, "g", "", "x") == [
-        Code.NON_EMPTY_GROUP,
-        Code.INVALID_GROUP_ID,
-        Code.GROUP_ID_NOT_FOUND,
-    ]
+    not_found = Code.GROUP_ID_NOT_FOUND
+    assert deleted(bench, "g", "", "x") == [Code.NON_EMPTY_GROUP, not_found, not_found]
     bench.leave(*members)
     records = len(bench.log)
     assert deleted(bench, "g") == [Code.NONE]

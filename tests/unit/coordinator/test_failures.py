@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from krust.coordinator import replies
 from krust.coordinator.classic import Group
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
@@ -170,3 +171,77 @@ def test_news_nobody_understands_is_a_line_in_the_log() -> None:
     outcome = bench.news("SomethingElse")
     assert not outcome.replies
     assert "SomethingElse" in outcome.lines[0]
+
+
+def test_a_fence_that_cannot_be_published_costs_its_group_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    waiting = bench.join(a)
+    real = Group.publish
+
+    def fails(self: Group, turn: Any) -> None:
+        if self.id == "g":
+            broken()
+        real(self, turn)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "publish", fails)
+        events = [bench.joining(b), bench.joining(group_id="h")]
+        outcome = bench.batch(*events)
+    assert {group_id for group_id, _ in outcome.records + outcome.fences} <= {"h"}
+    assert outcome.reload == ["g"]
+    for ticket in (waiting, events[0].ticket):
+        assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert "RuntimeError: planted" in outcome.lines[0]
+    assert bench.joined(group_id="i")["error_code"] == Code.NONE
+
+
+def test_a_group_that_cannot_be_read_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.stable(1)
+    value = bench.log[-1][1]
+    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "replayed", broken)
+        outcome = bench.news(
+            "GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}]
+        )
+    assert "RuntimeError: planted" in outcome.lines[0]
+    assert outcome.fences == [("g", None)], "the core waits for one"
+    assert bench.joined()["error_code"] == Code.NONE
+
+
+def test_a_batch_that_fails_outside_of_any_group_costs_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    a, _ = bench.stable(2)
+    bench.joined(group_id="h")
+    waiting, event = bench.join(a), bench.joining()
+    monkeypatch.setattr(type(bench.coordinator), "_on_time", broken)
+    with pytest.raises(RuntimeError):
+        bench.coordinator.handle_batch([event], bench.now_ms)
+    monkeypatch.undo()
+    outcome = bench.take(bench.coordinator.abandoned([event], bench.now_ms))
+    assert sorted(outcome.reload) == ["g", "h"]
+    assert outcome.records == outcome.fences == []
+    assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.answers[event.ticket]["error_code"] != Code.NONE
+    for group_id in ("g", "h"):
+        loading = bench.joined(group_id=group_id)["error_code"]
+        assert loading == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("api", ["LeaveGroup", "ListGroups", "SyncGroup", "JoinGroup"])
+def test_a_withdrawn_answer_keeps_the_shape_of_its_api(api: str) -> None:
+    bench = Bench()
+    bench.stable(1)
+    known: dict[str, Any] = {"JoinGroup": {**MESSAGES["JoinGroup"]}, "SyncGroup": {}}
+    known["SyncGroup"] = {**MESSAGES["SyncGroup"], "group_instance_id": None}
+    event = bench.event(api, 3, **known.get(api, {"members": []}))
+    reply = replies.refused(event, Code.NONE)
+    withdrawn = replies.withdrawn(reply, Code.COORDINATOR_NOT_AVAILABLE)
+    assert withdrawn.keys() == reply.keys()
+    assert withdrawn["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
