@@ -591,5 +591,5 @@ class Group(Roster):
     def _enter(self, turn: Turn, state: str) -> None:
         if state not in STEPS[self.state]:
             raise AssertionError(f"group {self.id}: from {self.state} to {state}")
-        self.state, self.since_ms = state, turn.now_ms
+        self.state, self.since_ms = state, turn.wall_ms
         turn.dirty[self.id] = None

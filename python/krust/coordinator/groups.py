@@ -67,9 +67,12 @@ class Coordinator:
         """One event."""
         return self.handle_batch([event], now_ms)
 
-    def handle_batch(self, events: Iterable[Event], now_ms: int) -> Outcome:
+    def handle_batch(
+        self, events: Iterable[Event], now_ms: int, wall_ms: int | None = None
+    ) -> Outcome:
         """Events in the order they came, then what is due."""
         turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
+        turn.jumped_ms = 0 if wall_ms is None else wall_ms - now_ms
         for event in events:
             self._guarded(turn, event)
         self._on_time(turn)

@@ -26,6 +26,13 @@ class Turn:
     """groups whose fence is another one now"""
     open: dict[str, None] = field(default_factory=dict)
     """consumer groups that have something to bring to its end with the batch"""
+    jumped_ms: int = 0
+    """the wall clock less `now_ms`, which does not jump"""
+
+    @property
+    def wall_ms(self) -> int:
+        """What is compared with the times of records, by whoever reads them later."""
+        return self.now_ms + self.jumped_ms
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ One call to the core carries a whole batch: records, fences, replies, in this or
 records could not be written are forgotten by the coordinator and read again by the core; so are
 those of which a bug of the coordinator's made something that the core does not understand.
 Time: the wall clock at the start plus what a monotonic clock has gone since, so that no jump of the
-wall clock ends a rebalance.
+wall clock ends a rebalance. When a group became empty is said by the wall clock as it is: offsets,
+whose times are of that clock, expire by it.
 Threads: the policy thread.
 """
 
@@ -100,8 +101,9 @@ class Groups:
             names, self._topics_changed = self._topics_changed, []
             batch.insert(0, Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {}))
         if batch or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
+            wall_ms = time.time_ns() // 1_000_000
             try:
-                outcome = self.coordinator.handle_batch(batch, now_ms)
+                outcome = self.coordinator.handle_batch(batch, now_ms, wall_ms)
             except Exception:
                 _log.exception("the coordinator failed; every group is read again")
                 outcome = self.coordinator.abandoned(batch, now_ms)

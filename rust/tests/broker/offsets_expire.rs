@@ -1,13 +1,14 @@
 //! Offsets go when their time is up, and the policy hears of groups that have none left.
 
-use krust::broker::Event;
+use krust::broker::{Event, FenceRow, FenceState};
 use krust::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use krust::protocol::value::Value;
 
-use crate::double::{Frame, House, frame};
+use crate::double::{Conn, Frame, House, NOW_MS, frame};
 use crate::groups::{GROUP, ask, commit, committed, furnish, house, offsets};
+use crate::members::{member, publish_row, row, store};
 use crate::records::TOPIC;
 
 const WEEK_MS: i64 = 7 * 24 * 3_600_000;
@@ -66,6 +67,63 @@ fn an_old_client_says_itself_how_long() {
         let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
         assert_eq!(rows.len(), expected);
     }
+}
+
+/// The offsets of [`GROUP`] that a round leaves, after so much time.
+fn left(house: &mut House, conn: &mut Conn, wait_ms: i64) -> Vec<(i32, i64)> {
+    house.clock.advance(wait_ms);
+    house.broker.expire_offsets();
+    let (_, rows) = ask(house, conn, (8, GROUP.0, None));
+    offsets(&rows)
+}
+
+#[test]
+fn an_empty_groups_offset_lives_from_its_last_member_or_its_commit() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    store(&house);
+    publish_row(&house, Some(row(FenceState::Stable, vec![member("m")])));
+    assert_eq!(left(&mut house, &mut conn, 2 * WEEK_MS), [(0, 1)], "who subscribes is not known");
+    let since_ms = NOW_MS + 2 * WEEK_MS;
+    publish_row(&house, Some(FenceRow { since_ms, ..row(FenceState::Empty, vec![]) }));
+    assert_eq!(left(&mut house, &mut conn, WEEK_MS - 1), [(0, 1)]);
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(1, 2, -1, None)]));
+    assert!(house.events().is_empty());
+    assert_eq!(left(&mut house, &mut conn, 1), [(1, 2)]);
+    assert!(house.events().is_empty(), "it has an offset left");
+    assert_eq!(left(&mut house, &mut conn, WEEK_MS), []);
+    let group = Value::Str(GROUP.0.into());
+    assert_eq!(named(&house.events()), [("OffsetsExpired", Some(&group))]);
+}
+
+#[test]
+fn an_empty_group_that_never_committed_is_named_at_once() {
+    let house = house();
+    store(&house);
+    publish_row(&house, Some(row(FenceState::Empty, vec![])));
+    house.broker.expire_offsets();
+    let group = Value::Str(GROUP.0.into());
+    assert_eq!(named(&house.events()), [("OffsetsExpired", Some(&group))]);
+}
+
+#[test]
+fn of_a_stable_group_only_topics_go_that_nobody_subscribes_to() {
+    let mut house = house();
+    let mut conn = house.connect();
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    let stable = |topics: &[&str]| FenceRow {
+        subscribed: Some(topics.iter().map(ToString::to_string).collect()),
+        ..row(FenceState::Stable, vec![member("m")])
+    };
+    publish_row(&house, Some(stable(&[TOPIC])));
+    assert_eq!(left(&mut house, &mut conn, 2 * WEEK_MS), [(0, 1)]);
+    let moving = FenceRow { state: FenceState::PreparingRebalance, ..stable(&["another"]) };
+    publish_row(&house, Some(moving));
+    assert_eq!(left(&mut house, &mut conn, 0), [(0, 1)], "a rebalance may bring it back");
+    publish_row(&house, Some(stable(&["another"])));
+    assert_eq!(left(&mut house, &mut conn, 0), []);
+    assert!(house.events().is_empty(), "a group with members stays");
 }
 
 fn restarted(house: House) -> House {

@@ -78,6 +78,19 @@ def test_states_have_the_time_they_began() -> None:
     assert bench.fence["since_ms"] == bench.now_ms
 
 
+def test_a_group_is_empty_since_a_time_of_the_wall_clock() -> None:
+    bench = Bench()
+    (a,) = bench.stable(1)
+    members = [{"member_id": a, "group_instance_id": None}]
+    event = bench.event("LeaveGroup", 3, members=members)
+    day_ms = 24 * 3_600_000
+    bench.take(bench.coordinator.handle_batch([event], bench.now_ms, bench.now_ms + day_ms))
+    assert bench.fence["since_ms"] == bench.now_ms + day_ms
+    _, record = bench.log[-1]
+    assert isinstance(record, dict)
+    assert record["current_state_timestamp"] == bench.now_ms + day_ms
+
+
 def test_five_hundred_members_cost_five_hundred_times_one() -> None:
     """Work is counted in executed lines, so that no clock decides."""
 

@@ -222,7 +222,7 @@ class ConsumerGroup(Mixed):
         self.call_to_join(turn)
         state = self.now()
         if state != self.state:
-            self.state, self.since_ms = state, turn.now_ms
+            self.state, self.since_ms = state, turn.wall_ms
             turn.dirty[self.id] = None
         if state == STABLE or not self.members:
             self.history.ended(turn.now_ms)

@@ -1,0 +1,168 @@
+"""Days pass over groups: what nobody reads any more goes, with tombstones in the log, and empty
+groups go with it. The broker's wall clock is moved; rounds come every 100 ms of real time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.cli.conftest import Command
+from tests.serving import Served
+
+HOUR_S = 3600
+RETENTION_H = 24
+OPTIONS: dict[str, object] = {
+    "offsets.retention.minutes": RETENTION_H * 60,
+    "offsets.retention.check.interval.ms": 100,
+    "group.initial.rebalance.delay.ms": 0,
+}
+TOPICS = ("kept", "left")
+ROUNDS_S = 1.0
+"""several rounds of the check take place in this time"""
+
+
+class House:
+    """A broker whose wall clock is set in hours from its start."""
+
+    def __init__(self, clock: Path, data: Path) -> None:
+        self.clock, self.data = clock, data
+        self.preload = os.environ["LD_PRELOAD"]
+        self.broker = self.start()
+
+    def start(self) -> Served:
+        os.environ["LD_PRELOAD"] = self.preload
+        try:
+            self.broker = Served(self.data, options=OPTIONS)
+        finally:
+            del os.environ["LD_PRELOAD"]
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        return self.broker
+
+    def at(self, hours: float) -> None:
+        """It is so late; a few rounds pass."""
+        self.clock.write_text(str(int(hours * HOUR_S)))
+        time.sleep(ROUNDS_S)
+
+    def consumer(self, group: str, **more: Any) -> Consumer:
+        settings = {"bootstrap.servers": self.broker.bootstrap, "group.id": group}
+        return Consumer({**settings, "enable.auto.commit": False, **more})
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        """A commit without membership."""
+        consumer = self.consumer(group)
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        consumer.close()
+
+    def member(self, group: str, topics: list[str]) -> Consumer:
+        """A member that has its partitions."""
+        member = self.consumer(group)
+        member.subscribe(topics)
+        wait_until(lambda: (member.poll(0.05), len(member.assignment()) == len(topics))[1])
+        return member
+
+    def committed(self, group: str) -> dict[str, int]:
+        """Topic -> offset, of those that are there."""
+        consumer = self.consumer(group)
+        places = consumer.committed([TopicPartition(topic, 0) for topic in TOPICS], 20)
+        consumer.close()
+        return {each.topic: each.offset for each in places if each.offset >= 0}
+
+    def groups(self) -> set[str]:
+        return {each.group_id for each in self.admin.list_consumer_groups().result(20).valid}
+
+    def records(self, group: str) -> list[tuple[str, bool]]:
+        """Kind of each record of a group in the log, and whether it is a tombstone."""
+        krust, found = Command(self.broker.bootstrap), []
+        for log in self.data.glob("__consumer_offsets-*/*.log"):
+            for batch in krust.ok("log", "dump", str(log), "--records", "--json").lines():
+                decoded = [record["decoded"] for record in batch["records"]]
+                found += [(it["kind"], not it["value"]) for it in decoded if it["group"] == group]
+        return found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def house(clock: Path, tmp_path: Path) -> Iterator[House]:
+    found = House(clock, tmp_path / "data")
+    made = found.admin.create_topics([NewTopic(topic, 1, 1) for topic in TOPICS])
+    for each in made.values():
+        each.result(20)
+    try:
+        yield found
+        assert found.broker.stop() == 0, found.broker.stderr()
+    finally:
+        if found.broker.process.poll() is None:
+            found.broker.kill()
+
+
+def test_a_group_without_members_ever_goes_when_its_last_offset_does(house: House) -> None:
+    house.commit("loner", "kept", 3)
+    house.at(1)
+    house.commit("loner", "left", 4)
+    house.at(RETENTION_H - 0.1)
+    assert house.committed("loner") == {"kept": 3, "left": 4}
+    house.at(RETENTION_H + 0.1)
+    assert house.committed("loner") == {"left": 4}
+    assert "loner" in house.groups()
+    house.at(RETENTION_H + 1.1)
+    assert house.committed("loner") == {}
+    assert "loner" not in house.groups()
+    assert house.records("loner") == [("offset", False)] * 2 + [("offset", True)] * 2
+    house.broker.kill()
+    house.start()
+    assert house.committed("loner") == {}
+    assert "loner" not in house.groups()
+
+
+def test_a_group_that_became_empty_lives_so_long_after_its_last_member(house: House) -> None:
+    member = house.member("gone", ["kept"])
+    member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)
+    house.at(10 * RETENTION_H)
+    assert house.committed("gone") == {"kept": 5}, "a member reads it"
+    member.close()
+    house.at(11 * RETENTION_H - 0.1)
+    assert house.committed("gone") == {"kept": 5}
+    assert "gone" in house.groups()
+    house.at(11 * RETENTION_H + 0.1)
+    wait_until(lambda: "gone" not in house.groups())
+    assert house.committed("gone") == {}
+    kinds = house.records("gone")
+    assert kinds[-2:] == [("offset", True), ("group", True)]
+    house.broker.kill()
+    house.start()
+    assert house.committed("gone") == {}
+    assert "gone" not in house.groups()
+
+
+def test_of_a_stable_group_only_topics_go_that_nobody_subscribes_to(house: House) -> None:
+    house.commit("half", "left", 7)
+    member = house.member("half", ["kept"])
+    member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)
+    house.at(RETENTION_H + 0.1)
+    assert house.committed("half") == {"kept": 5}
+    assert "half" in house.groups()
+    assert ("offset", True) in house.records("half")
+    member.close()
+
+
+def test_an_empty_group_is_kept_while_somebody_commits(house: House) -> None:
+    house.commit("busy", "kept", 1)
+    for day in range(1, 4):
+        house.at(day * RETENTION_H - 0.1)
+        house.commit("busy", "kept", day)
+    house.at(3 * RETENTION_H + 0.1)
+    assert house.committed("busy") == {"kept": 3}
+    assert "busy" in house.groups()
