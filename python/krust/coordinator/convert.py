@@ -14,7 +14,7 @@ from krust.coordinator.classic import Group
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import Classic, Member
-from krust.coordinator.consumer.target import ids, named
+from krust.coordinator.consumer.target import digest, ids, named
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -70,14 +70,16 @@ def upgrade(turn: Turn, group: Group, new: ConsumerGroup) -> None:
         turn.out.records.append((group.id, None))
     members = list(new.members.values())
     if members:
+        new.topics_hash = digest(new.subscribed(), turn.settings)
         new.write(
             turn,
             *(records.member(each) for each in members),
+            records.epoch(new.epoch, new.topics_hash),
             *(records.target(each.id, each.assigned) for each in members),
             records.target_epoch(new.assignment_epoch),
             *(records.current(each) for each in members),
         )
-        new.history.because("", "a member of the consumer protocol joins", turn.now_ms)
+    new.changed(turn, "", "a member of the consumer protocol joins")
 
 
 def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> Group:

@@ -67,6 +67,16 @@ def test_another_member_id_under_the_instance_id_is_fenced() -> None:
     assert bench.code("a", 1) == Code.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_keeps_the_instance_id_it_came_with() -> None:
+    bench = ConsumerBench()
+    static(bench, "a", 0)
+    assert bench.code("a", 0, instance_id="j") == Code.FENCED_INSTANCE_ID
+    bench.beat("b", 0)
+    assert static(bench, "b", 0)["error_code"] == Code.FENCED_INSTANCE_ID
+    static(bench, "a", -1)
+    assert static(bench, "c", 0)["error_code"] == Code.NONE
+
+
 def test_a_static_member_that_left_for_good_is_gone() -> None:
     bench = ConsumerBench()
     static(bench, "a", 0)
@@ -222,6 +232,16 @@ def test_an_assignor_that_fails_or_never_answers_leaves_it_to_the_default() -> N
     bench.wait(1)
     assert bench.answers[event.ticket]["member_epoch"] == 2
     assert "in time" in (bench.coordinator.history("g")[-1].trouble or "")
+
+
+def test_who_comes_back_under_another_id_while_an_assignor_works_is_in_the_next_answer() -> None:
+    bench = ConsumerBench(assignors=CUSTOM)
+    bench.batch(bench.beating("a", 0, server_assignor="mine", instance_id="i"))
+    bench.beat("a", -2, instance_id="i")
+    bench.batch(bench.beating("b", 0, instance_id="i"))
+    say(bench, {"a": "t0 t1 t2"}, 1)
+    say(bench, {"b": "t0 t1 t2"}, called(bench).generation)
+    assert shown(bench.beat("b", bench.row("b")["epoch"])) == "t0 t1 t2"
 
 
 def test_who_waits_for_an_assignor_and_goes_is_answered() -> None:

@@ -19,7 +19,8 @@ Rules that hold at every step (the simulator checks them):
 Source: Kafka 4.3 `GroupMetadataManager.consumerGroupHeartbeat`. Other than there: epochs go on
 where a classic group's generations ended; topics are looked at when they change, not at the next
 heartbeat; a regular expression is resolved at once; a static member that repeats its first
-heartbeat under the same member id is answered; it may come back into a full group.
+heartbeat under the same member id is answered; it may come back into a full group; a member keeps
+the instance id, or none, that it came with.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class ConsumerGroup(Mixed):
         member = self.members.get(beat.member_id)
         full = len(self.members) >= settings.consumer_max_size
         if beat.instance_id is not None:
-            refusal = self._refuses_static(beat)
+            refusal = self._refuses_static(beat, member)
             full = full and beat.instance_id not in self.static
         elif member is None and beat.epoch != 0:
             return Code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group."
@@ -154,9 +155,11 @@ class ConsumerGroup(Mixed):
 
     # -- one member
 
-    def _refuses_static(self, beat: Beat) -> tuple[Code, str] | None:
+    def _refuses_static(self, beat: Beat, member: Member | None) -> tuple[Code, str] | None:
         holder_id = self.static.get(beat.instance_id or "")
         who = f"Static member {beat.member_id} with instance id {beat.instance_id}"
+        if beat.epoch == 0 and member is not None and member.instance_id != beat.instance_id:
+            return Code.FENCED_INSTANCE_ID, f"{who} is known as {member.instance_id}."
         if holder_id is None:
             if beat.epoch == 0:
                 return None
@@ -179,9 +182,6 @@ class ConsumerGroup(Mixed):
 
     def _update(self, turn: Turn, member: Member, beat: Beat, before: Record | None) -> bool:
         """Take over what a heartbeat says; whether the subscription is another one."""
-        if beat.instance_id is not None and member.instance_id != beat.instance_id:
-            member.instance_id = beat.instance_id
-            self.static[beat.instance_id] = member.id
         member.rack = beat.rack if beat.rack is not None else member.rack
         if beat.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = beat.rebalance_timeout_ms
@@ -276,13 +276,14 @@ class ConsumerGroup(Mixed):
 
     def _serve_all(self, turn: Turn) -> None:
         """Who joins waits for user code; it would be told of nothing else."""
-        waiting, self.waiting = self.waiting, []
-        for each in waiting:
+        still = []
+        for each in self.waiting:
             member = self.members[each.member_id]
             if self.call is not None and (member.epoch <= 0 or each.join is not None):
-                self.waiting.append(each)
+                still.append(each)
             else:
                 self._serve(turn, each, member)
+        self.waiting = still  # not before all is well: a group that breaks owes them an answer
 
     def _serve(self, turn: Turn, waiting: Waiting, member: Member) -> None:
         """Bring a member nearer to its target, and answer it."""

@@ -54,6 +54,8 @@ class Member:
     """what it was told to give up and may still read"""
     connection: Any = None
     revoke_due: int | None = None
+    joins: bool = False
+    """a classic one's join waits"""
     join_due: int | None = None
     """a classic one was called to join again"""
     sync_due: int | None = None

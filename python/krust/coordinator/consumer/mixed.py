@@ -80,6 +80,7 @@ class Mixed(Roster):
         member.connection = ask.connection
         member.classic = Classic(ask.session_timeout_ms, ask.protocols)
         member.join_due = member.revoke_due = None
+        member.joins = True
         turn.dirty[self.id] = None
         changed = self.subscribe(turn, member, before, frozenset(said.topics), "")
         owned = ids(said.owned, turn.settings)
@@ -89,6 +90,8 @@ class Mixed(Roster):
     def answer_join(self, turn: Turn, ask: Ask, member: Member) -> None:
         """The join of a member that was brought to what it can have; it has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
+        member.joins = False
+        turn.dirty[self.id] = None
         protocol = ask.protocols[0][0]
         reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
         self.answer(turn, ask.ticket, reply)
@@ -166,6 +169,8 @@ class Mixed(Roster):
         self.write(turn, *records.gone(old.id), records.member(member))
         self.write(turn, records.target(member.id, goal), records.current(member))
         turn.dirty[self.id] = None
+        if self.call is not None:
+            self.changed(turn, member.id, f"{old.id} became {member.id} while user code assigned")
         return member
 
     def subscribe(
@@ -237,8 +242,9 @@ class Mixed(Roster):
     def refuse_waiting(self, turn: Turn, member_id: str, code: Code) -> None:
         """It waits for nothing any more."""
         for each in [one for one in self.waiting if one.member_id == member_id]:
-            self.waiting.remove(each)
             self.answer(turn, each.ticket, refusal(each, code))
+            self.waiting.remove(each)
+            self.members[member_id].joins = False
 
     def waiting_tickets(self) -> list[tuple[int, Message]]:
         """Whom it owes an answer, and what to say when the group is read again."""

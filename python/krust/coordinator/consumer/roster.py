@@ -137,10 +137,8 @@ class Roster:
 
     def must_rejoin(self, member: Member, settings: GroupSettings) -> bool:
         """Whether a classic member is to come and fetch what it is to have."""
-        return (
-            member.epoch < self.assignment_epoch
-            or member.state == UNREVOKED
-            or not self.is_quiet(member, settings)
+        return not member.joins and (
+            member.state == UNREVOKED or not self.is_quiet(member, settings)
         )
 
     def is_nothing(self) -> bool:

@@ -54,7 +54,7 @@ class Checks:
     def crashed(self) -> None:
         self.asked.clear()
         for group_id in list(self.given):
-            if self.world.core.log.get(group_id) is None:
+            if not self.world.core.has(group_id):
                 self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
@@ -140,7 +140,7 @@ class Checks:
             right = code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID)
             self.must("fenced", right, f"{message['member_id']} is not {instance}, code {code}")
 
-    def thrown_out(self, client: Client) -> None:
+    def thrown_out(self, client: Any) -> None:
         """Whoever keeps to the rules stays."""
         self.must("polite", not self.world.calm, f"{client.name} was thrown out")
 
@@ -188,7 +188,7 @@ class Checks:
                     text = f"{part} of {group_id} belongs to {other} and {each.member_id}"
                     self.must("owners", other == each.member_id, text)
 
-    def committed(self, client: Client) -> None:
+    def committed(self, client: Any) -> None:
         """G3: only a member of the generation that holds commits."""
         if client.group_id in self.world.unsure:
             return

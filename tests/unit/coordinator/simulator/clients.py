@@ -27,6 +27,8 @@ def shared(members: list[str]) -> dict[str, bytes]:
 class Client:
     """A consumer's coordinator half. `state`: joining, syncing, member, gone."""
 
+    lies = False
+
     def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
         rng = world.rng
         self.world, self.name, self.group_id, self.instance = world, name, group_id, instance
@@ -40,7 +42,7 @@ class Client:
         self.state = "joining"
         self.member_id = ""
         self.generation = -1
-        self.owned: frozenset[int] = frozenset()
+        self.owned: frozenset[Any] = frozenset()
         self.ticket = 0
         self.slow = not world.calm and rng.random() < 0.3
         self.meta = b"0"
@@ -55,10 +57,28 @@ class Client:
     def join(self) -> None:
         if self.state == "gone":
             return
-        self.state, self.owned = "joining", frozenset()
+        self.state = "joining"
+        self.let_go()
         self.ticket = self.say("JoinGroup", self.version, self.join_message())
         if self.slow and self.world.chance(0.2):  # it lost patience and asks again
             self.world.later(self.world.rng.randrange(4000), self._again(self.ticket, self.join))
+
+    def let_go(self) -> None:
+        """It is about to join: an eager member has given up everything by then."""
+        self.owned = frozenset()
+
+    def metadata(self) -> bytes:
+        return self.meta
+
+    def share(self, members: list[Message]) -> dict[str, bytes]:
+        """What it assigns as the leader."""
+        names = [each["member_id"] for each in members]
+        self.world.rng.shuffle(names)
+        return shared(names)
+
+    def take(self, data: bytes) -> None:
+        """What it was assigned."""
+        self.owned = frozenset(int(each) for each in data.split(b",") if each)
 
     def _again(self, ticket: int, act: Any) -> Any:
         def unless_answered() -> None:
@@ -75,7 +95,7 @@ class Client:
             "member_id": self.member_id,
             "group_instance_id": self.instance,
             "protocol_type": self.world.kind,
-            "protocols": [{"name": each, "metadata": self.meta} for each in self.protocols],
+            "protocols": [{"name": each, "metadata": self.metadata()} for each in self.protocols],
             "reason": "r" if self.version >= 8 else None,
         }
 
@@ -144,9 +164,7 @@ class Client:
         leads = reply["leader"] == self.member_id
         given: dict[str, bytes] = {}
         if leads and not reply["skip_assignment"]:
-            members = [each["member_id"] for each in reply["members"]]
-            self.world.rng.shuffle(members)
-            given = shared(members)
+            given = self.share(reply["members"])
         self._beats()
         longest = 0.8 * (min(self.rebalance_ms, 9000) if leads else 2000)
         quick = self.world.chance(0.6)
@@ -163,8 +181,7 @@ class Client:
 
     def _synced(self, reply: Message) -> None:
         self.state = "member"
-        data: bytes = reply["assignment"]
-        self.owned = frozenset(int(each) for each in data.split(b",") if each)
+        self.take(reply["assignment"])
         self.world.checks.owners(self.group_id)
         pause = 0
         if self.slow and self.world.chance(0.1):
@@ -231,6 +248,8 @@ class Client:
 
 class Liar(Client):
     """Says what it likes, under names that are not another client's."""
+
+    lies = True
 
     def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
         super().__init__(world, name, group_id, instance)

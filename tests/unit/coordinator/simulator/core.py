@@ -6,10 +6,12 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from krust.coordinator.consumer.replies import beat, refused
 from krust.coordinator.outcome import Record
 from krust.errors import Code
 
 Message = dict[str, Any]
+Live = tuple[int, Message, Message]
 GRACE_MS = 500
 
 
@@ -36,6 +38,8 @@ class Core:
     def __init__(self, *, grace: bool) -> None:
         self.grace = grace
         self.log: dict[str, Message | None] = {}
+        self.live: dict[str, dict[tuple[int, str], Live]] = {}
+        """records of consumer groups"""
         self.records = 0
         self.rows: dict[str, Message] = {}
         self.expected: set[str] = set()
@@ -44,14 +48,35 @@ class Core:
 
     def append(self, group_id: str, value: Message | str | list[Record] | None) -> None:
         self.records += 1
-        if value != "drop_offsets":
-            assert not isinstance(value, (str, list))
+        if isinstance(value, list):
+            live = self.live.setdefault(group_id, {})
+            for kind, key, each in copy.deepcopy(value):
+                live.pop((kind, repr(key)), None)
+                if each is not None:
+                    live[kind, repr(key)] = (kind, key, each)
+        elif not isinstance(value, str):
             self.log[group_id] = copy.deepcopy(value)
+
+    def has(self, group_id: str) -> bool:
+        """Whether anything of a group is left in the log."""
+        return self.log.get(group_id) is not None or bool(self.live.get(group_id))
+
+    def loaded(self, group_ids: list[str]) -> Message:
+        """The news GroupsLoaded."""
+        groups = [{"group_id": each, "value": self.log.get(each)} for each in group_ids]
+        live = {each: self.live.get(each, {}).values() for each in group_ids}
+        records = [(group_id, *one) for group_id, each in live.items() for one in each]
+        return {"partition": 0, "groups": groups, "records": copy.deepcopy(records)}
+
+    def value(self, group_id: str, kind: int, **key: str) -> Message | None:
+        """One record of a consumer group."""
+        found = self.live.get(group_id, {}).get((kind, repr(key)))
+        return found[2] if found is not None else None
 
     def restart(self) -> None:
         self.rows.clear()
         self.sessions.clear()
-        self.expected = {group_id for group_id, value in self.log.items() if value is not None}
+        self.expected = {each for each in self.log.keys() | self.live.keys() if self.has(each)}
 
     def publish(self, group_id: str, row: Message | None, now_ms: int) -> None:
         self.expected.discard(group_id)
@@ -120,7 +145,28 @@ class Core:
                 return Code.FENCED_INSTANCE_ID
         if member_id not in row["members"]:
             return Code.UNKNOWN_MEMBER_ID
-        return None if row["generation"] == generation else Code.ILLEGAL_GENERATION
+        if row.get("type") == "consumer":
+            member = row["members"][member_id]
+            known = member["epoch"]
+            wrong = Code.ILLEGAL_GENERATION if "classic" in member else Code.FENCED_MEMBER_EPOCH
+        else:
+            known, wrong = row["generation"], Code.ILLEGAL_GENERATION
+        return None if known == generation else wrong
+
+    def beat(self, message: Message) -> Message | None:
+        """A heartbeat of the consumer protocol that needs no decision; None: Python decides."""
+        row = self.rows.get(message["group_id"])
+        if message["group_id"] in self.expected:
+            return refused(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        member = row["members"].get(message["member_id"]) if row else None
+        if row is None or row.get("type") != "consumer" or member is None:
+            return None
+        said = [each for key, each in message.items() if key.startswith(("sub", "ser", "top"))]
+        quiet = member["quiet"] and message["rebalance_timeout_ms"] == -1 and said == [None] * 4
+        same = member["epoch"] == message["member_epoch"] > 0
+        if not quiet or not same or message["instance_id"] not in (None, member["instance_id"]):
+            return None
+        return beat(message["member_id"], member["epoch"], row["heartbeat_interval_ms"])
 
     def heartbeat(
         self, group_id: str, member_id: str, instance: str | None, generation: int
@@ -128,7 +174,10 @@ class Core:
         code = self._who(group_id, member_id, instance, generation)
         if code is not None:
             return code
-        preparing = self.rows[group_id]["state"] == "PreparingRebalance"
+        row = self.rows[group_id]
+        preparing = row["state"] == "PreparingRebalance"
+        if row.get("type") == "consumer":
+            preparing = row["members"][member_id].get("rejoin", False)
         return Code.REBALANCE_IN_PROGRESS if preparing else Code.NONE
 
     def commit(self, group_id: str, member_id: str, instance: str | None, generation: int) -> Code:

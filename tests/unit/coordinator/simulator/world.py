@@ -36,6 +36,8 @@ START_MS, FAULTS_MS, DRAIN_MS = 1_000_000, 60_000, 120_000
 
 
 class World:
+    faults_ms, drain_ms = FAULTS_MS, DRAIN_MS
+
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.calm = rng.random() < 0.25
@@ -47,11 +49,7 @@ class World:
         self.core = Core(grace=rng.random() < 0.5)
         self.assigns = rng.random() < 0.3
         self.kind = "consumer" if self.assigns else "test"
-        self.settings = GroupSettings(
-            initial_rebalance_delay_ms=rng.choice((0, 0, 1000, 3000)),
-            max_size=self.max_size,
-            server_assignor=lambda name: self.assigns and name == "g",
-        )
+        self.settings = self._settings()
         self.now_ms = START_MS
         self.draining = False
         self.clients: list[Client] = []
@@ -68,8 +66,18 @@ class World:
         self._ids = count(1)
         self._inbox: list[Event] = []
         self._called = False
-        self.checks = Checks(self)
+        self.checks = self._checks()
         self.coordinator = self._new()
+
+    def _settings(self) -> GroupSettings:
+        return GroupSettings(
+            initial_rebalance_delay_ms=self.rng.choice((0, 0, 1000, 3000)),
+            max_size=self.max_size,
+            server_assignor=lambda name: self.assigns and name == "g",
+        )
+
+    def _checks(self) -> Checks:
+        return Checks(self)
 
     def run(self) -> str:
         """The whole film; its digest."""
@@ -77,13 +85,13 @@ class World:
             self._arrive()
         self.later(500, self._sweep)
         self.later(100, self._fate)
-        self._until(START_MS + FAULTS_MS)
+        self._until(START_MS + self.faults_ms)
         self.draining = True
         for each in self.clients:
             each.slow = False
-            if isinstance(each, Liar):
+            if each.lies:
                 each.die()
-        self._until(START_MS + FAULTS_MS + DRAIN_MS)
+        self._until(START_MS + self.faults_ms + self.drain_ms)
         self.checks.settled()
         return self._digest.hexdigest()
 
@@ -101,7 +109,7 @@ class World:
     def close(self, connection: int) -> None:
         self.core.close(connection, self.now_ms)
 
-    def request(self, client: Client, api: str, version: int, message: Message) -> int:
+    def request(self, client: Any, api: str, version: int, message: Message) -> int:
         who = {"id": client.name, "host": "h", "connection": client.connection}
         event = Event(next(self._tickets), api, version, message, who)
         if api in ("JoinGroup", "SyncGroup"):
@@ -116,7 +124,7 @@ class World:
         self.core.heard(*who, client.connection, self.now_ms)
         return self.core.heartbeat(*who, client.instance, client.generation)
 
-    def commit(self, client: Client) -> None:
+    def commit(self, client: Any) -> None:
         who = (client.group_id, client.member_id)
         if self.core.commit(*who, client.instance, client.generation) == 0:
             self.checks.committed(client)
@@ -210,8 +218,9 @@ class World:
         for group_id, value in outcome.records:
             if group_id not in failed:
                 self.core.append(group_id, value)
-                if value is None:
-                    self.checks.forget(group_id)
+        for group_id in {group_id for group_id, _ in outcome.records}:
+            if not self.core.has(group_id):
+                self.checks.forget(group_id)
         if not self.draining and self.chance(self.crashes):
             self._crash()
             return
@@ -273,11 +282,9 @@ class World:
 
             def load(group_id: str = group_id, coordinator: Coordinator = self.coordinator) -> None:
                 if self.coordinator is coordinator:
-                    value = self.core.log.get(group_id)
-                    if value is None:
+                    if not self.core.has(group_id):
                         self.checks.forget(group_id)
-                    groups = [{"group_id": group_id, "value": value}]
-                    self._news("GroupsLoaded", {"partition": 0, "groups": groups})
+                    self._news("GroupsLoaded", self.core.loaded([group_id]))
 
             self.later(self.rng.randrange(1500), load)
 
@@ -288,8 +295,8 @@ class World:
         self._inbox.clear()
         self.unsure.clear()
         self.coordinator = self._new()
-        groups = [{"group_id": name, "value": value} for name, value in self.core.log.items()]
-        self._news("GroupsLoaded", {"partition": 0, "groups": groups})
+        names = sorted(self.core.log.keys() | self.core.live.keys())
+        self._news("GroupsLoaded", self.core.loaded(names))
         for each in self.clients:
             if each.ticket:
                 each.lost_connection()

@@ -1,0 +1,351 @@
+"""Worlds in which both protocols are spoken in one group, and topics come, grow and go.
+
+What `world` does, and: classic groups become consumer groups and go back while members work,
+assignors of the user's own answer late, wrong or never, regular expressions find new topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from krust.coordinator import convert, groups
+from krust.coordinator.assignors.spec import Topics
+from krust.coordinator.classic import Group
+from krust.coordinator.consumer import records
+from krust.coordinator.consumer.group import CALL_MS, ConsumerGroup
+from krust.coordinator.consumer.member import UNREVOKED, unlisted
+from krust.coordinator.consumer.target import BUILT_IN
+from krust.coordinator.outcome import AssignCall, GroupSettings
+from krust.errors import Code
+from tests.unit.coordinator.consuming import Cluster
+from tests.unit.coordinator.simulator.checks import SLACK_MS, Asked, Checks
+from tests.unit.coordinator.simulator.readers import Bilingual, LyingReader, Reader
+from tests.unit.coordinator.simulator.world import Flaky, World
+
+if TYPE_CHECKING:
+    from krust.coordinator.member import Turn
+    from krust.coordinator.outcome import Event, Outcome
+    from tests.unit.coordinator.simulator.clients import Client
+
+Message = dict[str, Any]
+
+
+class MixedWorld(World):
+    faults_ms, drain_ms = 40_000, 70_000
+    checks: MixedChecks
+
+    def _settings(self) -> GroupSettings:
+        rng = self.rng
+        self.cluster = Cluster(t=rng.randrange(1, 7), u0=2)
+        self.names = {self.cluster_id(name): name for name in ("t", "u0")}
+        self.cooperates = rng.random() < 0.5
+        self.share_of_readers = rng.choice((0.3, 0.6, 1.0))
+        return GroupSettings(
+            initial_rebalance_delay_ms=rng.choice((0, 0, 1000)),
+            max_size=self.max_size,
+            consumer_max_size=self.max_size,
+            session_timeout_ms=rng.choice((9000, 20_000)),
+            heartbeat_interval_ms=rng.choice((1000, 2000)),
+            assignors={"uniform": "uniform", "range": "range", "mine": "mod:Mine"},
+            downgrades=rng.random() < 0.9,
+            topics=self.cluster.topics,
+            topic_of=self.cluster.topic_of,
+            match_topics=self.cluster.match,
+        )
+
+    def _checks(self) -> MixedChecks:
+        self.kind = "consumer"
+        return MixedChecks(self)
+
+    def cluster_id(self, name: str) -> str:
+        shape = self.cluster.topics(name)
+        assert shape is not None
+        return shape.id
+
+    def name_of(self, topic_id: str) -> str:
+        return self.names[topic_id]
+
+    def id_of(self, name: str) -> str:
+        return next(key for key, each in self.names.items() if each == name)
+
+    # -- clients and topics
+
+    def _arrive(self, back: Client | None = None) -> None:
+        rng = self.rng
+        name = f"c{len(self.everybody)}"
+        group_id = back.group_id if back else rng.choice(self.groups)
+        instance = back.instance if back else (f"i{name}" if self.chance(0.3) else None)
+        lies = not self.calm and not back and self.chance(0.1)
+        client: Any
+        if rng.random() < self.share_of_readers:
+            client = (LyingReader if lies else Reader)(self, name, group_id, instance)
+        else:
+            client = Bilingual(self, name, group_id, instance)
+        self.everybody.append(client)
+        self.clients = [each for each in self.clients if each.state != "gone"] + [client]
+
+    def _fate(self) -> None:
+        super()._fate()
+        if not self.draining and self.chance(0.15):
+            self._change_topics()
+
+    def _change_topics(self) -> None:
+        rng, counts = self.rng, self.cluster.counts
+        name = rng.choice(("t", "u0", "u1", "u2", "v"))
+        if name not in counts:
+            if name in self.cluster.made:
+                return  # what has gone does not come back
+            self.cluster.made[name] = 0
+            counts[name] = rng.randrange(1, 4)
+            self.names[self.cluster_id(name)] = name
+        elif name != "t" and rng.random() < 0.3:
+            del counts[name]
+        elif counts[name] < 8:
+            counts[name] += rng.randrange(1, 3)
+        self._news("TopicsChanged", {"group_id": "", "names": [name]})
+        for each in self.clients:
+            if isinstance(each, Bilingual):
+                self.later(rng.randrange(3000), each.rejoin)
+
+    # -- requests
+
+    def quick(self, client: Reader, message: Message) -> Message | None:
+        """What the core answers alone."""
+        self.core.heard(client.group_id, message["member_id"], client.connection, self.now_ms)
+        return self.core.beat(message)
+
+    def _assign(self, call: AssignCall) -> None:
+        """User code at work."""
+        assert call.group is not None
+        topics = Topics({name: self.cluster.counts.get(name, 0) for name in call.topics or ()})
+        given: Any = BUILT_IN["range"]().assign(call.group, topics)
+        if self.calm or not self.chance(0.1):
+            if not self.calm and self.chance(0.2):
+                given = None
+            coordinator = self.coordinator
+            result = {"generation": call.generation, "assignments": given, "line": None}
+            message = {"group_id": call.group_id, **result}
+
+            def answer() -> None:
+                if self.coordinator is coordinator:
+                    self._news("Assigned", message)
+
+            self.later(self.rng.randrange(100 if self.chance(0.5) else 6000), answer)
+
+
+class MixedChecks(Checks):
+    world: MixedWorld
+
+    def __init__(self, world: MixedWorld) -> None:
+        super().__init__(world)
+        self.numbers: dict[str, int] = {}
+        self.since: dict[tuple[str, str, str], int] = {}
+
+    def group(self, group_id: str) -> ConsumerGroup | None:
+        group = self.world.coordinator._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def forget(self, group_id: str) -> None:
+        super().forget(group_id)
+        self.numbers.pop(group_id, None)
+
+    def requested(self, event: Event, client: Any) -> None:
+        super().requested(event, client)
+        asked: Asked = self.asked[event.ticket]
+        if event.api == "ConsumerGroupHeartbeat" or self.group(client.group_id) is not None:
+            asked.bound_ms = max(asked.bound_ms, CALL_MS)
+
+    def waits(self) -> None:
+        for each in self.asked.values():
+            if self.group(each.client.group_id) is not None:
+                each.bound_ms = max(each.bound_ms, CALL_MS)
+        super().waits()
+
+    # -- answers
+
+    def answered(self, ticket: int, reply: Message) -> Client:
+        event = self.asked[ticket].event if ticket in self.asked else None
+        client = super().answered(ticket, reply)
+        if event is not None and event.api == "ConsumerGroupHeartbeat":
+            self._beat(event, reply)
+        return client
+
+    def _beat(self, event: Event, reply: Message) -> None:
+        """G1, and the assignment is in the log before it is told."""
+        message, core = event.message, self.world.core
+        if reply["error_code"] != Code.NONE or reply["member_epoch"] < 0:
+            return
+        group_id, member_id = message["group_id"], reply["member_id"]
+        epoch = core.value(group_id, records.EPOCH)
+        if core.log.get(group_id) is not None:
+            return  # the same batch turned the group into a classic one
+        known = epoch is not None and 0 < reply["member_epoch"] <= epoch["epoch"]
+        self.must("epoch", known, f"{member_id} is told {reply['member_epoch']}, the log {epoch}")
+        current = core.value(group_id, records.CURRENT, member_id=member_id)
+        if current is None:
+            self.must("durable", not self.world.single, f"{member_id} is not in the log")
+        elif self.world.single or current["member_epoch"] == reply["member_epoch"]:
+            same = current["member_epoch"] == reply["member_epoch"]
+            self.must("durable", same, f"{member_id} has {reply}, the log {current}")
+            if reply["assignment"] is not None and self.world.single:
+                told = unlisted(reply["assignment"]["topic_partitions"])
+                stored = unlisted(current["assigned_partitions"])
+                self.must("durable", told == stored, f"{member_id}: {told} is not {stored}")
+
+    def _generation(self, group_id: str, generation: int) -> None:
+        if self.group(group_id) is None:
+            super()._generation(group_id, generation)
+
+    def _joined(self, event: Event, reply: Message) -> None:
+        if self.group(event.message["group_id"]) is None:
+            super()._joined(event, reply)
+
+    def _synced(self, event: Event, reply: Message) -> None:
+        if self.group(event.message["group_id"]) is None:
+            super()._synced(event, reply)
+
+    # -- after each call
+
+    def called(self, outcome: Outcome) -> None:
+        super().called(outcome)
+        for group_id, row in outcome.fences:
+            if row is not None and self.world.core.rows.get(group_id) == row:
+                self._number(group_id, row)
+        for group_id in self.world.groups:
+            self._paced(group_id)
+
+    def _number(self, group_id: str, row: Message) -> None:
+        """G1: the number of a group never falls, and goes on where its kind changes."""
+        number = row["epoch"] if row.get("type") == "consumer" else row["generation"]
+        before = self.numbers.get(group_id, 0)
+        group = self.classic(group_id)
+        if group is not None and group.issued - 1 == number:
+            return  # replayed: what was given out after that is not given out again
+        self.must("number", number >= before, f"{group_id} falls from {before} to {number}")
+        self.numbers[group_id] = number
+
+    def rows_match(self) -> None:
+        super().rows_match()
+        for group_id, row in self.world.core.rows.items():
+            group = self.group(group_id)
+            if group is None or group_id in self.world.unsure:
+                continue
+            said, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
+            self.must("fence", said == held, f"{group_id}: {said} is published of {held}")
+            self.must("fence", row["state"] == group.now(), f"{group_id}: {row['state']}")
+            known = row["members"]
+            self.must("fence", set(known) == set(group.members), f"{group_id}: {set(known)}")
+            if any(each.api == "TopicsChanged" for each in self.world._inbox):
+                continue  # it sees the topics, and has not been told
+            for key, each in group.members.items():
+                own = known[key]
+                self.must("fence", own["epoch"] == each.epoch, f"{key} is published as {own}")
+                if each.classic is None:
+                    same = own["quiet"] == group.is_quiet(each, self.world.settings)
+                else:
+                    same = own["rejoin"] == group.must_rejoin(each, self.world.settings)
+                self.must("fence", same, f"{group_id}: {key} is published as {own}")
+
+    def _paced(self, group_id: str) -> None:
+        """G4: nobody keeps the others waiting longer than its rebalance timeout."""
+        group = self.group(group_id)
+        now = {}
+        if group is not None and group_id not in self.world.unsure:
+            for each in group.members.values():
+                if each.state == UNREVOKED and each.classic is None and each.epoch > 0:
+                    now[group_id, each.id, f"revokes {sorted(each.revoking)}"] = each
+                row = self.world.core.rows.get(group_id)
+                if row and row["members"].get(each.id, {}).get("rejoin"):
+                    now[group_id, each.id, f"is to join by {each.join_due}"] = each
+        for key in [key for key in self.since if key[0] == group_id and key not in now]:
+            del self.since[key]
+        for key, each in now.items():
+            waited = self.world.now_ms - self.since.setdefault(key, self.world.now_ms)
+            text = f"{key[1]} {key[2]} for {waited} ms"
+            self.must("pace", waited <= each.rebalance_timeout_ms + SLACK_MS, text)
+
+    def crashed(self) -> None:
+        super().crashed()
+        self.since.clear()
+
+    def owners(self, group_id: str) -> None:
+        """G2: never two at once, whatever the state, unless eager members do as they like."""
+        row = self.world.core.rows.get(group_id)
+        if row is None or row.get("type") != "consumer":
+            super().owners(group_id)
+            return
+        owner: dict[tuple[str, int], str] = {}
+        for each in self.world.clients:
+            if each.group_id == group_id and each.member_id in row["members"] and not each.lies:
+                for part in each.owned:
+                    other = owner.setdefault(part, each.member_id)
+                    text = f"{part} of {group_id} belongs to {other} and {each.member_id}"
+                    self.must("owners", other == each.member_id, text)
+
+    def committed(self, client: Any) -> None:
+        group = self.group(client.group_id)
+        if group is None:
+            super().committed(client)
+            return
+        if client.group_id not in self.world.unsure:
+            member = group.members.get(client.member_id)
+            real = member is not None and member.epoch == client.generation
+            self.must("zombie", real, f"{client.name} commits as {client.member_id}")
+
+    def settled(self) -> None:
+        """After the faults: everybody is in, each partition that somebody wants is read by one."""
+        for group_id in self.world.groups:
+            alive: list[Any] = [
+                each
+                for each in self.world.clients
+                if each.group_id == group_id and each.state != "gone"
+            ]
+            if self.world.max_size < 100 or not alive:
+                continue
+            for each in alive:
+                text = f"{each.name} of {group_id} is {each.state}"
+                self.must("settled", each.state == "member", text)
+            names = {
+                name
+                for each in alive
+                for name in (each.wants() if isinstance(each, Reader) else each.topics)
+            }
+            counts = {name: n for name, n in self.world.cluster.counts.items() if name in names}
+            wanted = {(self.world.id_of(name), n) for name, k in counts.items() for n in range(k)}
+            parts = [part for each in alive for part in each.owned]
+            there = [part for part in parts if self.world.name_of(part[0]) in counts]
+            shared = sorted(there) == sorted(wanted)
+            self.must("settled", shared, f"{group_id}: {sorted(there)} of {sorted(wanted)}")
+            group = self.world.coordinator._groups[group_id]
+            self.must("rest", group.state == "Stable", f"{group_id} is {group.state}")
+            same = set(group.members) == {each.member_id for each in alive}
+            self.must("rest", same, f"{group_id}: {set(group.members)}")
+            kinds = {isinstance(each, Reader) for each in alive}
+            if True in kinds:
+                self.must("rest", isinstance(group, ConsumerGroup), f"{group_id} is classic")
+            elif self.world.settings.downgrades:
+                self.must("rest", isinstance(group, Group), f"{group_id} is no classic group")
+
+
+class FlakyConsumer(ConsumerGroup):
+    """A group with our own bugs in it: any answer may be the one that raises."""
+
+    world: ClassVar[World]
+
+    def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
+        world = self.world
+        if world.raises and not world.draining and world.chance(world.raises):
+            raise RuntimeError("bad luck")
+        super().answer(turn, ticket, reply)
+
+
+def simulate(seed: int) -> tuple[str, int]:
+    """Digest and number of steps."""
+    world = FlakyConsumer.world = Flaky.world = MixedWorld(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (groups, convert):
+            patch.setattr(module, "Group", Flaky)
+            patch.setattr(module, "ConsumerGroup", FlakyConsumer)
+        return world.run(), world.steps

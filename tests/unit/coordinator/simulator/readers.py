@@ -1,0 +1,304 @@
+"""Members of groups in which both protocols are spoken: `Reader`, and a `Client` of real bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from krust.coordinator.consumer.member import listed, unlisted
+from krust.coordinator.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from krust.errors import Code
+from tests.unit.coordinator.simulator.clients import RETRY, Client
+
+if TYPE_CHECKING:
+    from tests.unit.coordinator.simulator.mixed import MixedWorld
+
+Message = dict[str, Any]
+
+
+class Bilingual(Client):
+    """A classic member that says in bytes what consumers say; eager or cooperative."""
+
+    world: MixedWorld
+
+    def __init__(self, world: MixedWorld, name: str, group_id: str, instance: str | None) -> None:
+        super().__init__(world, name, group_id, instance)
+        self.rebalance_ms = self.session_ms + world.rng.randrange(12_000)
+        if self.version == 0:
+            self.rebalance_ms = self.session_ms
+        self.cooperates = world.cooperates
+        self.protocols = ("cooperative-sticky",) if self.cooperates else ("range",)
+        self.topics = world.rng.choice((("t",), ("t", "u0"), ("t",)))
+        if instance:  # one that is back may not ask for more: its leader would not hear of it
+            self.topics = ("t",)
+
+    def let_go(self) -> None:
+        if not self.cooperates:
+            self.owned = frozenset()
+
+    def metadata(self) -> bytes:
+        owned = sorted(TopicPartition(self.world.name_of(each), n) for each, n in self.owned)
+        return write_subscription(Subscription(self.topics, None, tuple(owned), self.generation))
+
+    def share(self, members: list[Message]) -> dict[str, bytes]:
+        """Each partition for one that wants it, and not before its owner has let go."""
+        said = {each["member_id"]: read_subscription(each["metadata"]) for each in members}
+        holders = {place: key for key, each in said.items() for place in each.owned}
+        shares: dict[str, list[TopicPartition]] = {key: [] for key in said}
+        for topic, count in self.world.cluster.counts.items():
+            wanting = [key for key, each in said.items() if topic in each.topics]
+            for number in range(count if wanting else 0):
+                place = TopicPartition(topic, number)
+                chosen = wanting[number % len(wanting)]
+                if holders.get(place, chosen) == chosen:
+                    shares[chosen].append(place)
+        return {key: write_assignment(Assignment(tuple(each))) for key, each in shares.items()}
+
+    def take(self, data: bytes) -> None:
+        given = frozenset(
+            (self.world.id_of(each.topic), each.partition)
+            for each in read_assignment(data).partitions
+        )
+        revoked = self.owned - given
+        self.owned = given
+        if revoked or (self.cooperates and self._misses()):
+            self.world.later(self.world.rng.randrange(50, 1500), self.rejoin)
+
+    def _misses(self) -> bool:
+        """A cooperative member whose group is on its way joins again; a short cut for the leader's
+        look at who has nothing."""
+        return not self.owned and self.world.chance(0.5)
+
+    def rejoin(self) -> None:
+        """What it subscribes to is another thing, or it has revoked."""
+        if self.state == "member" and not self.ticket:
+            self.join()
+
+
+class Reader:
+    """A member of the consumer protocol. It reads what it owns until it has revoked it."""
+
+    lies = False
+
+    def __init__(self, world: MixedWorld, name: str, group_id: str, instance: str | None) -> None:
+        rng = world.rng
+        self.world, self.name, self.group_id, self.instance = world, name, group_id, instance
+        self.session_ms = world.settings.session_timeout_ms
+        self.rebalance_ms = rng.randrange(4000, 15_000)
+        self.connection = world.new_connection()
+        self.state = "joining"
+        self.member_id = f"{name}-reader"
+        self.epoch = 0
+        self.owned: frozenset[tuple[str, int]] = frozenset()
+        self.goal: frozenset[tuple[str, int]] | None = None
+        self.said: frozenset[tuple[str, int]] | None = None
+        self.ticket = 0
+        self.all = True
+        self.slow = not world.calm and rng.random() < 0.3
+        self.changed = False
+        self.regex = rng.choice((None, None, "u.*"))
+        self.names: list[str] = rng.choice((["t"], ["t", "u0"], ["t"]))
+        self.assignor = rng.choice((None, None, "uniform", "range", "mine"))
+        self.revokes = False
+        self.patience_ms = rng.choice((9000, 30_000))
+        self.round = 0
+        world.later(rng.randrange(3000), self.beat)
+
+    @property
+    def generation(self) -> int:
+        return self.epoch
+
+    def wants(self) -> set[str]:
+        """The topics it subscribes to."""
+        names = set(self.names)
+        if self.regex:
+            names |= set(self.world.cluster.match(self.regex))
+        return names
+
+    # -- what it says
+
+    def beat(self) -> None:
+        """The next heartbeat; the one that waits is given up."""
+        self.round += 1
+        if self.state == "gone":
+            return
+        self.ticket = 0
+        message = self.message()
+        answer = self.world.quick(self, message)
+        if answer is not None:
+            self._heard(answer)
+        else:
+            self.ticket = self.world.request(self, "ConsumerGroupHeartbeat", 1, message)
+            self._after(self.patience_ms, self._lost_patience)
+
+    def message(self) -> Message:
+        """What is new; all of it when it joins or is not sure."""
+        everything = self.all or self.epoch == 0
+        new = self.changed
+        owned: list[Message] | None = None
+        if self.epoch == 0:
+            owned = []
+        elif everything or self.owned != self.said:
+            owned = listed(self.owned)
+        self.said = self.owned
+        return {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "instance_id": self.instance,
+            "rack_id": None,
+            "rebalance_timeout_ms": self.rebalance_ms if everything else -1,
+            "subscribed_topic_names": list(self.names) if everything or new else None,
+            "subscribed_topic_regex": (self.regex or "") if everything or new else None,
+            "server_assignor": self.assignor if everything else None,
+            "topic_partitions": owned,
+        }
+
+    def leave(self) -> None:
+        if self.state == "gone":
+            return
+        back = self.instance is not None and self.world.chance(0.5)
+        self.owned = frozenset()
+        if self.epoch > 0:
+            message = self.message() | {"member_epoch": -2 if back else -1}
+            self.world.request(self, "ConsumerGroupHeartbeat", 1, message)
+        self.die(closes=False)
+
+    def die(self, *, closes: bool = True) -> None:
+        """Gone without a word."""
+        self.state, self.owned, self.ticket = "gone", frozenset(), 0
+        self.round += 1
+        if closes:
+            self.world.close(self.connection)
+
+    def subscribe(self) -> None:
+        """To something else."""
+        rng = self.world.rng
+        self.regex = rng.choice((None, "u.*", "u1"))
+        self.names = rng.choice((["t"], ["t", "u0"], ["u0", "u1"]))
+        self.changed = True
+
+    # -- what it hears
+
+    def hear(self, ticket: int, reply: Message) -> None:
+        """An answer; those to requests it gave up are let go."""
+        if ticket == self.ticket and self.state != "gone":
+            self.ticket = 0
+            self._heard(reply)
+
+    def lost_connection(self) -> None:
+        if self.state != "gone":
+            self.ticket, self.all = 0, True
+            self.connection = self.world.new_connection()
+            self._after(self.world.rng.randrange(50, 500), self.beat)
+
+    def _lost_patience(self) -> None:
+        self.all = True
+        self.beat()
+
+    def _heard(self, reply: Message) -> None:
+        code = reply["error_code"]
+        if code != Code.NONE:
+            self._refused(code)
+            return
+        self.state, self.all, self.changed = "member", False, False
+        self.epoch = reply["member_epoch"]
+        if reply["assignment"] is not None:
+            self.goal = unlisted(reply["assignment"]["topic_partitions"])
+            self._turn_to(self.goal)
+        self.world.checks.owners(self.group_id)
+        if self.world.chance(0.2):
+            self.world.commit(self)
+        if not self.world.draining and self.world.chance(0.03):
+            self.subscribe()
+        pause = reply["heartbeat_interval_ms"]
+        if self.slow and self.world.chance(0.05):
+            pause = self.world.rng.randrange(25_000)
+        self._after(pause, self.beat)
+
+    def _turn_to(self, goal: frozenset[tuple[str, int]]) -> None:
+        """Revoke first, which takes a while; then read what is new."""
+        if self.owned - goal:
+            if not self.revokes:
+                self.revokes = True
+                longest = 20_000 if self.slow and self.world.chance(0.2) else 1500
+                self.world.later(self.world.rng.randrange(longest), self._revoked(self.epoch))
+        else:
+            self.owned = goal
+
+    def _revoked(self, epoch: int) -> Any:
+        def done() -> None:
+            self.revokes = False
+            if self.state == "member" and self.goal is not None:
+                self.owned &= self.goal
+                if self.owned != self.said and not self.ticket:
+                    self.beat()
+                self.owned = self.goal if self.owned == self.said else self.owned
+
+        return done
+
+    def _refused(self, code: int) -> None:
+        delay = self.world.rng.randrange(20, 300)
+        self.all = True
+        if code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND):
+            if code != Code.GROUP_ID_NOT_FOUND:
+                self.world.checks.thrown_out(self)
+            self.epoch, self.owned, self.goal = 0, frozenset(), None
+            self.state = "joining"
+        elif code == Code.FENCED_INSTANCE_ID or (
+            code == Code.UNRELEASED_INSTANCE_ID and self._has_a_twin()
+        ):
+            self.die()
+            return
+        elif code in RETRY:
+            delay += 200
+        else:  # the group is full, or the instance id not free yet
+            delay += 2000
+        self._after(delay, self.beat)
+
+    def _has_a_twin(self) -> bool:
+        others = [each for each in self.world.clients if each.state != "gone"]
+        return sum(each.instance == self.instance for each in others) > 1
+
+    def _after(self, ms: int, act: Any) -> None:
+        mine = self.round
+
+        def unless_overtaken() -> None:
+            if self.round == mine and self.state != "gone":
+                act()
+
+        self.world.later(ms, unless_overtaken)
+
+
+class LyingReader(Reader):
+    """Says what it likes, under names that are not another client's."""
+
+    lies = True
+
+    def message(self) -> Message:
+        rng = self.world.rng
+        message = super().message()
+        if self.world.draining or rng.random() < 0.4:
+            return message
+        others = [each.instance for each in self.world.clients if each.instance]
+        lie = rng.randrange(6)
+        if lie == 0:
+            message["member_epoch"] = rng.randrange(-3, self.epoch + 3)
+        elif lie == 1 and others:
+            message["instance_id"] = rng.choice(others)
+        elif lie == 2:
+            message["topic_partitions"] = listed([("nowhere", 3), (self.world.id_of("t"), 99)])
+        elif lie == 3:
+            message["member_id"] = rng.choice(("", "nobody"))
+        elif lie == 4:
+            message["subscribed_topic_regex"] = "["
+        else:
+            message["server_assignor"] = "nobody's"
+        return message

@@ -1,0 +1,221 @@
+"""As `test_planted_bugs`, for consumer groups and what both protocols do in one group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from krust.coordinator import convert
+from krust.coordinator.consumer import group, reconcile
+from krust.coordinator.consumer.group import ConsumerGroup
+from krust.coordinator.consumer.member import NOTHING, STABLE, UNREVOKED, Member
+from krust.coordinator.consumer.mixed import Mixed
+from krust.coordinator.consumer.roster import Roster
+from krust.coordinator.groups import Coordinator
+from tests.unit.coordinator.simulator.checks import Violation
+from tests.unit.coordinator.simulator.mixed import simulate
+
+SEEDS = 300
+Patch = pytest.MonkeyPatch
+PLANTS: list[tuple[str, Callable[[Patch], None]]] = []
+
+
+def caught_by(check: str) -> Callable[[Callable[[Patch], None]], None]:
+    def plant(bug: Callable[[Patch], None]) -> None:
+        PLANTS.append((check, bug))
+
+    return plant
+
+
+@caught_by("owners")
+def gives_a_partition_before_its_owner_has_let_go(patch: Patch) -> None:
+    real = Roster.goal
+
+    def take(self: Roster, member: Member) -> None:
+        self.owners |= dict.fromkeys(member.assigned | member.revoking, member.id)
+
+    patch.setattr(Roster, "goal", lambda *args: real(*args)._replace(is_free=lambda _: True))
+    patch.setattr(Roster, "take", take)
+
+
+@caught_by("owners")
+def forgets_what_is_still_to_be_revoked(patch: Patch) -> None:
+    real = Roster.take
+
+    def take(self: Roster, member: Member) -> None:
+        real(self, member)
+        for each in member.revoking:
+            self.owners.pop(each, None)
+
+    patch.setattr(Roster, "take", take)
+
+
+@caught_by("owners")
+def takes_silence_for_a_revocation(patch: Patch) -> None:
+    real = reconcile._advance
+
+    def advance(member: Member, goal: Any, owned: Any) -> bool:
+        return real(member, goal, NOTHING if owned is None else owned)
+
+    patch.setattr(reconcile, "_advance", advance)
+
+
+@caught_by("owners")
+def forgets_after_a_restart_who_has_what(patch: Patch) -> None:
+    real = ConsumerGroup.refresh
+
+    def refresh(self: ConsumerGroup, turn: Any) -> None:
+        self.owners.clear()
+        real(self, turn)
+
+    patch.setattr(ConsumerGroup, "refresh", refresh)
+
+
+@caught_by("owners")
+def lets_classic_members_keep_nothing_when_a_group_is_converted(patch: Patch) -> None:
+    real = convert._member
+
+    def member(*args: Any) -> Member:
+        found = real(*args)
+        found.assigned = NOTHING
+        return found
+
+    patch.setattr(convert, "_member", member)
+
+
+@caught_by("owners")
+def believes_a_classic_member_to_have_revoked(patch: Patch) -> None:
+    real = Mixed.wait
+
+    def wait(self: Mixed, turn: Any, waiting: Any) -> None:
+        real(self, turn, replace(waiting, owned=NOTHING) if waiting.join else waiting)
+
+    patch.setattr(Mixed, "wait", wait)
+
+
+@caught_by("epoch")
+def gives_out_an_epoch_that_is_not_in_the_log(patch: Patch) -> None:
+    def bump(self: ConsumerGroup, turn: Any) -> None:
+        self.news = False
+        self.epoch += 1
+        turn.dirty[self.id] = None
+
+    patch.setattr(ConsumerGroup, "_bump", bump)
+
+
+@caught_by("number")
+def counts_anew_when_a_group_is_converted(patch: Patch) -> None:
+    real = convert.upgraded
+
+    def upgraded(*args: Any) -> Any:
+        new = real(*args)
+        new.epoch = new.assignment_epoch = 0
+        return new
+
+    patch.setattr(convert, "upgraded", upgraded)
+
+
+@caught_by("durable")
+def tells_what_is_not_in_the_log(patch: Patch) -> None:
+    real = Roster.write
+
+    def write(self: Roster, turn: Any, *written: Any) -> None:
+        real(self, turn, *[each for each in written if each[0] != 8 or each[2] is None])
+
+    patch.setattr(Roster, "write", write)
+
+
+@caught_by("pace")
+def waits_for_ever_for_a_revocation(patch: Patch) -> None:
+    real = Member.dues
+
+    def dues(self: Member) -> list[int]:
+        self.revoke_due = None
+        return real(self)
+
+    patch.setattr(Member, "dues", dues)
+
+
+@caught_by("pace")
+def waits_for_ever_for_a_classic_members_join(patch: Patch) -> None:
+    patch.setattr(Mixed, "call_to_join", lambda *_: None)
+
+
+@caught_by("fence")
+def does_not_wake_who_waits_for_a_partition(patch: Patch) -> None:
+    real = Mixed.reconcile
+
+    def reconciled(self: Mixed, turn: Any, member: Member, *args: Any, **more: Any) -> None:
+        dirty, turn.dirty = turn.dirty, {}
+        real(self, turn, member, *args, **more)
+        turn.dirty = dirty | (turn.dirty if member.state == UNREVOKED else {})
+
+    patch.setattr(Mixed, "reconcile", reconciled)
+
+
+@caught_by("settled")
+def does_not_see_that_topics_changed(patch: Patch) -> None:
+    patch.setattr(ConsumerGroup, "topics_changed", lambda *_: None)
+
+
+@caught_by("settled")
+def leaves_quiet_who_has_something_to_fetch(patch: Patch) -> None:
+    patch.setattr(Roster, "is_quiet", lambda *_: True)
+
+
+@caught_by("settled")
+def moves_on_without_what_others_have_to_release(patch: Patch) -> None:
+    real = reconcile._become
+
+    def become(member: Member, state: int, *more: Any) -> bool:
+        return real(member, UNREVOKED if state == UNREVOKED else STABLE, *more)
+
+    patch.setattr(reconcile, "_become", become)
+
+
+@caught_by("once")
+def leaves_who_waits_without_an_answer_when_a_group_breaks(patch: Patch) -> None:
+    patch.setattr(Mixed, "waiting_tickets", lambda _: [])
+
+
+@caught_by("once")
+def waits_for_ever_for_user_code(patch: Patch) -> None:
+    patch.setattr(group, "CALL_MS", 10**9)
+
+
+@caught_by("rest")
+def stays_a_consumer_group_for_classic_members_alone(patch: Patch) -> None:
+    patch.setattr(Coordinator, "_downgrade_if_due", lambda *_: None)
+
+
+@caught_by("fence")
+def does_not_publish_who_is_new(patch: Patch) -> None:
+    real = Roster.publish
+
+    def publish(self: Roster, turn: Any) -> None:
+        if self.state != "Reconciling":
+            real(self, turn)
+
+    patch.setattr(Roster, "publish", publish)
+
+
+@pytest.mark.parametrize(("check", "bug"), PLANTS, ids=[bug.__name__ for _, bug in PLANTS])
+def test_finds(check: str, bug: Callable[[Patch], None]) -> None:
+    others = set()
+    with pytest.MonkeyPatch.context() as patch:
+        bug(patch)
+        for seed in range(SEEDS):
+            try:
+                simulate(seed)
+            except Violation as found:
+                if found.check == check:
+                    return
+                others.add(found.check)
+    pytest.fail(f"{bug.__name__} lived through {SEEDS} seeds; others found {sorted(others)}")
+
+
+def test_there_are_enough() -> None:
+    assert len(PLANTS) >= 8
