@@ -99,6 +99,27 @@ def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
     assert krust.ok("group", "list", "--state", "stable", filled, "--json").json() == []
 
 
+def test_why_a_group_rebalanced_is_told_or_that_nobody_knows(krust: Command, filled: str) -> None:
+    krust.ok("consume", filled, "-g", filled, "-e")
+    with reading(krust, filled, "-g", filled):
+        until(lambda: described(krust, filled)["state"] == "Stable")
+        history = described(krust, filled)["history"]
+        text = krust.ok("group", "describe", filled, "--history").text
+        if history is None:  # Kafka
+            assert "last rebalance: this broker keeps no history" in text
+            return
+        first, left, last = history
+        assert [each["generation"] for each in history] == [1, 2, 3]
+        assert [each["members"] for each in history] == [1, 0, 1]
+        assert "joined" in first["reasons"][0]["why"]
+        assert "left" in left["reasons"][0]["why"]
+        assert all(each["ended_ms"] >= each["started_ms"] for each in history)
+        assert last["trouble"] is None
+        assert "generation 3, 1 member   took" in text
+        assert text.count(" joined") == 2
+    assert "generation 4, 0 members" in krust.ok("group", "describe", filled).text
+
+
 def test_seek_shows_its_plan_and_does_it_with_yes(krust: Command, filled: str) -> None:
     krust.ok("consume", filled, "-g", filled, "-e")
     plan = krust.ok("group", "seek", filled, "--to", "-3", "--json")

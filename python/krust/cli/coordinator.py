@@ -40,6 +40,8 @@ class Group(NamedTuple):
     protocol_type: str
     protocol: str
     members: list[dict[str, Any]]
+    history: list[dict[str, Any]] | None = None
+    """its last rebalances, oldest first; None: this broker keeps none"""
 
 
 class Coordinators:
@@ -104,7 +106,8 @@ class Coordinators:
 
     def describe(self, group_id: str) -> Group:
         """State and members; members of consumers have their subscription and assignment read."""
-        answer = self.ask(group_id, "DescribeGroups", {"groups": [group_id]})
+        body = {"groups": [group_id], "krust_history": True}
+        answer = self.ask(group_id, "DescribeGroups", body)
         [group] = answer["groups"]
         if group["error_code"] != GROUP_ID_NOT_FOUND:
             session.check(group, f"group {group_id!r}")
@@ -115,7 +118,8 @@ class Coordinators:
         if state == DEAD:  # another type's groups are known to the list alone
             listed = {one["group_id"]: one for one in self.groups()}.get(group_id, {})
             state, kind = listed.get("group_state") or DEAD, listed.get("protocol_type") or kind
-        return Group(group_id, self.of(group_id), state, kind, group["protocol_data"], members)
+        told = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
+        return Group(*told, group.get("krust_history"))
 
     def committed(self, group_id: str) -> dict[Place, int]:
         """Every offset a group has committed."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import spec
-from krust.cli import assignors, output, session
+from krust.cli import assignors, history, output, session
 from krust.cli import options as shared
 from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, by_topic
 from krust.errors import KrustError
@@ -65,10 +65,13 @@ def list_(options: Options, pattern: str | None, states: tuple[str, ...]) -> Non
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
 @click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
+@click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
 @shared.client
 @click.pass_obj
-def describe(options: Options, names: tuple[str, ...], members: bool, lag_only: bool) -> None:
-    """Show state, members, committed offsets and lag of groups."""
+def describe(
+    options: Options, names: tuple[str, ...], members: bool, lag_only: bool, past: bool
+) -> None:
+    """Show state, members, offsets and lag of groups, and why they rebalanced last."""
     asked = Coordinators(options)
     many = session.Many(len(names))
     described: list[dict[str, Any]] = []
@@ -86,6 +89,8 @@ def describe(options: Options, names: tuple[str, ...], members: bool, lag_only: 
             click.echo(_title(group))
             if shown := look(group):
                 output.table(columns, shown)
+            for line in history.lines(group["history"], time.time() * 1000, all_of_it=past):
+                click.echo(line)
     many.leave()
 
 
@@ -121,6 +126,7 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
         "lag": sum(row["lag"] or 0 for row in partitions),
         "members": group.members,
         "partitions": partitions,
+        "history": history.plain(group.history),
     }
 
 

@@ -363,6 +363,8 @@ class Coordinator:
         if isinstance(group, Group):
             try:
                 shown = group.describe()
+                if event.message.get("krust_history"):
+                    shown["krust_history"] = group.history.shown()
             except Exception:
                 turn.out.lines.append(f"describing {group_id!r} failed\n{traceback.format_exc()}")
                 self._drop(turn, group_id, ())

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from krust.coordinator.outcome import Message
 
 REBALANCES = 20
 REASONS = 50
@@ -31,6 +35,18 @@ class Rebalance:
     """reasons that are not listed"""
     trouble: str | None = None
     """the traceback of an assignor that failed"""
+
+    def shown(self) -> Message:
+        """As `krust_history` of DescribeGroups has it."""
+        return {
+            "started_ms": self.started_ms,
+            "ended_ms": -1 if self.ended_ms is None else self.ended_ms,
+            "generation": -1 if self.generation is None else self.generation,
+            "members": self.members,
+            "reasons": [{"member_id": who, "why": why} for who, why in self.reasons],
+            "more": self.more,
+            "trouble": self.trouble,
+        }
 
 
 class History:
@@ -68,6 +84,10 @@ class History:
         if self.current is not None:
             self.current.ended_ms = now_ms
             self.current = None
+
+    def shown(self) -> list[Message]:
+        """All of it as an answer has it, oldest first."""
+        return [each.shown() for each in self._rebalances]
 
     def rebalances(self) -> list[Rebalance]:
         """Oldest first."""

@@ -1,0 +1,73 @@
+"""A group's last rebalances, as `krust group describe` shows them: when, who, why, what failed.
+
+krust's coordinator keeps them (`coordinator/history.py`) and tells whoever asks in DescribeGroups;
+other brokers do not know the question, and the answer then says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SHOWN = 5
+"""Reasons of the last rebalance that are listed without `--history`."""
+
+
+def plain(history: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """The history as JSON has it: what is not known is null."""
+    if history is None:
+        return None
+    return [
+        {
+            **each,
+            "ended_ms": None if each["ended_ms"] < 0 else each["ended_ms"],
+            "generation": None if each["generation"] < 0 else each["generation"],
+        }
+        for each in history
+    ]
+
+
+def lines(
+    history: Sequence[Mapping[str, Any]] | None, now_ms: float, *, all_of_it: bool
+) -> Iterator[str]:
+    """Text for people: the last rebalance, or all, the newest last."""
+    if history is None:
+        yield "last rebalance: this broker keeps no history"
+    elif not history:
+        yield "last rebalance: none since the broker started"
+    for each in (history or ())[0 if all_of_it else -1 :]:
+        yield _head(each, now_ms, last=each is (history or ())[-1])
+        reasons = each["reasons"] if all_of_it else each["reasons"][:_SHOWN]
+        yield from (f"  {reason['why']}" for reason in reasons)
+        more = each["more"] + len(each["reasons"]) - len(reasons)
+        if more:
+            yield f"  and {more} more"
+        if each["trouble"]:
+            yield from (f"  ! {line}" for line in str(each["trouble"]).splitlines())
+
+
+def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
+    ago = _span(max(0.0, now_ms - one["started_ms"]))
+    said = [f"{'last ' if last else ''}rebalance {ago} ago"]
+    if one["generation"] is None:
+        said.append("members are still to join" if last else "overtaken by the next")
+    else:
+        count = one["members"]
+        said.append(f"generation {one['generation']}, {count} member{'s' * (count != 1)}")
+        if one["ended_ms"] is not None:
+            said.append(f"took {_span(one['ended_ms'] - one['started_ms'])}")
+        else:
+            said.append("not assigned yet" if last else "overtaken by the next")
+    return "   ".join(said)
+
+
+def _span(milliseconds: float) -> str:
+    """A time in one unit."""
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{milliseconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
