@@ -296,9 +296,6 @@ def _stops(stdin_too: bool) -> Iterator[Any]:
 def _banner(broker: Broker, config: Config, took_ms: float) -> None:
     from krust import __version__
 
-    given = config.given().items()
-    chosen = [f"{name}={text}" for name, (text, source) in given if source.kind == "mode"]
-    mode = ", ".join([config.mode, *(item for item in chosen if not item.startswith("krust.mode"))])
     space = os.statvfs(broker.data_dir)
     free_gb = space.f_bavail * space.f_frsize / 1e9
     flush = config.text("krust.flush.mode")
@@ -306,11 +303,25 @@ def _banner(broker: Broker, config: Config, took_ms: float) -> None:
         f"krust {__version__}  standalone · node {broker.node_id} · cluster {broker.cluster_id}"
         f"   ready in {took_ms:.0f} ms\n"
         f"  kafka    {broker.bootstrap}   PLAINTEXT\n"
-        f"  data     {broker.data_dir} ({free_gb:.1f} GB free)   flush {flush}   mode {mode}\n"
+        f"  data     {broker.data_dir} ({free_gb:.1f} GB free)   flush {flush}\n"
+        f"  mode     {'   '.join(_mode(config))}\n"
         f'  python   Producer({{"bootstrap.servers": "{broker.bootstrap}"}})'
         f"     cli   krust produce -b {broker.bootstrap} hello",
         err=True,
     )
+
+
+def _mode(config: Config) -> Iterator[str]:
+    """Which mode is on, and what it means for groups, whatever set it."""
+    yield config.mode
+    yield f"rebalance delay {config.whole('group.initial.rebalance.delay.ms')} ms"
+    if config.true("krust.group.evict.on.disconnect"):
+        grace_ms = config.whole("krust.group.connection.grace.ms")
+        yield f"members go {grace_ms} ms after their connection"
+    else:
+        yield "members go when their session ends"
+    if assignors := config.text(settings.ASSIGNORS):
+        yield f"krust assigns in {assignors}"
 
 
 def _print(config: Config) -> None:

@@ -1,0 +1,149 @@
+"""Which mode is on, what the banner says of it, and what it means for groups."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import krust
+from krust._krust import Client
+from krust.coordinator.consumer_protocol import Subscription, write_subscription
+from tests.serving import Served
+
+PATIENCE_S = 30
+DELAY_MS = 3000
+NOT_YET = (14, 15, 16)  # the coordinator's partition is being made or read
+METADATA = write_subscription(Subscription(("t",)))
+
+
+@pytest.fixture(scope="module", params=["--dev", "--prod"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("modes")
+    with Served(folder / "data", request.param) as served:
+        yield served
+
+
+@pytest.fixture
+def is_dev(broker: Served) -> bool:
+    return " dev   " in banner(broker)
+
+
+def banner(broker: Served) -> str:
+    [line] = [line for line in broker.stderr().splitlines() if line.startswith("  mode ")]
+    return line
+
+
+def test_the_banner_names_the_mode_and_what_it_means(broker: Served, is_dev: bool) -> None:
+    dev = "  mode     dev   rebalance delay 0 ms   members go 500 ms after their connection"
+    prod = "  mode     prod   rebalance delay 3000 ms   members go when their session ends"
+    assert banner(broker) == (dev if is_dev else prod)
+
+
+def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> None:
+    options: dict[str, object] = {
+        "group.initial.rebalance.delay.ms": 7,
+        "krust.group.server.assignor": "a-*=uniform",
+    }
+    with Served(tmp_path / "data", options=options) as served:
+        assert "  mode     dev   rebalance delay 7 ms" in banner(served)
+        assert banner(served).endswith("   krust assigns in a-*=uniform")
+
+
+def ready(client: Client, group: str) -> None:
+    """Until the group's partition is there and read."""
+    until = time.monotonic() + PATIENCE_S
+    beat = {"group_id": group, "member_id": "nobody", "generation_id": 1}
+    while client.request("Heartbeat", beat, 3)["error_code"] in NOT_YET:
+        assert time.monotonic() < until
+        client.request("FindCoordinator", {"key": group, "coordinator_keys": [group]})
+        time.sleep(0.05)
+
+
+def join(client: Client, group: str, **more: Any) -> dict[str, Any]:
+    body = {
+        "group_id": group,
+        "session_timeout_ms": 600_000,
+        "rebalance_timeout_ms": 600_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": METADATA}],
+    }
+    ready(client, group)
+    return client.request("JoinGroup", {**body, **more}, 3)
+
+
+def sync(client: Client, group: str, joined: dict[str, Any]) -> None:
+    one = {"member_id": joined["member_id"], "generation_id": joined["generation_id"]}
+    share = [{"member_id": joined["member_id"], "assignment": b""}]
+    answer = client.request("SyncGroup", {"group_id": group, **one, "assignments": share}, 3)
+    assert answer["error_code"] == 0
+
+
+def members(client: Client, group: str) -> int:
+    [found] = client.request("DescribeGroups", {"groups": [group]}, 5)["groups"]
+    return len(found["members"])
+
+
+def test_a_lone_member_waits_for_others_in_prod_mode_only(broker: Served, is_dev: bool) -> None:
+    client = Client(broker.bootstrap)
+    ready(client, "waits")
+    begun = time.monotonic()
+    assert join(client, "waits")["generation_id"] == 1
+    took_ms = (time.monotonic() - begun) * 1000
+    # Kafka's delay is a lower bound; without it nothing is waited for but the machine.
+    assert took_ms < DELAY_MS if is_dev else took_ms >= DELAY_MS
+
+
+def connections_end(broker: Served, group: str) -> None:
+    """A member that is there, and whose process is gone: its socket closes, it says nothing."""
+    client = Client(broker.bootstrap)
+    sync(client, group, join(client, group))
+    del client
+
+
+def test_a_closed_connection_ends_a_member_in_dev_mode_only(broker: Served, is_dev: bool) -> None:
+    connections_end(broker, "gone")
+    other = Client(broker.bootstrap)
+    if not is_dev:
+        time.sleep(1.5)  # three times the grace of dev mode
+        assert members(other, "gone") == 1
+        return
+    until = time.monotonic() + PATIENCE_S
+    while members(other, "gone"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_an_embedded_broker_is_in_dev_mode() -> None:
+    with krust.Broker() as broker:
+        assert broker.config.mode == "dev"
+        assert broker.config.whole("group.initial.rebalance.delay.ms") == 0
+    with krust.Broker(config={"krust.mode": "prod"}) as broker:
+        assert broker.config.whole("group.initial.rebalance.delay.ms") == DELAY_MS
+
+
+def heard(client: Client, group: str, joined: dict[str, Any], stop: threading.Event) -> None:
+    one = {"member_id": joined["member_id"], "generation_id": joined["generation_id"]}
+    while not stop.wait(0.1):
+        assert client.request("Heartbeat", {"group_id": group, **one}, 3)["error_code"] == 0
+
+
+def test_a_member_that_comes_back_within_the_grace_stays() -> None:
+    """It joined through one connection and is heard through another."""
+    with krust.Broker(config={"krust.group.connection.grace.ms": 300}) as broker:
+        first, second = Client(broker.bootstrap), Client(broker.bootstrap)
+        joined = join(first, "stays")
+        sync(first, "stays", joined)
+        stop = threading.Event()
+        thread = threading.Thread(target=heard, args=(second, "stays", joined, stop))
+        thread.start()
+        del first
+        time.sleep(1)  # three times the grace
+        count = members(second, "stays")
+        stop.set()
+        thread.join()
+        assert count == 1
