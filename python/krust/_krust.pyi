@@ -146,6 +146,12 @@ class Server:
         raises    ValueError: it is none, or too large
         """
 
+    def lags(self, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+        """How many records a group has still to read: (topic, partition, records).
+
+        Only of partitions that live here and that it has committed an offset of.
+        """
+
     def reload_groups(self, group_ids: Sequence[str]) -> None:
         """Read groups again: the news GroupsLoaded names each, with None where the log has nothing.
 

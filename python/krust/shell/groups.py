@@ -206,7 +206,9 @@ class Groups:
             for number, racks in enumerate(self._racks(topic))
             if racks
         }
-        return Topics({topic.name: len(topic.partitions) for topic in found}, racks)
+        counts = {topic.name: len(topic.partitions) for topic in found}
+        read = self._server.lags(call.group_id, list(counts))
+        return Topics(counts, racks, {(name, number): lag for name, number, lag in read})
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms

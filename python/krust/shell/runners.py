@@ -2,7 +2,8 @@
 
     Here      one of krust's own, on the calling thread
     Process   one that has a name or a place: in a worker process, started at first use or by
-              `warm`; one that is too slow costs the process, and the next call starts a new one
+              `warm`; one that is too slow costs the process. A new one is started at once after
+              the first time, later after a pause that doubles, up to RETRY_S
     Plugin    an object of this process, on a thread; one that is too slow is left behind there
 `run` gives shares that were validated, or raises FailedError with what to show.
 Threads: one, its owner; but `kill` may be called by any, and then `warm` and `run` fail.
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 GRACE_S = 0.25
 """A worker that hangs ends itself; so much later it is killed."""
 START_S = worker.LOAD_S + 10
-RETRY_S = 5.0
-"""One that cannot be loaded is not tried again for so long."""
+RETRY_S, PAUSE_S = 5.0, 0.25
+"""One that cannot be loaded, or hangs each time, is not tried again for so long."""
 MOST_LEFT = 8
 _ANSWER_MAX = 64 << 20
 _CODE = (
@@ -103,6 +104,8 @@ class Process:
         self._closed = False
         self._not_before = 0.0
         self._why = ""
+        self._lost = 0
+        """processes in a row that gave no answer"""
 
     def warm(self) -> None:
         """Start the process and have it load the assignor."""
@@ -115,7 +118,7 @@ class Process:
             self._heard(child, START_S)
         except FailedError as error:
             self._end()
-            self._not_before, self._why = time.monotonic() + RETRY_S, str(error)
+            self._rest(RETRY_S, str(error))
             raise
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
@@ -130,7 +133,17 @@ class Process:
             child.stdin.flush()
         except OSError:
             raise FailedError(f"the worker process ended: {self._end()}") from None
-        answer = self._heard(child, seconds + GRACE_S)
+        try:
+            answer = self._heard(child, seconds + GRACE_S)
+        except FailedError as error:
+            if self._child is None:
+                self._lost += 1
+                pause = min(PAUSE_S * 2 ** (self._lost - 1), RETRY_S) if self._lost > 1 else 0.0
+                self._rest(pause, f"{self._lost} times in a row it did not answer; last:\n{error}")
+            else:
+                self._lost = 0
+            raise
+        self._lost = 0
         try:
             shares = {
                 who: [TopicPartition(topic, number) for topic, number in ours]
@@ -151,6 +164,9 @@ class Process:
     def close(self) -> None:
         """End the process and its pipes."""
         self._end()
+
+    def _rest(self, seconds: float, why: str) -> None:
+        self._not_before, self._why = time.monotonic() + seconds, why
 
     def _started(self) -> subprocess.Popen[bytes]:
         path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)

@@ -229,6 +229,16 @@ impl Server {
         py.detach(|| self.broker.match_topics(pattern)).map_err(PyValueError::new_err)
     }
 
+    fn lags(
+        &self,
+        py: Python<'_>,
+        group_id: &str,
+        topics: Vec<String>,
+    ) -> PyResult<Vec<(String, i32, i64)>> {
+        self.guard(py)?;
+        Ok(py.detach(|| self.broker.lags(group_id, &topics)))
+    }
+
     fn reload_groups(&self, py: Python<'_>, group_ids: Vec<String>) -> PyResult<()> {
         self.guard(py)?;
         py.detach(|| self.broker.reload_groups(&group_ids));

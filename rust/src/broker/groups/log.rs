@@ -183,6 +183,26 @@ impl Broker {
         groups
     }
 
+    /// How many records a group has still to read: topic, partition, count. Only of partitions of
+    /// `topics` that live here and that it has committed an offset of.
+    pub fn lags(&self, group_id: &str, topics: &[String]) -> Vec<(String, i32, i64)> {
+        let image = self.image.load();
+        let mut lags = Vec::new();
+        let Some(shard) = self.groups.shard_of(group_id) else { return lags };
+        let state = shard.state.lock();
+        let Some(offsets) = state.offsets.of(group_id) else { return lags };
+        for name in topics {
+            let Some(topic) = image.topic(name) else { continue };
+            for (&index, stored) in offsets.topics.get(name.as_str()).into_iter().flatten() {
+                if let Some(here) = topic.partition(index).and_then(|one| one.local.as_ref()) {
+                    let end = here.log.high_watermark().0;
+                    lags.push((name.clone(), index, end.saturating_sub(stored.offset).max(0)));
+                }
+            }
+        }
+        lags
+    }
+
     /// Whether any partition is being replayed.
     pub fn groups_loading(&self) -> bool {
         let shards = self.groups.shards.load();
