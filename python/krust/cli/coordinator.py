@@ -26,6 +26,7 @@ OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 BY_NAME = 9
 LATEST, EARLIEST = -1, -2
 DEAD = "Dead"
+CONSUMER = "consumer"
 PAUSE_S = 0.1
 
 Place = tuple[str, int]
@@ -42,6 +43,9 @@ class Group(NamedTuple):
     members: list[dict[str, Any]]
     history: list[dict[str, Any]] | None = None
     """its last rebalances, oldest first; None: this broker keeps none"""
+    type: str = "classic"
+    """or `consumer`: then `protocol` is the assignor's name"""
+    epoch: int | None = None
 
 
 class Coordinators:
@@ -112,14 +116,27 @@ class Coordinators:
         if group["error_code"] != GROUP_ID_NOT_FOUND:
             session.check(group, f"group {group_id!r}")
         kind = group["protocol_type"]
-        members = [_member(member, kind) for member in group["members"]]
-        members.sort(key=lambda member: str(member["member_id"]))
         state = group["group_state"] or DEAD
         if state == DEAD:  # another type's groups are known to the list alone
             listed = {one["group_id"]: one for one in self.groups()}.get(group_id, {})
+            if (listed.get("group_type") or "").lower() == CONSUMER:
+                return self._describe_consumer(group_id)
             state, kind = listed.get("group_state") or DEAD, listed.get("protocol_type") or kind
+        members = [_member(member, kind) for member in group["members"]]
+        members.sort(key=lambda member: str(member["member_id"]))
         told = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
-        return Group(*told, group.get("krust_history"))
+        return Group(*told, history=group.get("krust_history"))
+
+    def _describe_consumer(self, group_id: str) -> Group:
+        """A group whose members speak the protocol of KIP-848."""
+        body = {"group_ids": [group_id], "krust_history": True}
+        [group] = self.ask(group_id, "ConsumerGroupDescribe", body)["groups"]
+        session.check(group, f"group {group_id!r}")
+        members = [_consumer(member) for member in group["members"]]
+        members.sort(key=lambda member: str(member["member_id"]))
+        told = (group_id, self.of(group_id), group["group_state"], CONSUMER)
+        more = {"history": group.get("krust_history"), "type": CONSUMER}
+        return Group(*told, group["assignor_name"], members, epoch=group["group_epoch"], **more)
 
     def committed(self, group_id: str) -> dict[Place, int]:
         """Every offset a group has committed."""
@@ -206,6 +223,30 @@ def _codes(answer: object) -> set[int]:
         return set()
     codes = set().union(*map(_codes, answer.values()))
     return codes | {answer["error_code"]} if "error_code" in answer else codes
+
+
+def _consumer(member: dict[str, Any]) -> dict[str, Any]:
+    """A member of a consumer group, in the shape of any."""
+    said = member["subscribed_topic_regex"]
+    assigned, target = (
+        sorted(
+            (topic["topic_name"], n)
+            for topic in has["topic_partitions"]
+            for n in topic["partitions"]
+        )
+        for has in (member["assignment"], member["target_assignment"])
+    )
+    return {
+        "member_id": member["member_id"],
+        "instance_id": member["instance_id"],
+        "client_id": member["client_id"],
+        "host": member["client_host"].lstrip("/"),
+        "subscribed": sorted(member["subscribed_topic_names"]) + ([f"/{said}/"] if said else []),
+        "rack": member["rack_id"],
+        "assigned": assigned,
+        "target": target,
+        "epoch": member["member_epoch"],
+    }
 
 
 def _member(member: dict[str, Any], protocol_type: str) -> dict[str, Any]:

@@ -120,6 +120,8 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
     return {
         "group": name,
         "state": group.state,
+        "type": group.type,
+        "epoch": group.epoch,
         "protocol_type": group.protocol_type or None,
         "protocol": group.protocol or None,
         "coordinator": group.coordinator,
@@ -133,7 +135,8 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
 def _title(group: Mapping[str, Any]) -> str:
     count = len(group["members"])
     said = [group["group"], group["state"]]
-    said += [f"protocol {group['protocol']}"] if group["protocol"] else []
+    what = "protocol" if group["type"] == "classic" else f"epoch {group['epoch']}   assignor"
+    said += [f"{what} {group['protocol']}"] if group["protocol"] else []
     said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
     return "   ".join([*said, f"lag {group['lag']:,}"])
 

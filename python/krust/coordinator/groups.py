@@ -400,6 +400,8 @@ class Coordinator:
             why = f"Group {group_id} {'is not a consumer group' if there else 'not found'}."
             return consumer_replies.described(group_id, Code.GROUP_ID_NOT_FOUND, why)
         shown = group.describe(self.settings)
+        if event.message.get("krust_history"):
+            shown["krust_history"] = group.history.shown()
         if event.message.get("include_authorized_operations"):
             shown["authorized_operations"] = replies.OPERATIONS
         return shown

@@ -193,6 +193,38 @@ def test_what_moves_when_members_come_and_go(name: str) -> None:
     assert moved(owner_of(second), third) == 20, "the 20 that the new member takes"
 
 
+STICKINESS = {
+    "range": (40, 60),
+    "roundrobin": (80, 100),
+    "sticky": (0, 20),
+    "uniform": (0, 20),
+    "weighted": (0, 20),
+    "rack_aware": (8, 20),
+    "lag_aware": (40, 20),
+}
+"""what is taken from members that stay, of 120 partitions: the first of six leaves, it is back"""
+
+
+@everyone
+def test_what_moves_is_as_measured(name: str) -> None:
+    """The price of each, in docs/assignors.md: 20 partitions have to move each time."""
+    everything = frozenset({"a", "b"})
+    spots = [(topic, n) for topic in sorted(everything) for n in range(60)]
+    racks = {spot: frozenset({RACKS[at % 3]}) for at, spot in enumerate(spots)}
+    topics = Topics({"a": 60, "b": 60}, racks)
+    assignor = find.find(name)
+    members = {f"m{n}": MemberSpec(everything, rack=RACKS[n % 3]) for n in range(6)}
+    first = assignor.assign(GroupSpec(members), topics)
+    kept = holding(GroupSpec(members), first).members
+    five = GroupSpec({who: spec for who, spec in kept.items() if who != "m0"})
+    second = assignor.assign(five, topics)
+    orphaned = len(first["m0"])
+    six = GroupSpec({**holding(five, second).members, "m0": members["m0"]})
+    third = assignor.assign(six, topics)
+    found = (moved(owner_of(first), second) - orphaned, moved(owner_of(second), third))
+    assert (orphaned, found) == (20, STICKINESS[name])
+
+
 def test_a_claim_counts_by_its_generation() -> None:
     topics, everything = Topics({"a": 3}), frozenset({"a"})
     mine = tuple(TopicPartition("a", n) for n in range(2))
