@@ -120,6 +120,55 @@ def test_why_a_group_rebalanced_is_told_or_that_nobody_knows(krust: Command, fil
     assert "generation 4, 0 members" in krust.ok("group", "describe", filled).text
 
 
+def test_a_group_of_the_newer_protocol_is_shown_and_moved(krust: Command, filled: str) -> None:
+    apis = {row["api"] for row in krust.ok("cluster", "versions", "--json").json()}
+    if "ConsumerGroupHeartbeat" not in apis:
+        pytest.skip("the broker does not serve KIP-848")
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": krust.bootstrap,
+            "group.id": filled,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "client.id": "newer",
+        }
+    )
+    consumer.subscribe([filled])
+
+    def has_all() -> bool:
+        consumer.poll(0.1)
+        return len(consumer.assignment()) == 3
+
+    until(has_all)
+    until(lambda: described(krust, filled)["state"] == "Stable")
+    group = described(krust, filled)
+    [member] = group["members"]
+    assert (group["type"], group["protocol"], group["protocol_type"]) == (
+        "consumer",
+        "uniform",
+        "consumer",
+    )
+    assert group["epoch"] == member["epoch"] >= 1
+    assert member["assigned"] == member["target"] == [[filled, n] for n in range(3)]
+    assert (member["client_id"], member["subscribed"]) == ("newer", [filled])
+    text = krust.ok("group", "describe", filled).text
+    assert f"epoch {group['epoch']}   assignor uniform" in text
+    history = group["history"]
+    assert history is None or "joined" in history[-1]["reasons"][0]["why"]
+    assert ("keeps no history" in text) == (history is None)
+    [row] = krust.ok("group", "list", filled, "--json").json()
+    assert (row["type"], row["state"]) == ("consumer", "Stable")
+    assert krust("group", "delete", filled, "--yes").code == 1
+    consumer.close()
+    until(lambda: described(krust, filled)["state"] == "Empty")
+    krust.ok("group", "seek", filled, "--to", "-1", "--yes", "--topic", filled)
+    assert described(krust, filled)["lag"] == 3
+    krust.ok("group", "delete", filled, "--yes")
+    assert described(krust, filled)["state"] == "Dead"
+
+
 def test_seek_shows_its_plan_and_does_it_with_yes(krust: Command, filled: str) -> None:
     krust.ok("consume", filled, "-g", filled, "-e")
     plan = krust.ok("group", "seek", filled, "--to", "-3", "--json")

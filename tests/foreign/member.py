@@ -11,7 +11,8 @@ its standard input ends:
 each with "at", the monotonic clock in seconds. What is revoked tells the generation that the member
 knew then; -1: none. MEMBER_LOG=DEBUG in the environment: a Python client's log on standard error.
 CLIENT: confluent-range, confluent-cooperative, kafka-python, kafka-python-0.9, aiokafka,
-java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), java-4.3.0-cooperative
+java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), java-4.3.0-cooperative,
+java-4.3.0-migrating
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ POLL_S = 0.1
 LOG_LINE = "%(asctime)s %(name)s %(message)s"
 KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 JAVA = Path(__file__).with_name("java")
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+ASSIGNORS = {
+    "cooperative": COOPERATIVE,
+    # Between two ways, as in a rolling upgrade: it may vote for the new one and is still eager.
+    "migrating": f"{COOPERATIVE},org.apache.kafka.clients.consumer.RangeAssignor",
+}
 JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -201,9 +208,8 @@ def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) ->
     command += ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose"]
     command += ["--session-timeout", str(SESSION_MS)]
     command += ["--consumer.config", f"{JAVA}/consumer.properties"]
-    if strategy == "cooperative":
-        assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-        command += ["--assignment-strategy", assignor]
+    if strategy:
+        command += ["--assignment-strategy", ASSIGNORS[strategy]]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
 

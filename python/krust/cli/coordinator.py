@@ -8,11 +8,13 @@ a committed topic that is deleted has a name and no id any more.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.cli import session
 from krust.coordinator import consumer_protocol
+from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +30,7 @@ LATEST, EARLIEST = -1, -2
 DEAD = "Dead"
 CONSUMER = "consumer"
 PAUSE_S = 0.1
+MOMENT_S = 2.0
 
 Place = tuple[str, int]
 
@@ -194,6 +197,23 @@ class Coordinators:
         moments = [(topic, partition, timestamp) for topic, partition in places]
         found = self.client.list_offsets(moments) if moments else []
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
+
+    def written(self, first: Mapping[Place, int]) -> dict[Place, int]:
+        """When the records at these offsets were written, ms since 1970, of those that are read
+        within a moment.
+        """
+        found: dict[Place, int] = {}
+        if not first:
+            return found
+        small = session.properties(self._options, max_partition_fetch_bytes=1)
+        reader = _krust.Consumer(self._options.bootstrap, small)
+        until = time.monotonic() + MOMENT_S
+        with suppress(KrustError):
+            reader.assign([(topic, n, offset, offset + 1) for (topic, n), offset in first.items()])
+            while not reader.done() and time.monotonic() < until:
+                for topic, number, _, timestamp, *_ in reader.poll(100):
+                    found[topic, number] = timestamp
+        return found
 
     def missing(self, group_id: str) -> Exception:
         """The error for a group that does not exist, with the name that was probably meant."""

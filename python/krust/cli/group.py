@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import spec
-from krust.cli import assignors, history, output, session
+from krust.cli import assignors, describe_group, output, session
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, by_topic
+from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 NON_EMPTY_GROUP = 68
-_PARTITION = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
-_MEMBER = ("member", "instance", "client", "host", "assigned")
 WITHOUT_MEMBERS = ("Empty", DEAD)
 
 
@@ -34,6 +32,7 @@ def command() -> None:
     """Look into consumer groups and move their offsets; try assignors."""
 
 
+command.add_command(describe_group.describe)
 command.add_command(assignors.list_)
 command.add_command(assignors.simulate)
 
@@ -59,111 +58,6 @@ def list_(options: Options, pattern: str | None, states: tuple[str, ...]) -> Non
         if pattern is None or fnmatchcase(group["group_id"], pattern)
     ]
     output.rows(options, ("group", "state", "type", "protocol_type", "coordinator"), rows)
-
-
-@command.command()
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
-@click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
-@click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
-@shared.client
-@click.pass_obj
-def describe(
-    options: Options, names: tuple[str, ...], members: bool, lag_only: bool, past: bool
-) -> None:
-    """Show state, members, offsets and lag of groups, and why they rebalanced last."""
-    asked = Coordinators(options)
-    many = session.Many(len(names))
-    described: list[dict[str, Any]] = []
-    for name in names:
-        with many.item():
-            described.append(_described(asked, name, lag_only=lag_only))
-    columns, look = (_MEMBER, _who) if members else (_PARTITION, _what)
-    if options.output in ("json", "ndjson"):
-        output.rows(options, (), described)
-    elif options.output == "csv":
-        every = [{"group": group["group"], **row} for group in described for row in look(group)]
-        output.rows(options, ("group", *columns), every)
-    else:
-        for group in described:
-            click.echo(_title(group))
-            if shown := look(group):
-                output.table(columns, shown)
-            for line in history.lines(group["history"], time.time() * 1000, all_of_it=past):
-                click.echo(line)
-    many.leave()
-
-
-def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, Any]:
-    group = asked.describe(name)
-    committed = asked.committed(name)
-    if group.state == DEAD and not committed:
-        raise asked.missing(name)
-    owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
-    places = sorted({*committed, *owner})
-    ends = asked.offsets(asked.existing(places), LATEST)
-    partitions = []
-    for place in places:
-        at, end, member = committed.get(place), ends.get(place), owner.get(place, {})
-        lag = None if at is None or end is None else max(0, end - at)
-        if lag_only and not lag:
-            continue
-        numbers = {
-            "topic": place[0],
-            "partition": place[1],
-            "committed": at,
-            "end": end,
-            "lag": lag,
-        }
-        who = {"client": member.get("client_id"), "host": member.get("host")}
-        partitions.append({**numbers, "member": member.get("member_id"), **who})
-    return {
-        "group": name,
-        "state": group.state,
-        "type": group.type,
-        "epoch": group.epoch,
-        "protocol_type": group.protocol_type or None,
-        "protocol": group.protocol or None,
-        "coordinator": group.coordinator,
-        "lag": sum(row["lag"] or 0 for row in partitions),
-        "members": group.members,
-        "partitions": partitions,
-        "history": history.plain(group.history),
-    }
-
-
-def _title(group: Mapping[str, Any]) -> str:
-    count = len(group["members"])
-    said = [group["group"], group["state"]]
-    what = "protocol" if group["type"] == "classic" else f"epoch {group['epoch']}   assignor"
-    said += [f"{what} {group['protocol']}"] if group["protocol"] else []
-    said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
-    return "   ".join([*said, f"lag {group['lag']:,}"])
-
-
-def _what(group: Mapping[str, Any]) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = group["partitions"]
-    return rows
-
-
-def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
-    return [
-        {
-            "member": member["member_id"],
-            "instance": member["instance_id"],
-            "client": member["client_id"],
-            "host": member["host"],
-            "assigned": _short(member["assigned"]),
-        }
-        for member in group["members"]
-    ]
-
-
-def _short(assigned: Sequence[Place] | None) -> str | None:
-    if assigned is None:
-        return None
-    topics = by_topic((place, {}) for place in assigned)
-    return " ".join(f"{name}:{','.join(str(p) for p, _ in ours)}" for name, ours in topics.items())
 
 
 @command.command()

@@ -49,7 +49,7 @@ def lines(
 
 
 def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
-    ago = _span(max(0.0, now_ms - one["started_ms"]))
+    ago = span(max(0.0, now_ms - one["started_ms"]))
     said = [f"{'last ' if last else ''}rebalance {ago} ago"]
     if one["generation"] is None:
         said.append("members are still to join" if last else "overtaken by the next")
@@ -57,13 +57,13 @@ def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
         count = one["members"]
         said.append(f"generation {one['generation']}, {count} member{'s' * (count != 1)}")
         if one["ended_ms"] is not None:
-            said.append(f"took {_span(one['ended_ms'] - one['started_ms'])}")
+            said.append(f"took {span(one['ended_ms'] - one['started_ms'])}")
         else:
             said.append("not assigned yet" if last else "overtaken by the next")
     return "   ".join(said)
 
 
-def _span(milliseconds: float) -> str:
+def span(milliseconds: float) -> str:
     """A time in one unit."""
     seconds = milliseconds / 1000
     if seconds < 1:

@@ -203,7 +203,8 @@ impl Frame {
             self.bytes.extend(inner.bytes);
         }
         if self.unknown_tags {
-            self.bytes.extend([50, 0, 51, 3, 1, 2, 3]);
+            self.bytes.extend([varint(20_000), vec![0]].concat());
+            self.bytes.extend([varint(20_001), vec![3, 1, 2, 3]].concat());
         }
     }
 

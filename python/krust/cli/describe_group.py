@@ -1,0 +1,161 @@
+"""`krust group describe`: a group's state, members, offsets and lag, and why it rebalanced last.
+
+Lag in time is the age of the first record that is not committed, as its timestamp has it; None
+where nothing is left to read, or that record cannot be had. `--watch` looks again and again, on a
+terminal in the same place; a program gets one JSON document, or lines, each time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust.cli import history, output, session
+from krust.cli import options as shared
+from krust.cli.coordinator import DEAD, LATEST, Coordinators, by_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from krust.cli.coordinator import Place
+    from krust.cli.options import Options
+
+_PARTITION = (
+    *("topic", "partition", "committed", "end", "lag", "lag_time"),
+    *("member", "client", "host"),
+)
+_MEMBER = ("member", "instance", "client", "host", "assigned")
+
+
+@click.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
+@click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
+@click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
+@click.option("--watch", type=click.FloatRange(0.1), metavar="S", help="Again every S seconds.")
+@shared.client
+@click.pass_obj
+def describe(
+    options: Options,
+    names: tuple[str, ...],
+    *,
+    members: bool,
+    lag_only: bool,
+    past: bool,
+    watch: float | None,
+) -> None:
+    """Show state, members, offsets and lag of groups, and why they rebalanced last."""
+    asked = Coordinators(options)
+    while True:
+        many = session.Many(len(names))
+        described: list[dict[str, Any]] = []
+        for name in names:
+            with many.item():
+                described.append(_described(asked, name, lag_only=lag_only))
+        if watch is not None:
+            click.clear()  # nothing, where no terminal is
+        _show(options, described, members=members, past=past)
+        if watch is None:
+            many.leave()
+            return
+        time.sleep(watch)
+
+
+def _show(
+    options: Options, described: Sequence[dict[str, Any]], *, members: bool, past: bool
+) -> None:
+    columns, look = (_MEMBER, _who) if members else (_PARTITION, _what)
+    if options.output in ("json", "ndjson"):
+        output.rows(options, (), described)
+    elif options.output == "csv":
+        every = [{"group": group["group"], **row} for group in described for row in look(group)]
+        output.rows(options, ("group", *columns), every)
+    else:
+        for group in described:
+            click.echo(_title(group))
+            if shown := look(group):
+                output.table(columns, shown)
+            for line in history.lines(group["history"], time.time() * 1000, all_of_it=past):
+                click.echo(line)
+
+
+def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, Any]:
+    group = asked.describe(name)
+    committed = asked.committed(name)
+    if group.state == DEAD and not committed:
+        raise asked.missing(name)
+    owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
+    places = sorted({*committed, *owner})
+    ends = asked.offsets(asked.existing(places), LATEST)
+    behind = {at: first for at, first in committed.items() if first < ends.get(at, 0)}
+    written = asked.written(behind)
+    now_ms = int(time.time() * 1000)
+    partitions = []
+    for place in places:
+        at, end, member = committed.get(place), ends.get(place), owner.get(place, {})
+        lag = None if at is None or end is None else max(0, end - at)
+        if lag_only and not lag:
+            continue
+        numbers = {
+            "topic": place[0],
+            "partition": place[1],
+            "committed": at,
+            "end": end,
+            "lag": lag,
+            "lag_ms": max(0, now_ms - written[place]) if place in written else None,
+        }
+        who = {"client": member.get("client_id"), "host": member.get("host")}
+        partitions.append({**numbers, "member": member.get("member_id"), **who})
+    return {
+        "group": name,
+        "state": group.state,
+        "type": group.type,
+        "epoch": group.epoch,
+        "protocol_type": group.protocol_type or None,
+        "protocol": group.protocol or None,
+        "coordinator": group.coordinator,
+        "lag": sum(row["lag"] or 0 for row in partitions),
+        "lag_ms": max((row["lag_ms"] or 0 for row in partitions), default=0),
+        "members": group.members,
+        "partitions": partitions,
+        "history": history.plain(group.history),
+    }
+
+
+def _title(group: Mapping[str, Any]) -> str:
+    count = len(group["members"])
+    said = [group["group"], group["state"]]
+    what = "protocol" if group["type"] == "classic" else f"epoch {group['epoch']}   assignor"
+    said += [f"{what} {group['protocol']}"] if group["protocol"] else []
+    said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
+    about = f" (~{history.span(group['lag_ms'])})" if group["lag_ms"] else ""
+    return "   ".join([*said, f"lag {group['lag']:,}{about}"])
+
+
+def _what(group: Mapping[str, Any]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = group["partitions"]
+    times = (row["lag_ms"] for row in group["partitions"])
+    spans = (None if one is None else history.span(one) for one in times)
+    return [{**row, "lag_time": span} for row, span in zip(rows, spans, strict=True)]
+
+
+def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
+    return [
+        {
+            "member": member["member_id"],
+            "instance": member["instance_id"],
+            "client": member["client_id"],
+            "host": member["host"],
+            "assigned": _short(member["assigned"]),
+        }
+        for member in group["members"]
+    ]
+
+
+def _short(assigned: Sequence[Place] | None) -> str | None:
+    if assigned is None:
+        return None
+    topics = by_topic((place, {}) for place in assigned)
+    return " ".join(f"{name}:{','.join(str(p) for p, _ in ours)}" for name, ours in topics.items())

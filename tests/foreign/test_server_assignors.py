@@ -1,0 +1,181 @@
+"""Real clients in groups for which krust assigns, by assignors of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.foreign import group_checks
+from tests.foreign.members import (
+    JAVA_KINDS,
+    PARTITIONS,
+    PYTHON_KINDS,
+    Member,
+    fill,
+    make,
+    members,
+    no_java,
+    wait_until,
+)
+from tests.serving import Served
+
+HERE = "tests.foreign.server_assignors"
+RULES = {"dealt-*": "Dealt", "raises-*": "Raises", "hangs-*": "Hangs", "lies-*": "Lies"}
+EVERYTHING = set(range(PARTITIONS))
+KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
+
+
+@pytest.fixture(autouse=True)
+def _java_where_wanted(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("java") and (reason := no_java()):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    rules = ",".join(f"{pattern}={HERE}:{kind}" for pattern, kind in RULES.items())
+    options: dict[str, object] = {
+        "krust.group.server.assignor": f"{rules},*=uniform",
+        "krust.group.assignor.timeout.ms": 2000,  # a busy machine is no proof of a bad assignor
+    }
+    with Served(tmp_path_factory.mktemp("assignors") / "data", options=options) as served:
+        yield served
+
+
+def described(broker: Served, group: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "krust", "-b", broker.bootstrap, "group", "describe", group]
+    run = subprocess.run([*command, "--json"], capture_output=True, check=True)
+    [found] = json.loads(run.stdout)
+    return dict(found)
+
+
+def told(*all_of_them: Member) -> list[list[dict[str, Any]]]:
+    return [list(each.said) for each in all_of_them]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clients_take_what_krust_gives(broker: Served, kind: str) -> None:
+    group = f"dealt-{kind}-{os.getpid()}"
+    make(broker.bootstrap, group)
+    one, two = (Member(kind, broker.bootstrap, group, group) for _ in range(2))
+    with members(one, two):
+        wait_until("each has what was dealt", lambda: dealt(one, two))
+        two.leave()
+        wait_until("one has all", lambda: one.owned() == EVERYTHING)
+        one.leave()
+    assert described(broker, group)["history"][-1]["trouble"] is None
+
+
+def dealt(*group: Member) -> bool:
+    """Whether each has every n-th partition."""
+    found = sorted(sorted(each.owned()) for each in group)
+    return found == [list(range(n, PARTITIONS, len(group))) for n in range(len(group))]
+
+
+@pytest.mark.java
+def test_clients_of_every_age_are_in_one_group(broker: Served) -> None:
+    group = f"dealt-mixed-{os.getpid()}"
+    make(broker.bootstrap, group)
+    fill(broker.bootstrap, group, 0, 5)
+    kinds = ("kafka-python-0.9", "confluent-range", "java-4.3.0")
+    mixed = [Member(kind, broker.bootstrap, group, group) for kind in kinds]
+    with members(*mixed):
+        wait_until("each has what was dealt", lambda: dealt(*mixed))
+        fill(broker.bootstrap, group, 5, 5)
+        wait_until(
+            "all is read",
+            lambda: (
+                {place for each in mixed for place in each.places("record")}
+                == {(p, o) for p in range(PARTITIONS) for o in range(10)}
+            ),
+        )
+        mixed[0].leave()
+        wait_until("two have what was dealt", lambda: dealt(*mixed[1:]))
+        mixed[1].kill()
+        wait_until("one has all", lambda: mixed[2].owned() == EVERYTHING)
+    assert not group_checks.two_owners(told(*mixed))
+    assert not group_checks.went_back(told(*mixed))
+
+
+def overlaps(everybody: list[list[dict[str, Any]]]) -> list[str]:
+    """Partitions that a member took while another had not said yet that it let go."""
+    facts = sorted((fact["at"], who, fact) for who, facts in enumerate(everybody) for fact in facts)
+    owner: dict[int, int] = {}
+    wrong = []
+    for _, who, fact in facts:
+        for partition in fact.get("revoked", ()):
+            if owner.get(partition) == who:
+                del owner[partition]
+        for partition in fact.get("assigned", ()):
+            if owner.setdefault(partition, who) != who:
+                wrong.append(f"{who} took {partition}, {owner[partition]} still had it")
+                owner[partition] = who
+        if "left" in fact:
+            owner = {partition: one for partition, one in owner.items() if one != who}
+    return wrong
+
+
+COOPERATIVE = ["confluent-cooperative"] * 2
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (*COOPERATIVE, "confluent-cooperative"),
+        pytest.param((*COOPERATIVE, "java-4.3.0-cooperative"), marks=pytest.mark.java),
+        # An eager member that votes for the cooperative protocol, as in a rolling upgrade.
+        pytest.param(
+            ("java-4.3.0-migrating", "java-4.3.0-cooperative", "confluent-cooperative"),
+            marks=pytest.mark.java,
+        ),
+    ],
+    ids=["librdkafka", "librdkafka and Java", "eager and cooperative"],
+)
+def test_a_partition_is_let_go_before_it_is_taken(broker: Served, kinds: tuple[str, ...]) -> None:
+    group = f"dealt-letting-go-{kinds[0]}-{kinds[-1]}-{os.getpid()}"
+    make(broker.bootstrap, group)
+    started: list[Member] = []
+    with ExitStack() as stack:
+        for kind in kinds:
+            started.append(Member(kind, broker.bootstrap, group, group))
+            stack.enter_context(members(started[-1]))
+            wait_until(f"{len(started)} have what was dealt", lambda: dealt(*started))
+        started[0].leave()
+        wait_until("two have what was dealt", lambda: dealt(*started[1:]))
+    assert not overlaps(told(*started))
+    assert not group_checks.two_owners(told(*started))
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("raises", "LookupError: planted"),
+        ("hangs", "in assign"),
+        ("lies", "dealt-one:0 goes to"),
+    ],
+)
+def test_one_that_fails_costs_its_group_a_line_and_nothing_else(
+    broker: Served, rule: str, why: str
+) -> None:
+    group = f"{rule}-{os.getpid()}"
+    make(broker.bootstrap, group)
+    one, two = (Member("confluent-range", broker.bootstrap, group, group) for _ in range(2))
+    with members(one, two):
+        wait_until(
+            "each has half",
+            lambda: (
+                len(one.owned()) == len(two.owned()) == 3
+                and one.owned() | two.owned() == EVERYTHING
+            ),
+        )
+        trouble = described(broker, group)["history"][-1]["trouble"]
+        assert "failed, uniform assigned instead" in trouble
+        assert why.replace("dealt-one", group) in trouble
+        assert trouble.splitlines()[0] in broker.stderr()
