@@ -24,6 +24,8 @@ class Dealt:
 class Raises(Dealt):
     """It never works."""
 
+    name = "raises"
+
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
         raise LookupError("planted")
 

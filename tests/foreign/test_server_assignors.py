@@ -43,6 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     rules = ",".join(f"{pattern}={HERE}:{kind}" for pattern, kind in RULES.items())
     options: dict[str, object] = {
         "krust.group.server.assignor": f"{rules},*=uniform",
+        "group.consumer.assignors": f"uniform,{HERE}:Dealt,{HERE}:Raises",
         "krust.group.assignor.timeout.ms": 2000,  # a busy machine is no proof of a bad assignor
     }
     with Served(tmp_path_factory.mktemp("assignors") / "data", options=options) as served:
@@ -179,3 +180,63 @@ def test_one_that_fails_costs_its_group_a_line_and_nothing_else(
         assert "failed, uniform assigned instead" in trouble
         assert why.replace("dealt-one", group) in trouble
         assert trouble.splitlines()[0] in broker.stderr()
+
+
+def newer(bootstrap: str, group: str, assignor: str) -> Any:
+    """A member that speaks KIP-848."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "group.remote.assignor": assignor,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([group])
+    return consumer
+
+
+def shares(*consumers: Any) -> list[list[int]]:
+    for each in consumers:
+        each.poll(0.05)
+    return sorted(sorted(place.partition for place in each.assignment()) for each in consumers)
+
+
+@pytest.mark.parametrize(
+    ("assignor", "expected"), [("dealt", [[0, 2, 4], [1, 3, 5]]), ("raises", [3, 3])]
+)
+def test_members_of_the_newer_protocol_name_their_assignor(
+    broker: Served, assignor: str, expected: list[Any]
+) -> None:
+    group = f"newer-{assignor}-{os.getpid()}"
+    make(broker.bootstrap, group)
+    both = [newer(broker.bootstrap, group, assignor) for _ in range(2)]
+
+    def holds() -> bool:
+        found = shares(*both)
+        return expected in (found, [len(each) for each in found])
+
+    wait_until("each has its share", holds)
+    trouble = [each["trouble"] for each in described(broker, group)["history"]]
+    for each in both:
+        each.close()
+    assert ("LookupError: planted" in str(trouble[-1])) == (assignor == "raises")
+
+
+def test_an_embedded_broker_takes_assignors_as_objects() -> None:
+    import krust
+    from tests.foreign.server_assignors import Dealt
+
+    with krust.Broker(assignors={"red-*": Dealt}) as embedded:
+        embedded.create_topic("red-1", PARTITIONS)
+        embedded.create_topic("blue", PARTITIONS)
+        one, two = (Member("kafka-python", embedded.bootstrap, "red-1", "red-1") for _ in range(2))
+        with members(one, two):
+            wait_until("each has what was dealt", lambda: dealt(one, two))
+        both = [newer(embedded.bootstrap, "blue", "dealt") for _ in range(2)]
+        wait_until("they too", lambda: shares(*both) == [[0, 2, 4], [1, 3, 5]])
+        for each in both:
+            each.close()

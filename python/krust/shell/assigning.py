@@ -66,8 +66,11 @@ class Assigning:
         self._done: deque[Event] = deque()
         self._objects: dict[str, Assignor] = {}
         for rule in rules:
-            if not isinstance(rule.assignor, str):
-                self._objects[rule.assignor.name] = self._objects[_key(rule)] = rule.assignor
+            if isinstance(rule.assignor, str):
+                continue
+            self._objects[_key(rule)] = rule.assignor
+            if rule.assignor.name not in find.BUILT_IN:  # members may ask for it by its name
+                self._objects[rule.assignor.name] = rule.assignor
 
     def wants(self, group_id: str) -> bool:
         """Whether krust assigns in this group of the kind `classic`."""

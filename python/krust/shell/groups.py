@@ -62,7 +62,7 @@ class Groups:
             session_timeout_ms=state.whole("group.consumer.session.timeout.ms"),
             heartbeat_interval_ms=state.whole("group.consumer.heartbeat.interval.ms"),
             consumer_max_size=state.whole("group.consumer.max.size"),
-            assignors=_offered(state.broker_text("group.consumer.assignors") or ""),
+            assignors=_offered(state.broker_text("group.consumer.assignors") or "", objects or {}),
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
@@ -214,18 +214,19 @@ class Groups:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
 
-def _offered(names: str) -> dict[str, str]:
+def _offered(names: str, objects: Mapping[str, Assignor]) -> dict[str, str]:
     """The assignors that members may name; one that cannot be had is logged and left out."""
     found: dict[str, str] = {}
     for place in filter(None, re.split(r"[\s,]+", names)):
         name = place
         if ":" in place:
-            from krust.coordinator.assignors import find
+            from krust.shell.runners import FailedError, name_of
 
             try:
-                name = find.find(place).name
-            except find.FindError as error:
-                _log.error("group.consumer.assignors: %s (%s)", error, error.hint)
+                name = name_of(place)
+            except FailedError as error:
+                _log.error("group.consumer.assignors: %s", error)
                 continue
         found[name] = place
-    return found or {"uniform": "uniform"}
+    more = {one.name: one.name for one in objects.values() if one.name not in found}
+    return (found or {"uniform": "uniform"}) | more

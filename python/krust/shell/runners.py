@@ -102,6 +102,8 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
         self._trace = -1
         self._closed = False
+        self.name = ""
+        """what the class calls itself; known once it is loaded"""
         self._not_before = 0.0
         self._why = ""
         self._lost = 0
@@ -115,7 +117,7 @@ class Process:
             raise FailedError(self._why)
         child = self._started()
         try:
-            self._heard(child, START_S)
+            self.name = str(self._heard(child, START_S).get("ready"))
         except FailedError as error:
             self._end()
             self._rest(RETRY_S, str(error))
@@ -238,6 +240,16 @@ class Process:
             return "the broker stops"
         text = stood.decode(errors="replace").strip()
         return text or f"the worker process ended (exit code {code})"
+
+
+def name_of(place: str) -> str:
+    """What the class at a place calls itself. FailedError: it cannot be loaded."""
+    one = Process(place)
+    try:
+        one.warm()
+    finally:
+        one.close()
+    return one.name
 
 
 def _readable(descriptor: int) -> bool:
