@@ -32,6 +32,7 @@ FEWEST, MOST = 2, 4
 FROZEN_S = 1.5 * SESSION_MS / 1000
 PRODUCED_A_SECOND = 20
 QUIET_S = 180
+SHOWN = 90
 WEIGHTS = {"join": 5, "leave": 3, "kill": 4, "freeze": 1, "broker": 2}
 
 
@@ -72,7 +73,7 @@ class Producing(threading.Thread):
         from confluent_kafka import Producer
 
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True}
-        producer = Producer({**settings, "message.timeout.ms": 0, "linger.ms": 5})
+        producer = Producer({**settings, "message.timeout.ms": 0, "log_level": 0})
         number = 0
         while not self.over.wait(1 / PRODUCED_A_SECOND):
             for topic in self.topics:
@@ -203,8 +204,10 @@ class Chaos:
                 f"{group.name}: {x}" for x in group_checks.skipped(told, ends[group.name])
             ]
             for fact in (fact for facts in told for fact in facts):
-                what = {"record", "committed", "refused"} & fact.keys()
-                self.count[" ".join((group.name, *what))] += bool(what)
+                for what in ("record", "committed", "left"):
+                    self.count[f"{group.name} {what}"] += what in fact
+                if "refused" in fact:
+                    self.count[f"{group.name} refused: {fact['refused'][:SHOWN]}"] += 1
             seen = {fact["generation"] for facts in told for fact in facts if "assigned" in fact}
             self.count[f"{group.name} generations"] = len(seen)
 

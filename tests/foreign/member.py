@@ -33,6 +33,9 @@ from typing import Any
 
 SESSION_MS = 6000
 POLL_S = 0.1
+# kafka-python 3.0.12 forgets a rejoin that the end of a poll interrupts, if new metadata was its
+# cause: it never joins again, nor heartbeats. A machine is seldom too busy for so long a poll.
+PATIENT_POLL_S = 1.0
 LOG_LINE = "%(asctime)s %(name)s %(message)s"
 KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 JAVA = Path(__file__).with_name("java")
@@ -147,9 +150,9 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
         settings["api_version"] = tuple(map(int, api_version.split(".")))
     consumer = KafkaConsumer(**settings)
     consumer.subscribe([topic], listener=listener())
-    fields = len(OffsetAndMetadata._fields)
+    fields, wait_ms = len(OffsetAndMetadata._fields), int(PATIENT_POLL_S * 1000)
     while not asked_to_leave():
-        for records in consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=1).values():
+        for records in consumer.poll(timeout_ms=wait_ms, max_records=1).values():
             for record in records:
                 say(record=[record.partition, record.offset, record.value.decode()])
                 place = (record.offset + 1, "", -1)[:fields]
