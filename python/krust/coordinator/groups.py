@@ -260,7 +260,8 @@ class Coordinator:
             return Code.COORDINATOR_LOAD_IN_PROGRESS, "The group is being read."
         if beat.epoch != 0 and not isinstance(group, ConsumerGroup):
             what = "not found" if group is None else "is not a consumer group"
-            return Code.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}."
+            who = "Consumer group" if group is None and beat.epoch > 0 else "Group"
+            return Code.GROUP_ID_NOT_FOUND, f"{who} {group_id} {what}."
         return None
 
     def _for_classic(self, turn: Turn, group: ConsumerGroup, message: Message) -> AnyGroup:

@@ -270,6 +270,9 @@ def test_a_group_describes_what_members_have_and_are_to_have() -> None:
         for each in (a["assignment"], a["target_assignment"], b["assignment"])
     ]
     assert names == [[("t", [0, 1])], [("t", [0])], []]
+    bench.beat("a", 1)
+    (told,) = bench.described()
+    assert told["members"][0]["assignment"] == a["assignment"], "it may still read t1"
     assert (a["rack_id"], a["member_epoch"], a["member_type"]) == ("r", 1, 1)
     assert group["authorized_operations"] == -(2**31)
 

@@ -36,7 +36,7 @@ def test_its_records_are_kafkas() -> None:
             "client_id": "c",
             "client_host": "/10.0.0.1",
             "subscribed_topic_names": ["t"],
-            "subscribed_topic_regex": None,
+            "subscribed_topic_regex": "",
             "rebalance_timeout_ms": 60_000,
             "server_assignor": None,
         },

@@ -164,9 +164,19 @@ def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
         bench.synced(a, generation, protocol_type="x", version=5)["error_code"],
     ]
     assert codes == [27, 22, 25, 25, 23]
-    left = bench.leave("c", "x", b)
-    assert [each["error_code"] for each in left["members"]] == [25, 25, 0]
+    left = bench.leave("x", b)
+    assert [each["error_code"] for each in left["members"]] == [25, 0]
     assert set(bench.fence["members"]) == {a, "c"}
+
+
+def test_an_admin_removes_members_of_either_protocol() -> None:
+    bench = Mixed()
+    a, b = bench.classic()
+    bench.beat("c", 0)
+    left = bench.leave("c", b)
+    assert [each["error_code"] for each in left["members"]] == [0, 0]
+    assert set(bench.fence["members"]) == {a}
+    assert bench.state == "PreparingRebalance"
 
 
 @pytest.mark.parametrize(

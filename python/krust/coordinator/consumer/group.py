@@ -79,7 +79,10 @@ class ConsumerGroup(Mixed):
             refusal = self._refuses_static(beat, member)
             full = full and beat.instance_id not in self.static
         elif member is None and beat.epoch != 0:
-            return Code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of the group."
+            return (
+                Code.UNKNOWN_MEMBER_ID,
+                f"Member {beat.member_id} is not a member of group {self.id}.",
+            )
         else:
             refusal = None
         if refusal is None and member is not None and beat.epoch > 0:

@@ -148,7 +148,7 @@ class Beat:
         if self.epoch == LEAVES_FOR_A_WHILE and self.instance_id is None:
             return "InstanceId can't be null."
         if self.epoch < LEAVES_FOR_A_WHILE:
-            return f"MemberEpoch is {self.epoch}, but must be greater than or equal to -2."
+            return "MemberEpoch is invalid."
         if self.epoch != 0:
             return None
         if self.rebalance_timeout_ms == -1:

@@ -115,7 +115,9 @@ class Mixed(Roster):
         turn.open[self.id] = None
 
     def leave(self, turn: Turn, event: Event) -> None:
-        """LeaveGroup: v0-2 one member, v3+ several, by member id or by instance id alone."""
+        """LeaveGroup: v0-2 one member, v3+ several, by member id or by instance id alone. An admin
+        names members of either protocol.
+        """
         if event.version < 3:
             leaving: list[Message] = [{"member_id": event.message["member_id"]}]
         else:
@@ -285,22 +287,23 @@ class Mixed(Roster):
         return Code.NONE if ask.member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def _fenced(self, member_id: str, instance_id: str | None) -> Code:
-        """Whether this is the classic member it says it is."""
+        """Whether this is the member it says it is."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is not None and known != member_id:
                 return Code.FENCED_INSTANCE_ID
             if known is None:
                 return Code.UNKNOWN_MEMBER_ID
-        member = self.members.get(member_id)
-        return Code.UNKNOWN_MEMBER_ID if member is None or member.classic is None else Code.NONE
+        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def _refuses_sync(self, message: Message) -> Code:
         code = self._fenced(message["member_id"], message.get("group_instance_id"))
         if code is not Code.NONE:
             return code
         member = self.members[message["member_id"]]
-        protocol = self._classic(member).protocols[0][0]
+        if member.classic is None:
+            return Code.UNKNOWN_MEMBER_ID
+        protocol = member.classic.protocols[0][0]
         if message["generation_id"] != member.epoch:
             return Code.ILLEGAL_GENERATION
         said = message.get("protocol_type"), message.get("protocol_name")

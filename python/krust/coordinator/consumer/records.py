@@ -48,7 +48,7 @@ def member(one: Member) -> Record:
         "client_id": one.client_id,
         "client_host": one.client_host,
         "subscribed_topic_names": sorted(one.names),
-        "subscribed_topic_regex": one.regex or None,
+        "subscribed_topic_regex": one.regex,
         "rebalance_timeout_ms": one.rebalance_timeout_ms,
         "server_assignor": one.assignor,
     }

@@ -200,8 +200,8 @@ class Roster:
                 "client_id": each.client_id,
                 "client_host": each.client_host,
                 "subscribed_topic_names": sorted(each.names),
-                "subscribed_topic_regex": each.regex or None,
-                "assignment": _shown(each.assigned, settings),
+                "subscribed_topic_regex": each.regex,
+                "assignment": _shown(each.assigned | each.revoking, settings),
                 "target_assignment": _shown(self.target.get(each.id, ()), settings),
                 "member_type": 1 if each.classic is None else 0,
             }
