@@ -21,6 +21,7 @@ mod down;
 mod header;
 pub mod legacy;
 mod lz4;
+pub mod retain;
 mod skim;
 mod xerial;
 

@@ -1,6 +1,6 @@
 //! The small text files of a log directory that name an offset for each partition:
 //! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-//! `replication-offset-checkpoint`.
+//! `replication-offset-checkpoint`, `cleaner-offset-checkpoint`.
 //! Format: line 1 version `0`, line 2 the count n, then n lines `topic partition offset`.
 //! Written so that a crash leaves the old or the new file; a torn or foreign one counts as empty.
 //! Not promised: a checkpoint may lag behind its log by any amount; it never runs ahead of it,
@@ -17,6 +17,8 @@ pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
 pub const LOG_START: &str = "log-start-offset-checkpoint";
 /// The high watermarks.
 pub const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
+/// Up to where compacted logs are clean.
+pub const CLEANED: &str = "cleaner-offset-checkpoint";
 
 /// The offsets of one checkpoint file.
 pub type Offsets = BTreeMap<TopicPartition, Offset>;

@@ -42,6 +42,14 @@ pub struct LogConfig {
     pub delete: bool,
     /// `cleanup.policy` contains `compact`.
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio`: cleaned when more than this part of it is dirty.
+    pub min_cleanable_dirty_ratio: f64,
+    /// `min.compaction.lag.ms`: younger records are not cleaned.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`: dirty segments that are older are cleaned whatever the ratio.
+    pub max_compaction_lag_ms: i64,
+    /// `delete.retention.ms`: so long tombstones stay after a cleaning first met them.
+    pub delete_retention_ms: i64,
     /// `flush.messages`: fdatasync after so many records.
     pub flush_messages: i64,
     /// `flush.ms`: fdatasync at most this long after an append.
@@ -73,12 +81,27 @@ impl Default for LogConfig {
             compression_type: None,
             delete: true,
             compact: false,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            delete_retention_ms: 86_400_000,
             flush_messages: i64::MAX,
             flush_ms: i64::MAX,
             ack_flush: false,
             file_delete_delay_ms: 60_000,
             preallocate: false,
             producer_id_expiration_ms: 86_400_000,
+        }
+    }
+}
+
+impl LogConfig {
+    /// At what age a segment is full: a compacted log's also when its records may not wait longer.
+    pub(super) fn full_after_ms(&self) -> i64 {
+        if self.compact {
+            self.segment_ms.min(self.max_compaction_lag_ms.max(0))
+        } else {
+            self.segment_ms
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::checkpoints::{self, HIGH_WATERMARK, LOG_START, Offsets, RECOVERY_POINT};
+use super::checkpoints::{self, CLEANED, HIGH_WATERMARK, LOG_START, Offsets, RECOVERY_POINT};
 use super::descriptors::Descriptors;
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
@@ -76,13 +76,18 @@ pub(crate) struct Points {
     pub recovery: Option<Offset>,
     pub log_start: Option<Offset>,
     pub high_watermark: Option<Offset>,
+    pub cleaned: Option<Offset>,
 }
+
+/// The checkpoint files, in the order of a [`Table`].
+const FILES: [&str; 4] = [RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANED];
+const AT_CLEANED: usize = 3;
 
 /// The checkpoint files' content, and which of them are behind it.
 #[derive(Debug, Default)]
 struct Table {
-    offsets: [Offsets; 3],
-    changed: [bool; 3],
+    offsets: [Offsets; FILES.len()],
+    changed: [bool; FILES.len()],
 }
 
 impl Table {
@@ -151,10 +156,7 @@ impl LogDir {
             broker_id: options.broker_id,
             was_clean: clean.exists(),
             offline: AtomicBool::new(false),
-            offsets: Mutex::new(Table {
-                offsets: [read(RECOVERY_POINT), read(LOG_START), read(HIGH_WATERMARK)],
-                changed: [false; 3],
-            }),
+            offsets: Mutex::new(Table { offsets: FILES.map(read), changed: [false; FILES.len()] }),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
             lock: Mutex::new(Some(lock)),
@@ -241,7 +243,7 @@ impl LogDir {
         crate::sys::disk_space(&self.path).map_err(|e| StorageError::io("statvfs", &self.path, e))
     }
 
-    /// Writes the three checkpoint files from the logs that are open. Call it every
+    /// Writes the checkpoint files, from the logs that are open. Call it every
     /// `log.flush.offset.checkpoint.interval.ms`, never on a reactor thread.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.online()?;
@@ -298,22 +300,37 @@ impl LogDir {
             recovery: table.offset(0, name),
             log_start: table.offset(1, name),
             high_watermark: table.offset(2, name),
+            cleaned: table.offset(AT_CLEANED, name),
         }
     }
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
-        (0..3).for_each(|index| table.set(index, name, None));
+        (0..FILES.len()).for_each(|index| table.set(index, name, None));
         self.write_offsets(&mut table)
     }
 
-    /// Lowers a partition's recovery point on disk to `point`, before its log is cut there.
+    /// Lowers a partition's recovery point and clean part on disk to `point`, before its log is cut
+    /// there.
     pub(crate) fn lower(&self, name: &TopicPartition, point: Offset) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
-        if table.offset(0, name).is_some_and(|known| known > point) {
-            table.set(0, name, Some(point));
+        for index in [0, AT_CLEANED] {
+            if table.offset(index, name).is_some_and(|known| known > point) {
+                table.set(index, name, Some(point));
+            }
         }
+        self.write_offsets(&mut table)
+    }
+
+    /// Notes on disk that a partition's log is clean up to `offset`.
+    pub(crate) fn cleaned(
+        &self,
+        name: &TopicPartition,
+        offset: Offset,
+    ) -> Result<(), StorageError> {
+        let mut table = self.offsets.lock();
+        table.set(AT_CLEANED, name, Some(offset));
         self.write_offsets(&mut table)
     }
 
@@ -377,8 +394,7 @@ impl LogDir {
 
     fn write_offsets(&self, table: &mut Table) -> Result<(), StorageError> {
         let Table { offsets, changed } = table;
-        let names = [RECOVERY_POINT, LOG_START, HIGH_WATERMARK];
-        for ((name, map), changed) in names.iter().zip(offsets).zip(changed) {
+        for ((name, map), changed) in FILES.iter().zip(offsets).zip(changed) {
             if std::mem::take(changed)
                 && let Err(error) = self.replace(name, checkpoints::to_text(map).as_bytes())
             {

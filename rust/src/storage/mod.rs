@@ -11,7 +11,7 @@
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
 //! checkpoints  the small text files                keeper      retention and checkpoints, in time
-//! inspect      read-only dump and verify
+//! inspect      read-only dump and verify           cleaner     compaction
 //! ```
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
@@ -20,6 +20,7 @@
 //! Not promised: an append that was not flushed may be gone after a power cut.
 
 pub mod checkpoints;
+mod cleaner;
 mod config;
 mod descriptors;
 pub mod dirs;
@@ -39,6 +40,7 @@ pub mod sync;
 mod temporary;
 pub mod txnindex;
 
+pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
 pub use config::{LogConfig, TimestampType};
 pub use descriptors::Descriptors;
 pub use dirs::{DirOptions, Found, Kind, LogDir};

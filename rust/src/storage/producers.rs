@@ -302,6 +302,15 @@ impl Producers {
         self.unreplicated.retain(|_, marker| *marker >= log_start);
     }
 
+    /// Of each producer, the last offset of its last batch of data, or `None` where the epoch it
+    /// has was set by a marker; and that epoch.
+    pub(crate) fn last_batches(&self) -> HashMap<i64, (Option<i64>, i16)> {
+        let last = |(id, producer): (&i64, &Producer)| {
+            (*id, (producer.last().map(|stored| stored.last_offset), producer.epoch))
+        };
+        self.known.iter().map(last).collect()
+    }
+
     /// All producers, for `DescribeProducers`.
     pub(crate) fn facts(&self) -> Vec<ProducerFacts> {
         let facts = |(id, producer): (&i64, &Producer)| ProducerFacts {

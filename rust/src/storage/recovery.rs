@@ -518,39 +518,40 @@ fn remove(home: &Home, path: PathBuf) -> Result<(), StorageError> {
 }
 
 /// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
-/// finished too: the segments they replace go, and they take their names.
+/// finished too: the segments they replace go, and they take their names. One that did not leaves
+/// no trace; its `.cleaned` files, which tell that, go last.
 fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError> {
     let path = home.path.read().clone();
-    let cleaned = |name: &&String| name.ends_with(".cleaned");
-    let oldest_cleaned =
-        all.iter().filter(cleaned).filter_map(|name| parse_name(name)).map(|n| n.0).min();
-    for name in all {
-        let is_tmp = name.ends_with(".tmp");
-        if name.ends_with(".deleted") || name.ends_with(".cleaned") || is_tmp {
+    let ends_with = |suffix: &'static str| all.iter().filter(move |name| name.ends_with(suffix));
+    let bases = |suffix| ends_with(suffix).filter_map(|name| parse_name(name)).map(|name| name.0);
+    let oldest_cleaned = bases(".cleaned").min().unwrap_or(i64::MAX);
+    let swapped: Vec<i64> = bases(".log.swap").filter(|base| *base < oldest_cleaned).collect();
+    for name in ends_with(".deleted").chain(ends_with(".tmp")) {
+        remove(home, path.join(name))?;
+    }
+    for name in ends_with(".swap") {
+        if parse_name(name).is_none_or(|(base, _)| !swapped.contains(&base)) {
             remove(home, path.join(name))?;
         }
     }
-    let swaps = all.iter().filter(|name| name.ends_with(".log.swap"));
-    for (base, _) in swaps.filter_map(|name| parse_name(name)) {
-        let swap = home.file(base, "log.swap");
-        if oldest_cleaned.is_some_and(|cleaned| cleaned <= base) {
-            for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX] {
-                remove(home, home.file(base, &format!("{kind}.swap")))?;
-            }
-            continue;
+    for name in ends_with(".cleaned") {
+        remove(home, path.join(name))?;
+    }
+    swapped.iter().try_for_each(|base| finish_swap(home, *base, all))
+}
+
+fn finish_swap(home: &Arc<Home>, base: i64, all: &[String]) -> Result<(), StorageError> {
+    let end = end_of(&home.file(base, "log.swap"))?;
+    for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        let replaced = other == base || (base..end).contains(&other);
+        if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
+            remove(home, home.file(other, kind))?;
         }
-        let end = end_of(&swap)?;
-        for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
-            let replaced = other == base || (base..end).contains(&other);
-            if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
-                remove(home, home.file(other, kind))?;
-            }
-        }
-        for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
-            let from = home.file(base, &format!("{kind}.swap"));
-            files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
-                .map_err(|error| home.dir.failed("finish a compaction", error))?;
-        }
+    }
+    for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
+        let from = home.file(base, &format!("{kind}.swap"));
+        files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
+            .map_err(|error| home.dir.failed("finish a compaction", error))?;
     }
     Ok(())
 }

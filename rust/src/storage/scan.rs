@@ -18,6 +18,8 @@ use crate::record::crc::Crc32c;
 const PREFIX: u64 = 12;
 /// Bytes that tell magic and, before magic 2, everything else.
 const MIN_HEAD: usize = 26;
+/// Bytes that tell all there is to know of a batch without its records.
+pub(crate) const HEAD: usize = HEADER_SIZE;
 const WINDOW: usize = 4 << 10;
 const CHUNK: usize = 256 << 10;
 
@@ -101,7 +103,8 @@ impl<'f> Walker<'f> {
     }
 }
 
-fn read_head(head: &[u8], position: u64, end: u64) -> Step {
+/// Reads the header that `head` begins with, of a batch at `position` of a file that ends at `end`.
+pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> Step {
     let int64 =
         |at: usize| head.get(at..).and_then(|b| b.first_chunk()).map(|b| i64::from_be_bytes(*b));
     let (Some(offset), Some(magic)) = (int64(0), head.get(16).copied()) else {

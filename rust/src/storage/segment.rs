@@ -61,6 +61,8 @@ pub(crate) struct Segment {
     file: ArcSwapOption<File>,
     used: AtomicBool,
     registered: AtomicBool,
+    /// Its files are, or are about to be, those of the segment that took its place.
+    replaced: AtomicBool,
     pub offsets: Index<OffsetEntry>,
     pub times: Index<TimeEntry>,
     aborted: Mutex<Option<Vec<Aborted>>>,
@@ -104,6 +106,7 @@ impl Segment {
             file: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             registered: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             offsets: Index::empty(),
             times: Index::empty(),
             aborted: Mutex::new(Some(Vec::new())),
@@ -131,14 +134,29 @@ impl Segment {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// The open file, which stays open while the caller holds it.
+    /// The open file, which stays open while the caller holds it. Not found: the segment is gone
+    /// or replaced, and the log has another list of segments, or soon.
     pub(crate) fn file(self: &Arc<Self>) -> Result<Arc<File>, StorageError> {
         self.used.store(true, Ordering::Relaxed);
-        if let Some(file) = self.file.load_full() {
-            return Ok(file);
+        let file = match self.file.load_full() {
+            Some(file) => file,
+            None => self.open(&self.path(LOG), false)?,
+        };
+        self.not_replaced().map(|()| file)
+    }
+
+    /// Before its files get the place of its own: whoever opens one by name from now on learns that
+    /// it is not this segment's.
+    pub(crate) fn replace(&self) {
+        self.replaced.store(true, Ordering::SeqCst);
+    }
+
+    fn not_replaced(&self) -> Result<(), StorageError> {
+        if self.replaced.load(Ordering::SeqCst) {
+            let gone = io::ErrorKind::NotFound.into();
+            return Err(StorageError::io("open", &self.path(LOG), gone));
         }
-        let path = self.path(LOG);
-        self.open(&path, false)
+        Ok(())
     }
 
     fn open(self: &Arc<Self>, path: &Path, create: bool) -> Result<Arc<File>, StorageError> {
@@ -182,16 +200,19 @@ impl Segment {
     ) -> Result<Option<BatchAt>, StorageError> {
         let file = self.file()?;
         let from = self.floor_position(offset)?;
-        match self.walk_to(&file, (from, end), offset)? {
-            Walked::Found(batch) if from == 0 || batch.base_offset <= offset => Ok(Some(batch)),
-            Walked::None if from == 0 => Ok(None),
+        let (walked, first) = self.walk_to(&file, (from, end), offset)?;
+        // What lies before a batch at or below the offset is not it, gaps or no.
+        let is_right = from == 0 || first.is_some_and(|last_offset| last_offset <= offset);
+        match walked {
+            Walked::Found(batch) if is_right || batch.base_offset <= offset => Ok(Some(batch)),
+            Walked::None if is_right => Ok(None),
             _ if from == 0 => Err(self.unreadable(offset)),
             _ => {
                 tracing::warn!(log = %self.home.name, base = self.base_offset, "index is wrong");
                 if self.is_sealed() {
                     self.rebuild()?;
                 }
-                match self.walk_to(&file, (0, end), offset)? {
+                match self.walk_to(&file, (0, end), offset)?.0 {
                     Walked::Found(batch) => Ok(Some(batch)),
                     Walked::None => Ok(None),
                     Walked::Bad => Err(self.unreadable(offset)),
@@ -222,22 +243,28 @@ impl Segment {
         }
     }
 
+    /// The first batch that ends at `offset` or above, and where the first of all ends.
     fn walk_to(
         &self,
         file: &File,
         (from, end): (u64, u64),
         offset: i64,
-    ) -> Result<Walked, StorageError> {
+    ) -> Result<(Walked, Option<i64>), StorageError> {
         let mut walker = Walker::new(file, from, end);
+        let mut first = None;
         loop {
-            match walker.step().map_err(|e| self.failed("read", e))? {
-                Step::Batch(batch) if batch.last_offset >= offset => {
-                    return Ok(Walked::Found(batch));
+            let walked = match walker.step().map_err(|e| self.failed("read", e))? {
+                Step::Batch(batch) => {
+                    first = first.or(Some(batch.last_offset));
+                    if batch.last_offset < offset {
+                        continue;
+                    }
+                    Walked::Found(batch)
                 }
-                Step::Batch(_) => {}
-                Step::End => return Ok(Walked::None),
-                Step::Bad(_) => return Ok(Walked::Bad),
-            }
+                Step::End => Walked::None,
+                Step::Bad(_) => Walked::Bad,
+            };
+            return Ok((walked, first));
         }
     }
 
@@ -277,7 +304,7 @@ impl Segment {
         let mut tries = 0;
         loop {
             match index.with(&path, &f) {
-                Ok(found) => return Ok(found),
+                Ok(found) => return self.not_replaced().map(|()| found),
                 Err(error) if is_lost(&error) && tries == 0 => self.rebuild()?,
                 Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
                     self.home.dir.descriptors().make_room();
@@ -298,6 +325,7 @@ impl Segment {
         }
         builder.install(self);
         if self.is_sealed() {
+            self.not_replaced()?;
             self.save(true)?;
         }
         Ok(())
@@ -531,6 +559,16 @@ impl IndexBuilder {
         segment.times.set(&self.times);
         segment.set_max(self.max.0, self.max.1);
         segment.first_timestamp.store(self.first, Ordering::Relaxed);
+    }
+
+    /// The bytes of `.index` and `.timeindex`.
+    pub(crate) fn into_bytes(mut self) -> (Vec<u8>, Vec<u8>) {
+        use super::index::Entry;
+        self.push_time();
+        let (mut offsets, mut times) = (Vec::new(), Vec::new());
+        self.offsets.iter().for_each(|entry| entry.write(&mut offsets));
+        self.times.iter().for_each(|entry| entry.write(&mut times));
+        (offsets, times)
     }
 
     fn push_time(&mut self) {

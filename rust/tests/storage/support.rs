@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use krust::clock::ManualClock;
+use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, Offset, TopicPartition};
 use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
-    AppendError, Appended, Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read,
+    AppendError, Appended, Cleaned, CleanerOptions, Descriptors, DirOptions, Log, LogConfig,
+    LogDir, Open, Read,
 };
 
 /// What time it is at the start of each test.
@@ -200,4 +201,78 @@ pub fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = std::process::Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
+}
+
+/// A record as tests of compaction see it: key and value, each perhaps null.
+pub type Pair = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// A batch of keyed records, all of one time.
+pub fn keyed_at(timestamp: i64, pairs: &[(&str, Option<&str>)], fields: &Fields) -> Vec<u8> {
+    let mut builder = Builder::new();
+    for (key, value) in pairs {
+        let key = Some(key.as_bytes());
+        let value = value.map(str::as_bytes);
+        builder.add(&Entry { timestamp, key, value, headers: &[("h", Some(b"v"))] });
+    }
+    builder.to_bytes(fields).unwrap()
+}
+
+pub fn keyed(pairs: &[(&str, Option<&str>)]) -> Vec<u8> {
+    keyed_at(NOW_MS, pairs, &Fields::default())
+}
+
+/// All bytes below the end of a log, a fetch at a time.
+pub fn bytes_of(log: &Log) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut next = log.log_start_offset().0;
+    while next < log.log_end_offset().0 {
+        let read = Read {
+            offset: Offset(next),
+            max_bytes: 1 << 20,
+            upper: log.log_end_offset(),
+            min_one: true,
+        };
+        let found = log.read(read).unwrap().to_vec().unwrap();
+        if found.is_empty() {
+            break;
+        }
+        for batch in batch::iter(&found) {
+            next = batch.unwrap().last_offset() + 1;
+        }
+        bytes.extend(found);
+    }
+    bytes
+}
+
+/// Every record of batches of magic 2, control records left out.
+pub fn pairs_in(bytes: &[u8]) -> Vec<(i64, i64, Pair)> {
+    let mut found = Vec::new();
+    for batch in batch::iter(bytes) {
+        let batch = batch.unwrap();
+        assert!(batch.crc_ok());
+        if batch.is_control() {
+            continue;
+        }
+        krust::record::convert::each_record(&batch, |record| {
+            let pair = (record.key.map(<[u8]>::to_vec), record.value.map(<[u8]>::to_vec));
+            found.push((record.offset, record.timestamp, pair));
+            Ok(())
+        })
+        .unwrap();
+    }
+    found
+}
+
+/// Cleans all that can be cleaned now.
+pub fn compact(home: &Home, log: &Log) -> Option<Cleaned> {
+    log.compact(home.clock.wall_ms(), &CleanerOptions::default()).unwrap()
+}
+
+/// Appends to a new segment, whatever the size of the present one.
+pub fn append_after_roll(log: &Log, bytes: &[u8]) -> Appended {
+    let config = log.config();
+    log.reconfigure(Arc::new(LogConfig { segment_ms: i64::MIN, ..(*config).clone() }));
+    let appended = append(log, bytes).unwrap();
+    log.reconfigure(config);
+    appended
 }

@@ -228,7 +228,7 @@ impl Log {
             bytes as u64 + entry > config.segment_index_bytes / entry * entry
         };
         let full = writer.position + batch.size() as u64 > config.segment_bytes
-            || age > config.segment_ms.saturating_sub(jitter(config, active.base_offset))
+            || age > config.full_after_ms().saturating_sub(jitter(config, active.base_offset))
             || index_full(active.offsets.memory_size(), 8)
             || index_full(active.times.memory_size(), 12);
         let no_room = last - active.base_offset > i64::from(i32::MAX)

@@ -101,6 +101,7 @@ impl Log {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        let _layout = self.layout.lock();
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
         let dir = &self.home.dir;

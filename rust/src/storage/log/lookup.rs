@@ -34,37 +34,25 @@ impl Log {
     pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<Found>, StorageError> {
         self.usable()?;
         let start = self.log_start_offset().0;
-        let segments = self.segments.load_full();
-        let mut scratch = Vec::new();
-        for segment in segments.iter() {
-            if segment.max_timestamp()?.0 < timestamp {
-                continue;
+        self.steady(|segments| {
+            let mut scratch = Vec::new();
+            for segment in segments {
+                if segment.max_timestamp()?.0 < timestamp {
+                    continue;
+                }
+                let found = self.find_time(segment, (timestamp, start), &mut scratch)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
-            let found = self.find_time(segment, (timestamp, start), &mut scratch)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
+            Ok(None)
+        })
     }
 
     /// The first record with the largest timestamp of all; `None` in a log without records.
     pub fn max_timestamp(&self) -> Result<Option<Found>, StorageError> {
         self.usable()?;
-        let mut best: Option<(i64, i64, Arc<Segment>)> = None;
-        for segment in self.segments.load().iter() {
-            let (timestamp, offset) = segment.max_timestamp()?;
-            if timestamp >= 0 && best.as_ref().is_none_or(|best| timestamp > best.0) {
-                best = Some((timestamp, offset, Arc::clone(segment)));
-            }
-        }
-        let Some((timestamp, offset, segment)) = best else { return Ok(None) };
-        let Some(batch) = segment.find(offset, segment.size())? else { return Ok(None) };
-        let largest = |_, time| time == timestamp;
-        let first = find_record((&segment, &batch), &mut Vec::new(), largest)?;
-        let offset = first.map_or(batch.last_offset, |record| record.0);
-        let leader_epoch = Epoch(batch.leader_epoch);
-        Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
+        self.steady(latest_by_time)
     }
 
     /// For ListOffsets v0: at most `count` base offsets of segments that were written before
@@ -142,6 +130,24 @@ impl Log {
         }
         Ok(None)
     }
+}
+
+/// The first record with the largest timestamp of all.
+fn latest_by_time(segments: &[Arc<Segment>]) -> Result<Option<Found>, StorageError> {
+    let mut best: Option<(i64, i64, &Arc<Segment>)> = None;
+    for segment in segments {
+        let (timestamp, offset) = segment.max_timestamp()?;
+        if timestamp >= 0 && best.is_none_or(|best| timestamp > best.0) {
+            best = Some((timestamp, offset, segment));
+        }
+    }
+    let Some((timestamp, offset, segment)) = best else { return Ok(None) };
+    let Some(batch) = segment.find(offset, segment.size())? else { return Ok(None) };
+    let largest = |_, time| time == timestamp;
+    let first = find_record((segment, &batch), &mut Vec::new(), largest)?;
+    let offset = first.map_or(batch.last_offset, |record| record.0);
+    let leader_epoch = Epoch(batch.leader_epoch);
+    Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
 }
 
 /// Offset and time of the first record of a batch that `fits`.

@@ -12,6 +12,7 @@
 //! power cut; the leader epoch file may lag, it is derived.
 
 mod append;
+mod compact;
 mod flush;
 mod lookup;
 mod open;
@@ -38,6 +39,7 @@ use crate::clock::Clock;
 use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
 pub use append::{Appended, Stage};
+pub(super) use compact::View;
 pub use lookup::Found;
 pub use read::{Read, Slice};
 pub use retention::SegmentFacts;
@@ -54,7 +56,8 @@ pub struct Open {
     /// Whether the directory was shut down in order, so that nothing needs to be checked.
     pub clean: bool,
     /// Whether offsets are known to be without gaps: the topic is not compacted. A gap beyond the
-    /// recovery point is then a reason to cut. Leave it false where the settings are unknown.
+    /// recovery point is then a reason to cut, unless a cleaner was here. Leave it false where the
+    /// settings are unknown.
     pub dense: bool,
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -87,7 +90,11 @@ pub struct Log {
     closed: AtomicBool,
     /// What sync is asked for and has not begun (see `sync`).
     pub(super) sync_asked: AtomicU8,
-    /// Held through a flush, so that there is one at a time.
+    /// Whether a cleaner works on it, or has given up on it (see `cleaner`).
+    pub(super) cleaning: AtomicU8,
+    /// Held while segments go or change places, but for the append of a new one. Before `flushing`.
+    layout: Mutex<()>,
+    /// Held through a flush, so that there is one at a time. Before `writer`.
     flushing: Mutex<()>,
     writer: Mutex<Writer>,
 }

@@ -39,7 +39,7 @@ impl Log {
         });
         let request = Request {
             clean: options.clean,
-            dense: options.dense,
+            dense: options.dense && points.cleaned.is_none(),
             interval: options.config.index_interval_bytes,
             recovery_point: points.recovery.map_or(0, |offset| offset.0),
             log_start: points.log_start.map(|offset| offset.0),
@@ -97,6 +97,8 @@ fn build(
         damage,
         closed: AtomicBool::new(false),
         sync_asked: AtomicU8::new(0),
+        cleaning: AtomicU8::new(0),
+        layout: Mutex::new(()),
         flushing: Mutex::new(()),
         writer: Mutex::new(writer),
         segments: ArcSwap::from_pointee(segments),

@@ -6,8 +6,8 @@
 //! leaves of the last batch is for the reader to drop.
 //! Threads: no lock but that of an index and, if it is free, of the marks.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::super::errors::{ReadError, StorageError};
 use super::super::files::FileRange;
@@ -45,11 +45,12 @@ pub struct Slice {
     pub first_size: u64,
 }
 
-/// Where in which segment an offset begins.
-#[derive(Clone, Copy, Debug)]
+/// Where in which segment an offset begins. A segment that was replaced is another one.
+#[derive(Clone, Debug)]
 struct MarkAt {
     truncations: u32,
     offset: i64,
+    segment: Weak<Segment>,
     base: i64,
     position: u64,
 }
@@ -97,14 +98,34 @@ impl Log {
             let segments = self.segments.load_full();
             match self.read_from(&segments, &end, &read) {
                 Err(ReadError::Storage(error)) if error.is_not_found() => {
-                    self.usable()?;
-                    if Arc::ptr_eq(&segments, &self.segments.load()) {
-                        return Err(error.into());
-                    }
+                    self.has_other_segments(&segments).ok_or(error)?;
                 }
                 other => return other,
             }
         }
+    }
+
+    /// Runs `f` over the segments, and again where one of them went away meanwhile.
+    pub(super) fn steady<R>(
+        &self,
+        f: impl Fn(&[Arc<Segment>]) -> Result<R, StorageError>,
+    ) -> Result<R, StorageError> {
+        loop {
+            let segments = self.segments.load_full();
+            match f(&segments) {
+                Err(error) if error.is_not_found() => {
+                    self.has_other_segments(&segments).ok_or(error)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether the log got another list of segments since `seen`; if one is on its way, waits.
+    fn has_other_segments(&self, seen: &Arc<Vec<Arc<Segment>>>) -> Option<()> {
+        drop(self.writer.lock());
+        self.usable().ok()?;
+        (!Arc::ptr_eq(seen, &self.segments.load())).then_some(())
     }
 
     fn read_from(
@@ -134,7 +155,7 @@ impl Log {
         if stopped == stop
             && let Some(segment) = segments.get(stop.index)
         {
-            self.remember(upper, segment.base_offset, stop.position);
+            self.remember(upper, segment, stop.position);
         }
         Ok(Slice {
             size: ranges.iter().map(|range| range.len).sum(),
@@ -165,7 +186,7 @@ impl Log {
         let Some(segment) = segments.get(index) else { return Ok(None) };
         let size = segment.size();
         let position = segment.find(upper, size)?.map_or(size, |batch| batch.position);
-        self.remember(upper, segment.base_offset, position);
+        self.remember(upper, segment, position);
         Ok(Some(Place { index, position }))
     }
 
@@ -197,22 +218,26 @@ impl Log {
         let marks = self.marks.try_lock()?;
         let truncations = self.truncations.load(Ordering::Acquire);
         let fits = |mark: &&MarkAt| mark.offset == offset && mark.truncations == truncations;
-        let mark = *marks.0.iter().flatten().find(fits)?;
-        drop(marks);
+        let mark = marks.0.iter().flatten().find(fits)?;
         let index =
             segments.binary_search_by_key(&mark.base, |segment| segment.base_offset).ok()?;
-        Some(Place { index, position: mark.position })
+        let is_same = Weak::as_ptr(&mark.segment) == Arc::as_ptr(segments.get(index)?);
+        is_same.then_some(Place { index, position: mark.position })
     }
 
-    fn remember(&self, offset: i64, base: i64, position: u64) {
+    fn remember(&self, offset: i64, segment: &Arc<Segment>, position: u64) {
         let truncations = self.truncations.load(Ordering::Acquire);
         if let Some(mut marks) = self.marks.try_lock() {
-            let known = marks.0.iter().position(|mark| mark.is_some_and(|m| m.offset == offset));
+            let known = marks
+                .0
+                .iter()
+                .position(|mark| mark.as_ref().is_some_and(|mark| mark.offset == offset));
             if let Some(head) = marks.0.get_mut(..=known.unwrap_or(MARKS - 1)) {
                 head.rotate_right(1);
             }
             if let Some(first) = marks.0.first_mut() {
-                *first = Some(MarkAt { truncations, offset, base, position });
+                let (segment, base) = (Arc::downgrade(segment), segment.base_offset);
+                *first = Some(MarkAt { truncations, offset, segment, base, position });
             }
         }
     }

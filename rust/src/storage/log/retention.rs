@@ -41,6 +41,7 @@ impl Log {
             keep_from = keep_from.max(by_time(&facts, config.retention_ms, now_ms));
             keep_from = keep_from.max(by_size(&facts, config.retention_bytes));
         }
+        let _layout = self.layout.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.write_and_publish(&mut writer)?;
@@ -56,6 +57,7 @@ impl Log {
     /// Drops whole segments below `offset`, as a policy decided; never beyond the high watermark
     /// nor the active one. How many went.
     pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
+        let _layout = self.layout.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.write_and_publish(&mut writer)?;
@@ -65,12 +67,9 @@ impl Log {
     /// The segments, oldest first; the last one is active.
     pub fn segment_facts(&self) -> Result<Vec<SegmentFacts>, StorageError> {
         let end = self.log_end_offset().0;
-        let segments = self.segments.load_full();
-        let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
-        segments
-            .iter()
-            .zip(nexts)
-            .map(|(segment, next)| {
+        self.steady(|segments| {
+            let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
+            let facts = |(segment, next): (&Arc<Segment>, i64)| {
                 let largest = segment.max_timestamp()?.0;
                 Ok(SegmentFacts {
                     base_offset: Offset(segment.base_offset),
@@ -78,8 +77,9 @@ impl Log {
                     size: segment.size(),
                     largest_timestamp: if largest >= 0 { largest } else { segment.modified_ms() },
                 })
-            })
-            .collect()
+            };
+            segments.iter().zip(nexts).map(facts).collect()
+        })
     }
 
     /// Removes files whose time has come.
@@ -107,16 +107,23 @@ impl Log {
         self.raise_start(writer, Offset(first.base_offset));
         self.flushed.fetch_max(first.base_offset, Ordering::AcqRel);
         self.publish_segments(kept.to_vec());
-        gone.iter().try_for_each(|segment| self.doom(writer, segment))?;
+        let kinds = [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT];
+        gone.iter().try_for_each(|segment| self.doom(writer, segment, &kinds))?;
         tracing::info!(log = %self.name, count, start = first.base_offset, "segments deleted");
         Ok(count)
     }
 
-    fn doom(&self, writer: &mut Writer, segment: &Arc<Segment>) -> Result<(), StorageError> {
+    /// Renames a segment's files of these kinds, to be removed later.
+    pub(super) fn doom(
+        &self,
+        writer: &mut Writer,
+        segment: &Arc<Segment>,
+        kinds: &[&str],
+    ) -> Result<(), StorageError> {
         let delay = self.config.load().file_delete_delay_ms;
         let from = self.clock.monotonic_ms().saturating_add(delay);
         let disk = self.home.dir.disk();
-        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+        for kind in kinds {
             let path = segment.path(kind);
             let target = files::with_suffix(&path, ".deleted");
             let renamed = files::rename_if_there(disk, &path, &target)
@@ -134,10 +141,11 @@ fn by_time(facts: &[SegmentFacts], retention_ms: i64, now_ms: i64) -> i64 {
     if retention_ms < 0 {
         return 0;
     }
-    let old = |segment: &&SegmentFacts| {
-        now_ms.saturating_sub(segment.largest_timestamp) > retention_ms && segment.size > 0
-    };
-    facts.iter().take_while(old).last().map_or(0, |segment| segment.next_offset.0)
+    let old =
+        |segment: &&SegmentFacts| now_ms.saturating_sub(segment.largest_timestamp) > retention_ms;
+    let active_is_empty = facts.last().is_some_and(|active| active.size == 0);
+    let count = facts.len() - usize::from(active_is_empty);
+    facts.iter().take(count).take_while(old).last().map_or(0, |segment| segment.next_offset.0)
 }
 
 /// The offset from which on the log is small enough.

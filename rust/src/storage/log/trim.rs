@@ -22,6 +22,7 @@ impl Log {
     /// Cuts the log so that it ends at `offset`; a batch that holds it goes as a whole. Returns
     /// the new log end. Blocks.
     pub fn truncate_to(&self, offset: Offset) -> Result<Offset, StorageError> {
+        let _layout = self.layout.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.write_and_publish(&mut writer)?;
@@ -52,6 +53,7 @@ impl Log {
     /// Throws everything away and begins anew at `offset`: a follower whose leader's log starts
     /// beyond its own end. Blocks.
     pub fn truncate_fully(&self, offset: Offset) -> Result<Offset, StorageError> {
+        let _layout = self.layout.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.restart_at(&mut writer, offset)

@@ -1,0 +1,149 @@
+//! What compaction costs: a log whose keys are superseded is written, then cleaned by one thread.
+//!
+//!     compaction --dir DIR [--mb N] [--value BYTES] [--codec NAME] [--keys N] [--map-mb N]
+//!                [--write-only yes]
+//!
+//! Prints one line of JSON: megabytes of the log, seconds and CPU-seconds of the cleaning, and
+//! megabytes of the log for each CPU-second. `--write-only`: leaves the log for another cleaner.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a program that measures stops at the first surprise"
+)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use krust::clock::{Clock, SystemClock};
+use krust::ids::{Epoch, TopicPartition};
+use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
+use krust::record::compression::Codec;
+use krust::storage::{CleanerOptions, DirOptions, Log, LogConfig, LogDir, Open};
+
+const RECORDS_IN_BATCH: u64 = 160;
+
+struct Plan {
+    dir: PathBuf,
+    mb: u64,
+    value: usize,
+    codec: Codec,
+    keys: u64,
+    map_mb: usize,
+    write_only: bool,
+}
+
+fn main() {
+    let plan = plan();
+    let dir = LogDir::open(&plan.dir, &DirOptions::default()).unwrap();
+    let config = LogConfig {
+        segment_bytes: 128 << 20,
+        compact: true,
+        delete: false,
+        ..LogConfig::default()
+    };
+    let open = Open {
+        config: Arc::new(config),
+        topic_id: None,
+        leader_epoch: Some(Epoch(0)),
+        clean: true,
+        dense: false,
+        clock: Arc::new(SystemClock),
+        syncer: None,
+    };
+    let log = Log::open(&dir, &TopicPartition::new("table", 0), open).unwrap();
+    if log.log_end_offset().0 == 0 {
+        write(&log, &plan);
+    }
+    log.set_high_watermark(log.log_end_offset());
+    log.flush().unwrap();
+    if !plan.write_only {
+        clean(&log, &plan);
+    }
+    log.close().unwrap();
+    dir.close().unwrap();
+}
+
+fn plan() -> Plan {
+    let mut plan = Plan {
+        dir: PathBuf::from("."),
+        mb: 512,
+        value: 100,
+        codec: Codec::None,
+        keys: 1_000_000,
+        map_mb: 128,
+        write_only: false,
+    };
+    let mut given = std::env::args().skip(1);
+    while let Some(flag) = given.next() {
+        let text = given.next().expect("a value after each flag");
+        let number = || text.parse().expect("a number");
+        match flag.as_str() {
+            "--dir" => plan.dir = PathBuf::from(text),
+            "--mb" => plan.mb = number(),
+            "--value" => plan.value = text.parse().expect("a number"),
+            "--codec" => plan.codec = Codec::from_name(&text).expect("a codec"),
+            "--keys" => plan.keys = number(),
+            "--map-mb" => plan.map_mb = text.parse().expect("a number"),
+            "--write-only" => plan.write_only = true,
+            other => panic!("unknown flag {other}"),
+        }
+    }
+    plan
+}
+
+/// Every key is written, in a scattered order, again and again until the log is large enough.
+fn write(log: &Log, plan: &Plan) {
+    let mut builder = Builder::new();
+    let now_ms = SystemClock.wall_ms();
+    let mut filler = vec![0u8; plan.value];
+    let (mut number, mut state) = (0u64, 1u64);
+    while log.size() < plan.mb << 20 {
+        for _ in 0..RECORDS_IN_BATCH {
+            let key = format!("key-{:012}", number.wrapping_mul(0x9E37_79B1) % plan.keys);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for (place, byte) in filler.iter_mut().zip(state.to_le_bytes()) {
+                *place = byte;
+            }
+            let value = Some(filler.as_slice());
+            let key = Some(key.as_bytes());
+            builder.add(&Entry { timestamp: now_ms, key, value, headers: &[] });
+            number += 1;
+        }
+        let fields = Fields { codec: plan.codec, ..Fields::default() };
+        let bytes = builder.to_bytes(&fields).unwrap();
+        let batch = Batch::parse(&bytes).unwrap();
+        let facts = batch::check(&batch, &Rules::default()).unwrap();
+        let appended = log.stage(&batch, &facts, now_ms).unwrap();
+        log.commit(appended.staged).unwrap();
+    }
+}
+
+fn clean(log: &Log, plan: &Plan) {
+    let options =
+        CleanerOptions { dedupe_buffer_bytes: plan.map_mb << 20, ..CleanerOptions::default() };
+    let before = log.size() as f64 / 1e6;
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    let mut rounds = 0;
+    let mut kept = 0;
+    while let Some(done) = log.compact(SystemClock.wall_ms(), &options).unwrap() {
+        rounds += 1;
+        kept = done.records_kept;
+    }
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let after = log.size() as f64 / 1e6;
+    println!(
+        "{{\"mb\": {before:.1}, \"mb_after\": {after:.1}, \"rounds\": {rounds}, \"kept\": {kept}, \
+         \"seconds\": {seconds:.2}, \"cpu_s\": {cpu:.2}, \"mb_per_cpu_s\": {:.1}}}",
+        before / cpu
+    );
+}
+
+/// CPU time of this process so far, in user and system mode.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+}

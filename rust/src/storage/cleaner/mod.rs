@@ -1,0 +1,291 @@
+//! The cleaner: threads that keep the last record of each key of compacted logs.
+//!
+//! ```text
+//! choose        which log is due, and what of it     pass      one cleaning of one log
+//! keymap        keys and their last offsets          source    a segment's batches, in order
+//! transactions  what of them may go                  output    the segment that is written
+//! throttle      bytes a second
+//! ```
+//!
+//! Of the logs that are due the one with the largest dirty part is next; with nothing to do a
+//! thread waits for `log.cleaner.backoff.ms`. A log whose records cannot be read is given up until
+//! the next start; a full disk is tried again.
+//! Threads: `log.cleaner.threads`; a log is cleaned by one at a time.
+//! Not promised: memory for the map is taken when a cleaning begins and given back at its end.
+
+pub(super) mod choose;
+mod keymap;
+pub(super) mod output;
+mod pass;
+mod source;
+mod throttle;
+mod transactions;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::dirs::LogDir;
+use super::errors::StorageError;
+use super::log::Log;
+use crate::clock::Clock;
+use crate::ids::Offset;
+
+pub use choose::Dirty;
+use pass::Pass;
+use throttle::Throttle;
+
+/// What a log's cleaning is: not under way, under way, given up.
+const IDLE: u8 = 0;
+const BUSY: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// The settings `log.cleaner.*`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CleanerOptions {
+    /// `log.cleaner.threads`.
+    pub threads: usize,
+    /// `log.cleaner.dedupe.buffer.size`: memory of the maps of all threads.
+    pub dedupe_buffer_bytes: usize,
+    /// `log.cleaner.io.buffer.load.factor`: how full a map may get.
+    pub load_factor: f64,
+    /// `log.cleaner.io.buffer.size`: memory of the read buffers of all threads.
+    pub io_buffer_bytes: usize,
+    /// `log.cleaner.io.max.bytes.per.second`, reads and writes together.
+    pub io_bytes_per_second: f64,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff_ms: u64,
+}
+
+/// What a cleaning did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// The log is clean up to here.
+    pub clean_to: Offset,
+    /// Distinct keys of the dirty part.
+    pub keys: usize,
+    /// Bytes of batches read for the map.
+    pub bytes_mapped: u64,
+    /// Bytes of batches read to be filtered.
+    pub bytes_read: u64,
+    /// Bytes of the segments that were written.
+    pub bytes_written: u64,
+    /// Records that were looked at.
+    pub records_read: u64,
+    /// Records that stayed.
+    pub records_kept: u64,
+}
+
+/// The threads.
+pub struct Cleaner {
+    dirs: Vec<Arc<LogDir>>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: Condvar,
+    throttle: Throttle,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct State {
+    options: CleanerOptions,
+    running: usize,
+    stopped: bool,
+}
+
+/// What a cleaning may use, and when it must end.
+struct Worker<'w> {
+    options: CleanerOptions,
+    cleaner: Option<&'w Cleaner>,
+}
+
+impl Default for CleanerOptions {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            dedupe_buffer_bytes: 128 << 20,
+            load_factor: 0.9,
+            io_buffer_bytes: 512 << 10,
+            io_bytes_per_second: f64::MAX,
+            backoff_ms: 15_000,
+        }
+    }
+}
+
+impl std::fmt::Debug for Cleaner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cleaner {{ running: {} }}", self.state.lock().running)
+    }
+}
+
+impl Cleaner {
+    /// Starts the threads that clean the compacted logs in `dirs`.
+    pub fn start(
+        dirs: Vec<Arc<LogDir>>,
+        options: CleanerOptions,
+        clock: Arc<dyn Clock>,
+    ) -> std::io::Result<Arc<Self>> {
+        let cleaner = Arc::new(Self {
+            dirs,
+            clock,
+            state: Mutex::new(State { options, running: 0, stopped: false }),
+            changed: Condvar::new(),
+            throttle: Throttle::default(),
+            threads: Mutex::default(),
+        });
+        cleaner.hire()?;
+        Ok(cleaner)
+    }
+
+    /// Follows other settings from now on; a cleaning under way ends with those it began with,
+    /// but for the throttle.
+    pub fn reconfigure(self: &Arc<Self>, options: CleanerOptions) -> std::io::Result<()> {
+        self.state.lock().options = options;
+        self.changed.notify_all();
+        self.hire()
+    }
+
+    /// Lets the threads leave what they do undone, and waits for them.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a cleaner thread had panicked");
+            }
+        }
+    }
+
+    /// Starts threads that are missing; those too many leave by themselves.
+    fn hire(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut state = self.state.lock();
+        while !state.stopped && state.running < state.options.threads {
+            let me = Arc::clone(self);
+            let name = format!("krust-cleaner-{}", state.running);
+            let thread = std::thread::Builder::new().name(name).spawn(move || me.run())?;
+            self.threads.lock().push(thread);
+            state.running += 1;
+        }
+        Ok(())
+    }
+
+    fn run(&self) {
+        loop {
+            let worked = self.clean_next();
+            let mut state = self.state.lock();
+            if state.stopped || state.running > state.options.threads {
+                state.running -= 1;
+                return;
+            }
+            if !worked {
+                let backoff = Duration::from_millis(state.options.backoff_ms.max(1));
+                self.changed.wait_for(&mut state, backoff);
+            }
+        }
+    }
+
+    /// Cleans the log that needs it most; whether there was one.
+    fn clean_next(&self) -> bool {
+        let now_ms = self.clock.wall_ms();
+        let mut best: Option<(Arc<Log>, f64)> = None;
+        for log in self.dirs.iter().filter(|dir| !dir.is_offline()).flat_map(|dir| dir.logs()) {
+            let ratio = match log.due(now_ms) {
+                Ok(ratio) => ratio,
+                Err(error) => {
+                    tracing::warn!(log = %log.name(), "cannot tell what is dirty: {error}");
+                    None
+                }
+            };
+            if let Some(ratio) = ratio
+                && best.as_ref().is_none_or(|(_, other)| ratio > *other)
+            {
+                best = Some((log, ratio));
+            }
+        }
+        let Some((log, _)) = best else { return false };
+        let worker = Worker { options: self.state.lock().options.clone(), cleaner: Some(self) };
+        matches!(log.clean(now_ms, &worker), Ok(Some(_)))
+    }
+
+    /// Waits as long as the throttle wants after `bytes`; whether the threads are to stop.
+    fn pause(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let limit = state.options.io_bytes_per_second;
+        if state.stopped || bytes == 0 || limit >= f64::MAX {
+            return state.stopped;
+        }
+        let now = Instant::now();
+        let until = now + self.throttle.after(bytes, limit, now);
+        while !state.stopped && !self.changed.wait_until(&mut state, until).timed_out() {}
+        state.stopped
+    }
+}
+
+impl Worker<'_> {
+    fn pause(&self, bytes: u64) -> bool {
+        bytes > 0 && self.cleaner.is_some_and(|cleaner| cleaner.pause(bytes))
+    }
+
+    /// Bytes to read at a time.
+    fn piece(&self) -> usize {
+        self.options.io_buffer_bytes / self.options.threads.max(1)
+    }
+}
+
+impl Log {
+    /// Cleans all that may be cleaned, whether the settings want it now or not, on this thread.
+    /// `None` if there is nothing, another thread is at it, or the log changed under it.
+    pub fn compact(
+        &self,
+        now_ms: i64,
+        options: &CleanerOptions,
+    ) -> Result<Option<Cleaned>, StorageError> {
+        self.clean(now_ms, &Worker { options: options.clone(), cleaner: None })
+    }
+
+    /// The dirty part of a compacted log that is due and that nobody cleans.
+    fn due(&self, now_ms: i64) -> Result<Option<f64>, StorageError> {
+        let config = self.config();
+        if !config.compact
+            || self.damage().is_some()
+            || self.cleaning.load(Ordering::Acquire) != IDLE
+        {
+            return Ok(None);
+        }
+        let dirty = self.dirty(now_ms)?.filter(|dirty| dirty.is_due(&config));
+        Ok(dirty.map(|dirty| dirty.ratio()))
+    }
+
+    fn clean(&self, now_ms: i64, worker: &Worker<'_>) -> Result<Option<Cleaned>, StorageError> {
+        if self.cleaning.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire).is_err()
+        {
+            return Ok(None);
+        }
+        let outcome = self.clean_dirty(now_ms, worker);
+        let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)));
+        self.cleaning.store(if hopeless { GIVEN_UP } else { IDLE }, Ordering::Release);
+        match &outcome {
+            Ok(Some(done)) => tracing::info!(log = %self.name(), ?done, "cleaned"),
+            Ok(None) => {}
+            Err(_) if !self.is_on_disk() => return Ok(None),
+            Err(error) if hopeless => {
+                tracing::error!(log = %self.name(), "not cleaned again before a restart: {error}");
+            }
+            Err(error) => tracing::warn!(log = %self.name(), "not cleaned: {error}"),
+        }
+        outcome
+    }
+
+    fn clean_dirty(
+        &self,
+        now_ms: i64,
+        worker: &Worker<'_>,
+    ) -> Result<Option<Cleaned>, StorageError> {
+        match self.dirty(now_ms)? {
+            Some(dirty) if dirty.dirty_bytes > 0 => Pass::new(self, now_ms, worker).run(&dirty),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The segment that a cleaning writes: `.log.cleaned` and its indexes, durable before anybody
+//! hears of them.
+//! Threads: a plain value of one cleaner; files are made while the log's layout is held, so that
+//! none appears in a directory that is being removed.
+//! Not promised: leftovers of a cleaning that stopped go with the next start, or the next cleaning
+//! that begins at the same offset.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::super::errors::StorageError;
+use super::super::files;
+use super::super::scan::{self, Step};
+use super::super::segment::{Home, INDEX, IndexBuilder, LOG, TIME_INDEX, TXN_INDEX};
+use super::super::txnindex::{self, Aborted};
+
+/// The suffix of what is being written.
+pub(in super::super) const CLEANED: &str = "cleaned";
+
+const GATHER: usize = 1 << 20;
+
+/// See the file's head.
+pub(super) struct Output<'h> {
+    home: &'h Arc<Home>,
+    base_offset: i64,
+    file: File,
+    held: Vec<u8>,
+    written: u64,
+    indexes: IndexBuilder,
+}
+
+impl<'h> Output<'h> {
+    /// Begins the segment of `base_offset`, whatever a cleaning before left there.
+    pub(super) fn create(
+        home: &'h Arc<Home>,
+        base_offset: i64,
+        index_interval_bytes: u64,
+    ) -> Result<Self, StorageError> {
+        let disk = home.dir.disk();
+        let path = home.file(base_offset, &cleaned(LOG));
+        let fail = |error| home.dir.failed("make a cleaned segment", error);
+        let file = disk.create(&path).map_err(fail)?;
+        disk.set_len(&file, 0).map_err(fail)?;
+        for kind in [INDEX, TIME_INDEX, TXN_INDEX] {
+            files::remove_if_there(disk, &home.file(base_offset, &cleaned(kind))).map_err(fail)?;
+        }
+        let indexes = IndexBuilder::new(base_offset, index_interval_bytes);
+        Ok(Self { home, base_offset, file, held: Vec::new(), written: 0, indexes })
+    }
+
+    /// Bytes so far.
+    pub(super) fn size(&self) -> u64 {
+        self.written + self.held.len() as u64
+    }
+
+    /// Where the next batch goes; it must be appended whole, then [`Output::appended`] be told.
+    pub(super) const fn room(&mut self) -> &mut Vec<u8> {
+        &mut self.held
+    }
+
+    /// Takes note of the batch that was appended to the room from byte `start` of it on. Bytes
+    /// that were written to the disk for it.
+    pub(super) fn appended(&mut self, start: usize) -> Result<u64, StorageError> {
+        let bytes = self.held.get(start..).unwrap_or_default();
+        let position = self.written + start as u64;
+        if let Step::Batch(batch) = scan::read_head(bytes, position, self.size()) {
+            self.indexes.add(&batch);
+        }
+        if self.held.len() < GATHER { Ok(0) } else { self.write() }
+    }
+
+    fn write(&mut self) -> Result<u64, StorageError> {
+        let disk = self.home.dir.disk();
+        let fail = |error| self.home.dir.failed("write a cleaned segment", error);
+        disk.write_at(&self.file, &[&self.held], self.written).map_err(fail)?;
+        let len = self.held.len() as u64;
+        self.written += len;
+        self.held.clear();
+        Ok(len)
+    }
+
+    /// Makes the data durable. No batch may come after it.
+    pub(super) fn sync(&mut self) -> Result<(), StorageError> {
+        self.write()?;
+        self.home.dir.sync_data(&self.home.file(self.base_offset, &cleaned(LOG)), &self.file)
+    }
+
+    /// Ends the segment, once synced: indexes and names are durable too. Its size.
+    pub(super) fn finish(
+        self,
+        aborted: &[Aborted],
+        modified: SystemTime,
+    ) -> Result<u64, StorageError> {
+        let Self { home, base_offset, file, written, indexes, .. } = self;
+        let fail = |error| home.dir.failed("write a cleaned index", error);
+        file.set_modified(modified).map_err(fail)?;
+        let (offsets, times) = indexes.into_bytes();
+        let mut kinds = vec![(INDEX, offsets), (TIME_INDEX, times)];
+        if !aborted.is_empty() {
+            kinds.push((TXN_INDEX, txnindex::to_bytes(aborted)));
+        }
+        for (kind, bytes) in kinds {
+            let path = home.file(base_offset, &cleaned(kind));
+            let file = home.dir.disk().create(&path).map_err(fail)?;
+            home.dir.disk().write_at(&file, &[&bytes], 0).map_err(fail)?;
+            home.dir.sync_data(&path, &file)?;
+        }
+        let path = home.path.read().clone();
+        home.dir.sync_dir(&path)?;
+        Ok(written)
+    }
+}
+
+/// `kind` with the suffix of what is being written.
+fn cleaned(kind: &str) -> String {
+    format!("{kind}.{CLEANED}")
+}

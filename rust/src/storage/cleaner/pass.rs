@@ -1,0 +1,410 @@
+//! One cleaning of one log: map the dirty part's keys to their last offsets, then write each group
+//! of segments anew with what is still wanted, and swap.
+//!
+//! A record stays if it lies beyond what was mapped, or is the last of its key and has a value, or
+//! is a tombstone whose time has not come: that time is set, in the batch, by the first cleaning
+//! that meets it (`delete.retention.ms` from then; in older formats the segment's age counts).
+//! Records without a key go. Of aborted transactions the data goes at once, a marker once nothing
+//! of its transaction is left and its own time has come. The last batch of each live producer
+//! stays, empty if need be, for its sequence number.
+//! Invariant: what supersedes a record is synced before the record goes.
+//! Threads: the cleaner's own.
+//! Not promised: room for the new segments: a full disk ends the cleaning, the old ones stay.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::super::config::LogConfig;
+use super::super::errors::StorageError;
+use super::super::log::{Log, View};
+use super::super::segment::Segment;
+use super::choose::{self, Dirty};
+use super::keymap::{Hashed, KeyMap, LOOKAHEAD};
+use super::output::Output;
+use super::source::{Next, Source};
+use super::transactions::Transactions;
+use super::{Cleaned, Worker};
+use crate::ids::Offset;
+use crate::record::RecordError;
+use crate::record::batch::Batch;
+use crate::record::retain::{self, Face, Opened, Reader};
+
+/// A transaction's end, by the type of a control record.
+const ABORT: i16 = 0;
+const COMMIT: i16 = 1;
+
+/// What the records of a segment are judged by.
+struct Rules<'r> {
+    map: &'r KeyMap,
+    now_ms: i64,
+    delete_retention_ms: i64,
+    /// Whether tombstones of older formats stay.
+    keep_legacy_tombstones: bool,
+    /// The last batch of each producer, and its epoch.
+    producers: HashMap<i64, (Option<i64>, i16)>,
+}
+
+/// A cleaning on its way.
+pub(super) struct Pass<'p> {
+    log: &'p Log,
+    config: Arc<LogConfig>,
+    now_ms: i64,
+    view: View,
+    worker: &'p Worker<'p>,
+    reader: Reader,
+    keep: Vec<bool>,
+    done: Cleaned,
+}
+
+impl<'p> Pass<'p> {
+    pub(super) fn new(log: &'p Log, now_ms: i64, worker: &'p Worker<'p>) -> Self {
+        Self {
+            log,
+            config: log.config(),
+            now_ms,
+            view: log.view(),
+            worker,
+            reader: Reader::default(),
+            keep: Vec::new(),
+            done: Cleaned::default(),
+        }
+    }
+
+    /// Cleans; `None` if it was stopped, or the log changed under it.
+    pub(super) fn run(mut self, dirty: &Dirty) -> Result<Option<Cleaned>, StorageError> {
+        let Some(map) = self.map(dirty)? else { return Ok(None) };
+        let end = map.latest() + 1;
+        self.log.flush()?;
+        self.log.note_cleaned(&self.view, Offset(dirty.first_dirty))?;
+        let segments = self.view.segments.clone();
+        let below = |limit| segments.partition_point(|s: &Arc<Segment>| s.base_offset < limit);
+        let last_clean = below(dirty.first_dirty).checked_sub(1).and_then(|at| segments.get(at));
+        let legacy_horizon = last_clean.map_or(0, |segment| {
+            segment.modified_ms().saturating_sub(self.config.delete_retention_ms)
+        });
+        let mut todo = segments.get(..below(end)).unwrap_or_default();
+        let mut transactions = Transactions::default();
+        while !todo.is_empty() {
+            let count = choose::group(&sizes(todo)?, dirty.first_uncleanable, &self.config);
+            let (group, rest) = todo.split_at(count.min(todo.len()));
+            let next = rest.first().or(segments.get(below(end))).map_or(end, |s| s.base_offset);
+            todo = rest;
+            let whole = self.group(group, (&map, legacy_horizon, next), &mut transactions)?;
+            if !whole {
+                return Ok(None);
+            }
+        }
+        self.log.note_cleaned(&self.view, Offset(end))?;
+        self.done.clean_to = Offset(end);
+        self.done.keys = map.len();
+        Ok(Some(self.done))
+    }
+
+    /// The last offset of each key of the dirty part, or as much of it as the memory holds.
+    fn map(&mut self, dirty: &Dirty) -> Result<Option<KeyMap>, StorageError> {
+        let (start, end) = (dirty.first_dirty, dirty.first_uncleanable);
+        let wanted = (start, end.abs_diff(start));
+        let options = &self.worker.options;
+        let memory = options.dedupe_buffer_bytes / options.threads.max(1);
+        let mut map = KeyMap::new(memory, options.load_factor, wanted);
+        let mut transactions = Transactions::default();
+        transactions.expect(self.log.aborted(Offset(start), Offset(end)));
+        let segments = self.view.segments.clone();
+        let first = segments.partition_point(|s| s.base_offset <= start).saturating_sub(1);
+        for (at, segment) in segments.iter().enumerate().skip(first) {
+            if segment.base_offset >= end {
+                break;
+            }
+            match self.map_segment(segment, start, (&mut map, &mut transactions))? {
+                Some(true) => {}
+                Some(false) => break,
+                None => return Ok(None),
+            }
+            let next = segments.get(at + 1).map_or(end, |next| next.base_offset);
+            map.set_latest(next.min(end) - 1);
+        }
+        if map.latest() < start {
+            let keys = map.limit();
+            let text = format!(
+                "{}: one batch has more than the {keys} keys that log.cleaner.dedupe.buffer.size \
+                 allows",
+                self.log.name()
+            );
+            return Err(StorageError::Meta(text.into()));
+        }
+        Ok(Some(map))
+    }
+
+    /// Maps a segment: whether it went in whole; `None` if the cleaner is to stop.
+    fn map_segment(
+        &mut self,
+        segment: &Arc<Segment>,
+        start: i64,
+        (map, transactions): (&mut KeyMap, &mut Transactions),
+    ) -> Result<Option<bool>, StorageError> {
+        let size = segment.size();
+        let from = segment.find(start, size)?.map_or(size, |batch| batch.position);
+        let file = segment.file()?;
+        let mut source = Source::new(&file, (from, size), self.worker.piece());
+        loop {
+            let next = source.next().map_err(|error| self.unreadable(error))?;
+            let (at, bytes) = match next {
+                Next::Batch(at, bytes) => (at, bytes),
+                Next::End => return Ok(Some(true)),
+                Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+            };
+            let opened = self.reader.open(bytes);
+            let opened = opened.map_err(|error| bad(self.log, at.base_offset, &error))?;
+            self.done.bytes_mapped += at.size;
+            let skip = opened.batch().is_some_and(|batch| judge(batch, &opened, transactions).0);
+            let data = !skip && opened.batch().is_none_or(|batch| !batch.is_control());
+            if data && !put_all(&opened, start, map) {
+                return Ok(Some(false));
+            }
+            map.set_latest(at.last_offset.max(start - 1));
+            if self.worker.pause(source.take_read()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Writes a group of segments anew and swaps; false if it was stopped, or the log changed.
+    fn group(
+        &mut self,
+        group: &[Arc<Segment>],
+        (map, legacy_horizon, end): (&KeyMap, i64, i64),
+        transactions: &mut Transactions,
+    ) -> Result<bool, StorageError> {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
+        let home = Arc::clone(self.log.home());
+        let interval = self.config.index_interval_bytes;
+        let base = first.base_offset;
+        let mut output = self.log.laid_out(|| Output::create(&home, base, interval))?;
+        for (at, segment) in group.iter().enumerate() {
+            let next = group.get(at + 1).map_or(end, |next| next.base_offset);
+            transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next)));
+            let rules = Rules {
+                map,
+                now_ms: self.now_ms,
+                delete_retention_ms: self.config.delete_retention_ms,
+                keep_legacy_tombstones: segment.modified_ms() > legacy_horizon,
+                producers: self.log.last_batches()?,
+            };
+            if !self.segment(segment, (&rules, transactions), &mut output)? {
+                self.log.laid_out(|| self.log.discard(base))?;
+                return Ok(false);
+            }
+        }
+        let since = std::time::Duration::from_millis(last.modified_ms().max(0).unsigned_abs());
+        output.sync()?;
+        let (aborted, modified) = (transactions.take_index(), SystemTime::UNIX_EPOCH + since);
+        let size = self.log.laid_out(|| output.finish(&aborted, modified))?;
+        self.done.bytes_written += size;
+        self.log.replace(&self.view, group, size)
+    }
+
+    fn segment(
+        &mut self,
+        segment: &Arc<Segment>,
+        (rules, transactions): (&Rules<'_>, &mut Transactions),
+        output: &mut Output<'_>,
+    ) -> Result<bool, StorageError> {
+        let file = segment.file()?;
+        let mut source = Source::new(&file, (0, segment.size()), self.worker.piece());
+        loop {
+            let next = source.next().map_err(|error| self.unreadable(error))?;
+            let (at, bytes) = match next {
+                Next::Batch(at, bytes) => (at, bytes),
+                Next::End => return Ok(true),
+                Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+            };
+            let fail = |error| bad(self.log, at.base_offset, &error);
+            let opened = self.reader.open(bytes).map_err(fail)?;
+            let room = output.room();
+            let start = room.len();
+            self.done.bytes_read += at.size;
+            self.done.records_read += opened.len() as u64;
+            let kept = match opened.batch() {
+                Some(batch) => {
+                    let judged = judge(batch, &opened, transactions);
+                    rules.batch((batch, &opened), judged, (&mut self.keep, room))
+                }
+                None => rules.message((&opened, bytes), (&mut self.keep, room)),
+            };
+            self.done.records_kept += kept.map_err(fail)? as u64;
+            let written = if room.len() > start { output.appended(start)? } else { 0 };
+            if self.worker.pause(source.take_read() + written) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn unreadable(&self, error: std::io::Error) -> StorageError {
+        self.log.home().dir.failed(&format!("read {}", self.log.name()), error)
+    }
+
+    fn damaged(&self, offset: i64, reason: &'static str) -> StorageError {
+        bad(self.log, offset, &RecordError::Corrupt(reason))
+    }
+}
+
+impl Rules<'_> {
+    /// Appends what stays of a batch; how many records that are.
+    fn batch(
+        &self,
+        (batch, opened): (&Batch<'_>, &Opened<'_>),
+        (may_go, is_control): (bool, bool),
+        (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
+    ) -> Result<usize, RecordError> {
+        let horizon = batch.has_delete_horizon().then_some(batch.header().base_timestamp);
+        let discard = may_go && (!is_control || horizon.is_some_and(|at| at <= self.now_ms));
+        let is_last = self.is_last_of_producer(batch);
+        keep.clear();
+        let mut tombstones = false;
+        if discard {
+            keep.resize(opened.len(), false);
+        } else if is_control {
+            keep.resize(opened.len(), true);
+        } else {
+            let keep_tombstones = horizon.is_none_or(|at| self.now_ms < at);
+            tombstones = self.decide(opened, keep_tombstones, keep);
+        }
+        let kept = keep.iter().filter(|keep| **keep).count();
+        if kept == 0 {
+            if is_last {
+                out.extend_from_slice(&retain::emptied(batch));
+            }
+            return Ok(0);
+        }
+        let begins_to_die = horizon.is_none() && (tombstones || (is_control && may_go));
+        if kept == opened.len() && !begins_to_die {
+            out.extend_from_slice(batch.bytes());
+            return Ok(kept);
+        }
+        let horizon = self.now_ms.saturating_add(self.delete_retention_ms);
+        opened.rewrite(keep, begins_to_die.then_some(horizon), out).map(|()| kept)
+    }
+
+    /// The same for a message of magic 0 or 1.
+    fn message(
+        &self,
+        (opened, bytes): (&Opened<'_>, &[u8]),
+        (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
+    ) -> Result<usize, RecordError> {
+        keep.clear();
+        self.decide(opened, self.keep_legacy_tombstones, keep);
+        let kept = keep.iter().filter(|keep| **keep).count();
+        if kept == opened.len() {
+            out.extend_from_slice(bytes);
+        } else if kept > 0 {
+            opened.rewrite(keep, None, out)?;
+        }
+        Ok(kept)
+    }
+
+    /// Which records stay; whether a tombstone is among them.
+    fn decide(&self, opened: &Opened<'_>, keep_tombstones: bool, keep: &mut Vec<bool>) -> bool {
+        let mut tombstones = false;
+        let mut faces = opened.faces();
+        let mut block = [(None, Hashed::default()); LOOKAHEAD];
+        loop {
+            let mut filled = 0;
+            for (place, face) in block.iter_mut().zip(faces.by_ref()) {
+                let hashed = face.key.map(|key| self.map.hash(key)).unwrap_or_default();
+                *place = (Some(face), hashed);
+                filled += 1;
+            }
+            for (face, hashed) in block.iter().take(filled) {
+                let Some(face) = face else { continue };
+                let stays = self.stays(face, *hashed, keep_tombstones);
+                tombstones |= stays && !face.has_value;
+                keep.push(stays);
+            }
+            if filled < LOOKAHEAD {
+                return tombstones;
+            }
+        }
+    }
+
+    #[inline]
+    fn stays(&self, face: &Face<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
+        if face.offset > self.map.latest() {
+            return true;
+        }
+        face.key.is_some()
+            && (face.has_value || keep_tombstones)
+            && face.offset >= self.map.last_offset(hashed)
+    }
+
+    fn is_last_of_producer(&self, batch: &Batch<'_>) -> bool {
+        let header = batch.header();
+        let known =
+            if header.producer_id < 0 { None } else { self.producers.get(&header.producer_id) };
+        known.is_some_and(|(last, epoch)| match last {
+            Some(offset) => batch.last_offset() == *offset,
+            None => batch.is_control() && header.producer_epoch == *epoch,
+        })
+    }
+}
+
+/// Shows a batch to the transactions: whether it may go as a whole, and whether it is a marker.
+fn judge(batch: &Batch<'_>, opened: &Opened<'_>, transactions: &mut Transactions) -> (bool, bool) {
+    let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
+    if batch.is_control() {
+        let kind = opened.first_key().map(|key| match key {
+            [_, _, high, low, ..] => i16::from_be_bytes([*high, *low]),
+            _ => -1,
+        });
+        let may_go = match kind {
+            None => transactions.marker(producer_id, last, None),
+            Some(ABORT) => transactions.marker(producer_id, last, Some(false)),
+            Some(COMMIT) => transactions.marker(producer_id, last, Some(true)),
+            Some(_) => false,
+        };
+        return (may_go, true);
+    }
+    (batch.is_transactional() && transactions.data(producer_id, last), false)
+}
+
+/// Puts all keys of a batch from `start` on; false if the map is full.
+fn put_all(opened: &Opened<'_>, start: i64, map: &mut KeyMap) -> bool {
+    let mut faces = opened.faces().filter(|face| face.offset >= start);
+    let mut block = [(Hashed::default(), 0); LOOKAHEAD];
+    loop {
+        let mut filled = 0;
+        while filled < LOOKAHEAD
+            && let Some(face) = faces.next()
+        {
+            if let (Some(key), Some(place)) = (face.key, block.get_mut(filled)) {
+                *place = (map.hash(key), face.offset);
+                filled += 1;
+            }
+        }
+        for (hashed, offset) in block.iter().take(filled) {
+            if !map.put(*hashed, *offset) {
+                return false;
+            }
+        }
+        if filled < LOOKAHEAD {
+            return true;
+        }
+    }
+}
+
+fn sizes(segments: &[Arc<Segment>]) -> Result<Vec<(i64, u64, u64)>, StorageError> {
+    let size = |segment: &Arc<Segment>| {
+        let offsets = segment.with_offsets(<[u8]>::len)?;
+        let times = segment.with_times(<[u8]>::len)?;
+        Ok((segment.base_offset, segment.size(), offsets.max(times) as u64))
+    };
+    segments.iter().map(size).collect()
+}
+
+fn bad(log: &Log, offset: i64, error: &RecordError) -> StorageError {
+    StorageError::Damaged {
+        log: log.name().to_string().into(),
+        offset,
+        reason: error.to_string().into(),
+    }
+}

@@ -1,0 +1,83 @@
+//! The batches of a segment file from front to back, read in large pieces.
+//! Invariant: what is lent is whole, and lies below the end that was given.
+//! Threads: positioned reads; a plain value of one cleaner.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::super::scan::{self, BatchAt, Step};
+
+/// See the file's head.
+pub(super) struct Source<'f> {
+    file: &'f File,
+    end: u64,
+    /// Where `buffer` begins in the file.
+    position: u64,
+    buffer: Vec<u8>,
+    at: usize,
+    piece: usize,
+    read: u64,
+}
+
+/// What comes next.
+pub(super) enum Next<'s> {
+    Batch(BatchAt, &'s [u8]),
+    End,
+    Bad(&'static str),
+}
+
+impl<'f> Source<'f> {
+    /// Reads from `position`, where a batch begins, to `end`, `piece` bytes at a time.
+    pub(super) fn new(file: &'f File, (position, end): (u64, u64), piece: usize) -> Self {
+        Self { file, end, position, buffer: Vec::new(), at: 0, piece: piece.max(4096), read: 0 }
+    }
+
+    /// Bytes read since the last call.
+    pub(super) const fn take_read(&mut self) -> u64 {
+        std::mem::replace(&mut self.read, 0)
+    }
+
+    /// The next batch.
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        loop {
+            let position = self.position + self.at as u64;
+            if position >= self.end {
+                return Ok(Next::End);
+            }
+            let head = self.buffer.get(self.at..).unwrap_or_default();
+            let head_size = (self.end - position).min(scan::HEAD as u64) as usize;
+            let mut needed = head_size;
+            if head.len() >= head_size {
+                let batch = match scan::read_head(head, position, self.end) {
+                    Step::Batch(batch) => batch,
+                    Step::End => return Ok(Next::End),
+                    Step::Bad(reason) => return Ok(Next::Bad(reason)),
+                };
+                needed = usize::try_from(batch.size).map_err(io::Error::other)?;
+                let start = self.at;
+                if self.buffer.len() - start >= needed {
+                    self.at += needed;
+                    let bytes = self.buffer.get(start..self.at).unwrap_or_default();
+                    return Ok(Next::Batch(batch, bytes));
+                }
+            }
+            self.fill(needed)?;
+        }
+    }
+
+    /// Reads on, so that at least `needed` bytes lie behind the place.
+    fn fill(&mut self, needed: usize) -> io::Result<()> {
+        self.buffer.copy_within(self.at.., 0);
+        let held = self.buffer.len() - self.at;
+        self.position += self.at as u64;
+        self.at = 0;
+        let left = self.end - self.position;
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(needed.max(self.piece));
+        self.buffer.truncate(held);
+        self.buffer.resize(wanted.max(held), 0);
+        let room = self.buffer.get_mut(held..).unwrap_or_default();
+        self.read += room.len() as u64;
+        self.file.read_exact_at(room, self.position + held as u64)
+    }
+}

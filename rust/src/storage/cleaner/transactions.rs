@@ -1,0 +1,119 @@
+//! Which batches of transactions a cleaning may drop: data of aborted ones at once, the marker of
+//! a transaction when nothing of it is left.
+//!
+//! Batches are shown in the order of the log. The aborted transactions of each segment come from
+//! its index before its batches do; the same one may come twice, from two segments.
+//! Invariant: a marker is said to be droppable only if no batch of its transaction was shown.
+//! Threads: a plain value of one cleaner.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::super::txnindex::Aborted;
+
+/// What was seen of transactions so far.
+#[derive(Debug, Default)]
+pub(super) struct Transactions {
+    /// Aborted ones that have not begun yet, by first offset and producer.
+    coming: BTreeMap<(i64, i64), Aborted>,
+    /// Aborted ones that are under way, by producer, and whether a batch of them was shown.
+    aborted: HashMap<i64, (Aborted, bool)>,
+    /// Producers whose present transaction is not aborted, and had a batch.
+    committed: HashSet<i64>,
+    /// What the index of the segment that is being written must hold.
+    kept: Vec<Aborted>,
+}
+
+impl Transactions {
+    /// Takes note of aborted transactions that touch the segment that comes next.
+    pub(super) fn expect(&mut self, aborted: impl IntoIterator<Item = Aborted>) {
+        for entry in aborted {
+            self.coming.insert((entry.first_offset, entry.producer_id), entry);
+        }
+    }
+
+    /// Shows a batch of a transaction; whether that one is aborted, so that its records may go.
+    pub(super) fn data(&mut self, producer_id: i64, last_offset: i64) -> bool {
+        self.begin_up_to(last_offset);
+        match self.aborted.get_mut(&producer_id) {
+            Some((_, shown)) => {
+                *shown = true;
+                true
+            }
+            None => {
+                self.committed.insert(producer_id);
+                false
+            }
+        }
+    }
+
+    /// Shows a marker; `commit` is `None` where its record is gone already. Whether it may go.
+    pub(super) fn marker(
+        &mut self,
+        producer_id: i64,
+        last_offset: i64,
+        commit: Option<bool>,
+    ) -> bool {
+        self.begin_up_to(last_offset);
+        match commit {
+            None => true,
+            Some(true) => !self.committed.remove(&producer_id),
+            Some(false) => match self.aborted.remove(&producer_id) {
+                Some((entry, true)) => {
+                    self.kept.push(entry);
+                    false
+                }
+                _ => true,
+            },
+        }
+    }
+
+    /// The index of the segment that was written; the next begins.
+    pub(super) fn take_index(&mut self) -> Vec<Aborted> {
+        std::mem::take(&mut self.kept)
+    }
+
+    fn begin_up_to(&mut self, offset: i64) {
+        while let Some(entry) = self.coming.first_entry()
+            && entry.key().0 <= offset
+        {
+            let entry = entry.remove();
+            self.aborted.entry(entry.producer_id).or_insert((entry, false));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aborted(producer_id: i64, first_offset: i64, last_offset: i64) -> Aborted {
+        Aborted { producer_id, first_offset, last_offset, last_stable_offset: last_offset + 1 }
+    }
+
+    #[test]
+    fn data_goes_first_and_its_marker_a_round_later() {
+        let mut round = Transactions::default();
+        round.expect([aborted(1, 10, 20)]);
+        assert!(!round.data(2, 9));
+        assert!(round.data(1, 12));
+        assert!(!round.marker(1, 20, Some(false)));
+        assert!(!round.marker(2, 21, Some(true)));
+        assert_eq!(round.take_index(), [aborted(1, 10, 20)]);
+        let mut next = Transactions::default();
+        next.expect([aborted(1, 10, 20)]);
+        assert!(next.marker(1, 20, Some(false)));
+        assert!(next.marker(2, 21, Some(true)));
+        assert!(next.take_index().is_empty());
+    }
+
+    #[test]
+    fn the_next_transaction_of_a_producer_is_its_own() {
+        let mut round = Transactions::default();
+        round.expect([aborted(1, 0, 5), aborted(1, 0, 5)]);
+        assert!(round.data(1, 0));
+        assert!(!round.marker(1, 5, Some(false)));
+        assert!(!round.data(1, 7));
+        assert!(!round.marker(1, 8, Some(true)));
+        assert!(round.marker(1, 9, None));
+    }
+}

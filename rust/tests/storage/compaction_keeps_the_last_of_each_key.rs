@@ -1,0 +1,418 @@
+//! What a cleaning leaves: of each key the last record, in order, at its offset; tombstones and
+//! markers of transactions until their time has come; the last batch of each producer.
+
+use std::collections::{BTreeMap, HashMap};
+
+use krust::ids::{Epoch, Offset};
+use krust::record::batch::{self, Fields};
+use krust::record::compression::Codec;
+use krust::record::legacy::{self, Plain};
+use krust::storage::{AppendError, CleanerOptions, Log};
+use proptest::prelude::*;
+
+use crate::support::{
+    Home, NOW_MS, Pair, append, append_after_roll, batch_of, bytes_of, compact, keyed, keyed_at,
+    marker, pairs_in,
+};
+
+const RETENTION_MS: i64 = 1000;
+
+fn home(path: &std::path::Path) -> Home {
+    let mut home = Home::new(path);
+    home.config.compact = true;
+    home.config.delete = false;
+    home.config.delete_retention_ms = RETENTION_MS;
+    home.dense = false;
+    home
+}
+
+fn offsets(log: &Log) -> Vec<i64> {
+    pairs_in(&bytes_of(log)).iter().map(|(offset, ..)| *offset).collect()
+}
+
+fn segment_bases(home: &Home) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(home.partition())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".log"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn superseded_records_go_and_the_rest_stays_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    append(&log, &keyed(&[("a", Some("1")), ("b", Some("1")), ("a", Some("2"))])).unwrap();
+    append(&log, &keyed(&[("a", Some("3"))])).unwrap();
+    append_after_roll(&log, &keyed(&[("b", Some("2")), ("c", Some("1"))]));
+    append_after_roll(&log, &keyed(&[("c", Some("2"))]));
+    let done = compact(&home, &log).unwrap();
+    assert_eq!((done.clean_to, done.keys, done.records_kept), (Offset(6), 3, 3));
+    assert_eq!(offsets(&log), [3, 4, 5, 6]);
+    assert_eq!(segment_bases(&home).len(), 2);
+    let second = batch::iter(&bytes_of(&log)).nth(1).unwrap().unwrap().header().base_offset;
+    assert_eq!(second, 4);
+    assert_eq!(compact(&home, &log), None);
+    let read = pairs_in(&bytes_of(&log));
+    log.close().unwrap();
+    home.dir.close().unwrap();
+    let again = Home { dir: Home::new(dir.path()).dir, ..home };
+    let log = again.open();
+    assert_eq!(pairs_in(&bytes_of(&log)), read);
+    assert_eq!(log.dirty(NOW_MS).unwrap().unwrap().first_dirty, 6);
+}
+
+#[test]
+fn a_batch_that_loses_records_keeps_its_offsets_sequence_and_times() {
+    for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let dir = tempfile::tempdir().unwrap();
+        let home = home(dir.path());
+        let log = home.open();
+        log.set_leader_epoch(Epoch(5));
+        let fields = Fields {
+            codec,
+            producer_id: 9,
+            producer_epoch: 2,
+            base_sequence: 0,
+            ..Fields::default()
+        };
+        let pairs: Vec<(String, String)> =
+            (0..200).map(|n| (format!("key-{}", n % 150), format!("value-{n}"))).collect();
+        let pairs: Vec<(&str, Option<&str>)> =
+            pairs.iter().map(|(key, value)| (key.as_str(), Some(value.as_str()))).collect();
+        append(&log, &keyed_at(NOW_MS, &pairs, &fields)).unwrap();
+        append_after_roll(&log, &keyed(&[("x", Some("y"))]));
+        let before = pairs_in(&bytes_of(&log));
+        compact(&home, &log).unwrap();
+        let bytes = bytes_of(&log);
+        assert_eq!(pairs_in(&bytes), before[50..]);
+        let batch = batch::iter(&bytes).next().unwrap().unwrap();
+        let header = batch.header();
+        assert_eq!((batch.codec(), batch.base_offset(), batch.last_offset()), (codec, 0, 199));
+        assert_eq!((header.producer_id, header.base_sequence, header.leader_epoch), (9, 0, 5));
+        assert_eq!((header.max_timestamp, header.record_count), (NOW_MS, 150));
+    }
+}
+
+#[test]
+fn tombstones_stay_for_delete_retention_after_the_first_cleaning() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    append(&log, &keyed(&[("a", Some("1")), ("b", Some("1"))])).unwrap();
+    append(&log, &keyed_at(NOW_MS - 7, &[("a", None), ("c", Some("1"))], &Fields::default()))
+        .unwrap();
+    append_after_roll(&log, &keyed(&[("x", Some("1"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [1, 2, 3, 4]);
+    let bytes = bytes_of(&log);
+    let batch = batch::iter(&bytes).nth(1).unwrap().unwrap();
+    assert!(batch.has_delete_horizon());
+    assert_eq!(batch.header().base_timestamp, NOW_MS + RETENTION_MS);
+    assert!(batch.records().all(|record| record.unwrap().timestamp == NOW_MS - 7));
+    home.clock.advance(RETENTION_MS - 1);
+    append_after_roll(&log, &keyed(&[("x", Some("2"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [1, 2, 3, 4, 5]);
+    home.clock.advance(1);
+    append_after_roll(&log, &keyed(&[("x", Some("3"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [1, 3, 5, 6]);
+}
+
+#[test]
+fn the_last_batch_of_each_producer_stays_empty_if_need_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let of = |producer_id, base_sequence, key: &str| {
+        let fields = Fields { producer_id, producer_epoch: 0, base_sequence, ..Fields::default() };
+        keyed_at(NOW_MS, &[(key, Some("1"))], &fields)
+    };
+    append(&log, &of(7, 0, "a")).unwrap();
+    append(&log, &of(7, 1, "a")).unwrap();
+    append(&log, &of(8, 0, "a")).unwrap();
+    append(&log, &keyed(&[("a", Some("2"))])).unwrap();
+    append_after_roll(&log, &keyed(&[("x", Some("1"))]));
+    compact(&home, &log).unwrap();
+    let bytes = bytes_of(&log);
+    let found: Vec<(i64, i32)> = batch::iter(&bytes)
+        .map(|batch| batch.unwrap())
+        .map(|batch| (batch.base_offset(), batch.header().record_count))
+        .collect();
+    assert_eq!(found, [(1, 0), (2, 0), (3, 1), (4, 1)]);
+    let log = {
+        log.close().unwrap();
+        drop(log);
+        std::fs::remove_file(home.file(4, "snapshot")).unwrap();
+        home.open_with(false)
+    };
+    assert!(matches!(
+        append(&log, &batch_of(7, 3, &[b"gap"])),
+        Err(AppendError::OutOfOrderSequence { last: 1, .. })
+    ));
+    append(&log, &batch_of(7, 2, &[b"next"])).unwrap();
+}
+
+#[test]
+fn aborted_data_goes_at_once_and_markers_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let in_transaction = |producer_id, key: &str| {
+        let base_sequence = 0;
+        let fields = Fields {
+            producer_id,
+            producer_epoch: 0,
+            base_sequence,
+            transactional: true,
+            ..Fields::default()
+        };
+        keyed_at(NOW_MS, &[(key, Some("t"))], &fields)
+    };
+    append(&log, &keyed(&[("a", Some("1"))])).unwrap();
+    append(&log, &in_transaction(1, "a")).unwrap();
+    append(&log, &in_transaction(2, "b")).unwrap();
+    append(&log, &marker(1, false)).unwrap();
+    append(&log, &marker(2, true)).unwrap();
+    append(&log, &batch_of(1, 1, &[b"later"])).unwrap();
+    append(&log, &batch_of(2, 1, &[b"later"])).unwrap();
+    append_after_roll(&log, &keyed(&[("b", Some("2"))]));
+    compact(&home, &log).unwrap();
+    let bases = |log: &Log| -> Vec<i64> {
+        let bytes = bytes_of(log);
+        batch::iter(&bytes).map(|batch| batch.unwrap().base_offset()).collect()
+    };
+    assert_eq!(offsets(&log), [0, 2, 7]);
+    assert_eq!(bases(&log), [0, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(log.aborted(Offset(0), Offset(8)).len(), 1);
+    for round in 0..4 {
+        home.clock.advance(RETENTION_MS);
+        append_after_roll(&log, &keyed(&[("b", Some(&round.to_string()))]));
+        compact(&home, &log).unwrap();
+    }
+    assert_eq!(bases(&log), [0, 5, 6, 10, 11]);
+    assert!(log.aborted(Offset(0), Offset(9)).is_empty());
+}
+
+#[test]
+fn nothing_at_or_above_an_open_transaction_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    append(&log, &keyed(&[("a", Some("1")), ("a", Some("2"))])).unwrap();
+    let fields = Fields {
+        producer_id: 3,
+        producer_epoch: 0,
+        base_sequence: 0,
+        transactional: true,
+        ..Fields::default()
+    };
+    append_after_roll(&log, &keyed_at(NOW_MS, &[("a", Some("3"))], &fields));
+    append_after_roll(&log, &keyed(&[("a", Some("4"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [1, 2, 3]);
+    append(&log, &marker(3, true)).unwrap();
+    append_after_roll(&log, &keyed(&[("z", Some("1"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [3, 5]);
+}
+
+#[test]
+fn readers_pass_gaps_without_making_indexes_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = home(dir.path());
+    home.config.index_interval_bytes = 0;
+    let log = home.open();
+    for n in 0..40 {
+        let key = if (10..20).contains(&n) || n >= 30 { "hot".to_owned() } else { n.to_string() };
+        append(&log, &keyed(&[(&key, Some("1"))])).unwrap();
+    }
+    append_after_roll(&log, &keyed(&[("hot", Some("2"))]));
+    append_after_roll(&log, &keyed(&[("end", Some("2"))]));
+    compact(&home, &log).unwrap();
+    let index = home.file(0, "index");
+    let before = std::fs::metadata(&index).unwrap().modified().unwrap();
+    for from in 0..42 {
+        let found = crate::support::read_from(&log, from, 1 << 20);
+        let wanted = (0..10).chain(20..30).chain(40..42).find(|offset| *offset >= from);
+        assert_eq!(found.first().map(|record| record.0), wanted, "from {from}");
+    }
+    assert_eq!(std::fs::metadata(&index).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn records_without_a_key_go_and_a_small_map_takes_several_rounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let mut last = BTreeMap::new();
+    for n in 0..3000i64 {
+        let key = format!("k{}", n * 31 % 700);
+        append(&log, &keyed(&[(&key, Some(&n.to_string()))])).unwrap();
+        last.insert(key, n);
+    }
+    append(&log, &crate::support::batch(&[b"no key"])).unwrap();
+    append_after_roll(&log, &keyed(&[("end", Some(""))]));
+    let small = CleanerOptions { dedupe_buffer_bytes: 400 * 16, ..CleanerOptions::default() };
+    let mut rounds = 0;
+    while log.compact(NOW_MS, &small).unwrap().is_some() {
+        rounds += 1;
+    }
+    assert!(rounds > 5, "{rounds}");
+    let mut expected: Vec<i64> = last.into_values().collect();
+    expected.sort_unstable();
+    expected.push(3001);
+    assert_eq!(offsets(&log), expected);
+}
+
+#[test]
+fn segments_of_magic_0_and_1_are_cleaned_in_their_own_format() {
+    for magic in [0, 1] {
+        for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
+            let dir = tempfile::tempdir().unwrap();
+            let home = home(dir.path());
+            std::fs::create_dir_all(home.partition()).unwrap();
+            std::fs::write(home.file(0, "log"), legacy_set(magic, codec)).unwrap();
+            let log = home.open_with(false);
+            append_after_roll(&log, &keyed(&[("key-1", Some("new")), ("x", Some("1"))]));
+            append_after_roll(&log, &keyed(&[("x", Some("2"))]));
+            compact(&home, &log).unwrap();
+            let stored = std::fs::read(home.file(0, "log")).unwrap();
+            let mut found = Vec::new();
+            for message in legacy::iter(&stored).map_while(Result::ok) {
+                assert!(message.crc_ok());
+                assert_eq!((message.magic, message.codec), (magic, codec));
+                let mut held = Vec::new();
+                let records = legacy::records(&message, 1 << 20, &mut held).unwrap();
+                found.extend(records.map(|record| (record.offset, record.timestamp)));
+            }
+            let time = |n: i64| if magic == 0 { -1 } else { NOW_MS + n };
+            let wanted: Vec<(i64, i64)> =
+                (5..10).filter(|n| n % 5 != 1).map(|n| (n, time(n))).collect();
+            assert_eq!(found, wanted, "magic {magic}, {codec:?}");
+            assert_eq!(log.log_end_offset(), Offset(13));
+        }
+    }
+}
+
+/// Ten records of five keys, the second five superseding the first, two wrappers if compressed.
+fn legacy_set(magic: i8, codec: Codec) -> Vec<u8> {
+    let mut set = Vec::new();
+    for half in [0..5i64, 5..10] {
+        let mut inside = Vec::new();
+        let last = half.end - 1;
+        for n in half.clone() {
+            let key = format!("key-{}", n % 5);
+            let relative = codec != Codec::None && magic == 1;
+            let offset = if relative { n - half.start } else { n };
+            let value = Some(b"value".as_slice());
+            let timestamp = NOW_MS + n;
+            let key = Some(key.as_bytes());
+            legacy::put(
+                &mut inside,
+                &Plain { magic, attributes: 0, offset, timestamp, key, value },
+            );
+        }
+        if codec == Codec::None {
+            set.extend(inside);
+            continue;
+        }
+        let mut value = Vec::new();
+        krust::record::compression::deflate(codec, None, &inside, &mut value).unwrap();
+        let wrapper = Plain {
+            magic,
+            attributes: codec as i8,
+            offset: last,
+            timestamp: NOW_MS + last,
+            key: None,
+            value: Some(&value),
+        };
+        legacy::put(&mut set, &wrapper);
+    }
+    set
+}
+
+/// What a compacted log must hold: the model keeps a list and knows each key's last record.
+#[derive(Default)]
+struct Model(Vec<(i64, i64, Pair)>);
+
+impl Model {
+    /// Records that must be there, and those that may be.
+    fn judge(&self, found: &[(i64, i64, Pair)], clean_to: i64) {
+        let mut last: HashMap<&Option<Vec<u8>>, i64> = HashMap::new();
+        for (offset, _, (key, _)) in &self.0 {
+            last.insert(key, *offset);
+        }
+        let all: BTreeMap<i64, &(i64, i64, Pair)> = self.0.iter().map(|r| (r.0, r)).collect();
+        let there: BTreeMap<i64, &(i64, i64, Pair)> = found.iter().map(|r| (r.0, r)).collect();
+        assert_eq!(there.len(), found.len(), "an offset twice");
+        assert!(found.is_sorted_by_key(|record| record.0));
+        for (offset, record) in &there {
+            assert_eq!(all.get(offset), Some(record), "not what was written at {offset}");
+        }
+        for (offset, _, (key, value)) in &self.0 {
+            let is_last = last.get(key) == Some(offset);
+            let must = *offset >= clean_to || (is_last && value.is_some());
+            assert!(!must || there.contains_key(offset), "{offset} is lost");
+            let newer_is_clean = self.0.iter().any(|(other, _, (other_key, _))| {
+                other > offset && *other < clean_to && other_key == key
+            });
+            assert!(!newer_is_clean || !there.contains_key(offset), "{offset} should be gone");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_log_is_cleaned_to_what_a_table_would_hold(
+        steps in prop::collection::vec((0..24u8, 0..6usize, 0..5i8, 0..10u8), 1..80),
+        slots in 40..400usize,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut home = home(dir.path());
+        home.config.segment_bytes = 2000;
+        let log = home.open();
+        let dedupe_buffer_bytes = slots * 16;
+        let options = CleanerOptions { dedupe_buffer_bytes, ..CleanerOptions::default() };
+        let mut model = Model::default();
+        let mut clean_to = 0;
+        for (seed, count, codec, action) in steps {
+            let codec = Codec::from_bits(i16::from(codec)).unwrap();
+            let records: Vec<(String, Option<String>)> = (0..=count)
+                .map(|n| {
+                    let key = format!("{}", (usize::from(seed) * 5 + n * 3) % 17);
+                    let text = (n % 4 != 1).then(|| format!("{seed}/{n} of {count}"));
+                    (key, text)
+                })
+                .collect();
+            let borrowed: Vec<(&str, Option<&str>)> =
+                records.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
+            let fields = Fields { codec, ..Fields::default() };
+            let now = NOW_MS + i64::from(seed);
+            let base = append(&log, &keyed_at(now, &borrowed, &fields)).unwrap().base_offset.0;
+            for (offset, (key, value)) in (base..).zip(records) {
+                let pair = (Some(key.into_bytes()), value.map(String::into_bytes));
+                model.0.push((offset, now, pair));
+            }
+            if action == 0 {
+                home.clock.advance(600);
+                let now_ms = krust::clock::Clock::wall_ms(&home.clock);
+                if let Some(done) = log.compact(now_ms, &options).unwrap() {
+                    clean_to = done.clean_to.0;
+                }
+                model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+            }
+        }
+        model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+        log.close().unwrap();
+        drop(log);
+        let log = home.open_with(false);
+        model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+    }
+}

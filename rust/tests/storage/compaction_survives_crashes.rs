@@ -1,0 +1,192 @@
+//! A kill or a power cut at any change that a cleaning makes on the disk leaves a log that holds
+//! the last record of each key, and can be cleaned again. Readers do not notice a swap.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use krust::record::batch::Fields;
+use krust::record::compression::Codec;
+use krust::storage::Log;
+use krust::storage::recording::{Crash, RecordingDisk};
+
+use crate::support::{
+    Home, NOW_MS, Pair, append, append_after_roll, bytes_of, compact, keyed, keyed_at, pairs_in,
+    snapshot,
+};
+
+type Records = Vec<(i64, i64, Pair)>;
+
+fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> Home {
+    let mut home = match disk {
+        Some(disk) => Home::on(path, Arc::clone(disk) as _),
+        None => Home::new(path),
+    };
+    home.config.compact = true;
+    home.config.delete = false;
+    home.config.segment_bytes = 900;
+    home.config.delete_retention_ms = 0;
+    home.dense = false;
+    home
+}
+
+fn write(log: &Log, rounds: std::ops::Range<i32>) {
+    for n in rounds {
+        let key = format!("key-{}", n * 7 % 9);
+        let text = format!("{n}");
+        let value = (n % 11 != 3).then_some(text.as_str());
+        let codec = if n % 5 == 0 { Codec::Lz4 } else { Codec::None };
+        let fields = Fields { codec, ..Fields::default() };
+        append(log, &keyed_at(NOW_MS, &[(&key, value), ("every", Some(&text))], &fields)).unwrap();
+    }
+}
+
+/// The offset of each key's last record, below `end`.
+fn lasts(records: &Records, end: i64) -> BTreeMap<Vec<u8>, (i64, bool)> {
+    let below = records.iter().filter(|record| record.0 < end);
+    below.map(|(o, _, (key, value))| (key.clone().unwrap(), (*o, value.is_some()))).collect()
+}
+
+/// The image holds nothing that was not written, and of each key the last value that was durable,
+/// or a later one.
+fn check(image: &Path, written: &Records, durable: i64, what: &str) {
+    let found = {
+        let home = home_on(image, None);
+        let log = home.open_with(false);
+        assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
+        assert!(log.log_end_offset().0 >= durable, "{what}: ends at {}", log.log_end_offset());
+        pairs_in(&bytes_of(&log))
+    };
+    let there = lasts(&found, i64::MAX);
+    for record in &found {
+        assert!(written.contains(record), "{what}: {record:?} was never written");
+    }
+    for (key, (offset, has_value)) in lasts(written, durable) {
+        let newest = there.get(&key).map_or(-1, |(newest, _)| *newest);
+        assert!(newest >= offset || !has_value, "{what}: {key:?} of {offset} is lost");
+        let superseded = |r: &&(i64, i64, Pair)| r.2.0.as_ref() == Some(&key) && r.2.1.is_some();
+        let back = !has_value && found.iter().filter(superseded).any(|r| r.0 < offset);
+        assert!(!back || newest >= offset, "{what}: {key:?} came back");
+    }
+    let once = snapshot(image);
+    let left = |suffix| once.iter().any(|(path, _)| path.to_string_lossy().ends_with(suffix));
+    assert!(![".swap", ".cleaned", ".deleted"].into_iter().any(left), "{what}: leftovers");
+    let home = home_on(image, None);
+    let log = home.open_with(false);
+    assert_eq!(snapshot(image), once, "{what}: the second recovery changed something");
+    append_after_roll(&log, &keyed(&[("another", Some("1"))]));
+    compact(&home, &log);
+    let end = log.log_end_offset().0;
+    let cleaned = pairs_in(&bytes_of(&log));
+    for (key, (offset, has_value)) in lasts(&found, end) {
+        let kept = cleaned.iter().any(|record| record.0 == offset);
+        assert!(kept || !has_value, "{what}: {key:?} of {offset} is lost by the next cleaning");
+    }
+}
+
+fn images(disk: &RecordingDisk, first: usize, mut check: impl FnMut(&Path, usize, &str)) {
+    let seeds: u64 =
+        std::env::var("KRUST_CRASH_IMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    for ops in first..=disk.ops() {
+        let kills = [0, 61].map(|torn| Crash::Kill { torn });
+        let cuts = (0..seeds).map(|seed| Crash::PowerCut { seed: ops as u64 * 977 + seed * 31 });
+        for crash in kills.into_iter().chain(cuts) {
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(ops, crash, image.path()).unwrap();
+            check(image.path(), ops, &format!("after {ops} changes, {crash:?}"));
+        }
+    }
+}
+
+#[test]
+fn of_a_log_that_was_flushed() {
+    let source = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+    let home = home_on(source.path(), Some(&disk));
+    let log = home.open();
+    write(&log, 0..26);
+    log.flush().unwrap();
+    home.dir.checkpoint().unwrap();
+    let first = disk.ops();
+    let written = pairs_in(&bytes_of(&log));
+    let end = log.log_end_offset().0;
+    assert!(compact(&home, &log).is_some());
+    assert!(pairs_in(&bytes_of(&log)).len() < written.len());
+    images(&disk, first, |image, _, what| check(image, &written, end, what));
+}
+
+#[test]
+fn of_a_log_whose_tail_was_not_flushed() {
+    let source = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+    let home = home_on(source.path(), Some(&disk));
+    let log = home.open();
+    write(&log, 0..15);
+    log.flush().unwrap();
+    home.dir.checkpoint().unwrap();
+    let durable = log.log_end_offset().0;
+    write(&log, 15..24);
+    let first = disk.ops();
+    let written = pairs_in(&bytes_of(&log));
+    assert!(compact(&home, &log).is_some());
+    images(&disk, first, |image, _, what| check(image, &written, durable, what));
+}
+
+#[test]
+fn of_a_recovery_that_finishes_a_swap() {
+    let source = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+    let home = home_on(source.path(), Some(&disk));
+    let log = home.open();
+    write(&log, 0..12);
+    log.flush().unwrap();
+    home.dir.checkpoint().unwrap();
+    let (first, written) = (disk.ops(), pairs_in(&bytes_of(&log)));
+    let end = log.log_end_offset().0;
+    compact(&home, &log).unwrap();
+    for ops in first..=disk.ops() {
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(ops, Crash::Kill { torn: 0 }, image.path()).unwrap();
+        let has_swap =
+            snapshot(image.path()).iter().any(|(path, _)| path.to_string_lossy().ends_with("swap"));
+        if !has_swap {
+            continue;
+        }
+        let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
+        drop(home_on(image.path(), Some(&again)).open_with(false));
+        images(&again, 0, |image, _, what| check(image, &written, end, what));
+    }
+}
+
+#[test]
+fn readers_go_on_through_swaps() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home_on(dir.path(), None);
+    let log = home.open();
+    let done = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (log, done) = (Arc::clone(&log), Arc::clone(&done));
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    let found = pairs_in(&bytes_of(&log));
+                    assert!(found.is_sorted_by(|one, next| one.0 < next.0));
+                    log.offset_for_timestamp(NOW_MS).unwrap();
+                    log.segment_facts().unwrap();
+                }
+            })
+        })
+        .collect();
+    for round in 0..60 {
+        write(&log, round * 20..round * 20 + 20);
+        home.clock.advance(70_000);
+        compact(&home, &log);
+        log.retain(NOW_MS).unwrap();
+        log.flush().unwrap();
+    }
+    done.store(true, Ordering::Release);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    let left: Vec<_> = snapshot(&home.partition());
+    assert!(left.len() < 60, "{} files", left.len());
+}
