@@ -53,7 +53,7 @@ fn main() {
     let policy = Arc::new(Post(Mutex::new(sender)));
     let broker =
         Broker::new(Settings::default(), Store::new(vec![dir]), policy, Arc::clone(&clock));
-    broker.start_syncing(Intervals::default()).expect("a thread");
+    broker.start_syncing(Intervals::default(), None).expect("a thread");
     let mailboxes = Mailboxes::new(threads);
     broker.connect(Arc::clone(&mailboxes) as Arc<dyn Mailbox<_>>);
     let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };

@@ -395,27 +395,27 @@ SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  
     Which security protocol each listener name stands for.
 listeners  string  PLAINTEXT://localhost:9092  *  yes  broker
     Addresses to listen on; Kafka's own default is every interface, krust's is loopback.
-log.cleaner.backoff.ms  long  15000  0..  ignored  cluster
+log.cleaner.backoff.ms  long  15000  0..  yes  cluster
     Pause of the cleaner when there is nothing to clean.
-log.cleaner.dedupe.buffer.size  long  134217728  *  ignored  cluster
+log.cleaner.dedupe.buffer.size  long  134217728  *  yes  cluster
     Memory of the cleaner's key table.
-log.cleaner.delete.retention.ms  long  86400000  0..  ignored  cluster
+log.cleaner.delete.retention.ms  long  86400000  0..  yes  cluster
     How long tombstones stay in a compacted topic.
-log.cleaner.enable  boolean  true  *  ignored  fixed
+log.cleaner.enable  boolean  true  *  yes  fixed
     Whether compacted topics are cleaned.
-log.cleaner.io.buffer.load.factor  double  0.9  *  ignored  cluster
+log.cleaner.io.buffer.load.factor  double  0.9  *  yes  cluster
     How full the cleaner's key table may get.
-log.cleaner.io.buffer.size  int  524288  0..  ignored  cluster
+log.cleaner.io.buffer.size  int  524288  0..  yes  cluster
     Memory of the cleaner's buffers.
-log.cleaner.io.max.bytes.per.second  double  max  *  ignored  cluster
+log.cleaner.io.max.bytes.per.second  double  max  *  yes  cluster
     The most the cleaner reads and writes in a second.
-log.cleaner.max.compaction.lag.ms  long  max  1..  ignored  cluster
+log.cleaner.max.compaction.lag.ms  long  max  1..  yes  cluster
     How long a record may stay uncompacted.
-log.cleaner.min.cleanable.ratio  double  0.5  0..1  ignored  cluster
+log.cleaner.min.cleanable.ratio  double  0.5  0..1  yes  cluster
     Share of dirty bytes from which a log is cleaned.
-log.cleaner.min.compaction.lag.ms  long  0  0..  ignored  cluster
+log.cleaner.min.compaction.lag.ms  long  0  0..  yes  cluster
     How long a record stays uncompacted at least.
-log.cleaner.threads  int  1  0..  ignored  cluster
+log.cleaner.threads  int  1  0..  yes  cluster
     Threads that clean.
 log.cleanup.policy  list  delete  compact|delete  yes  cluster
     What becomes of old records: `delete`, `compact`, or both.
@@ -903,7 +903,7 @@ compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  
     Codec of stored batches; `producer` keeps what the producer chose.
 compression.zstd.level  int  3  -131072..22  yes
     Level used where the broker itself compresses with zstd.
-delete.retention.ms  long  86400000  0..  ignored
+delete.retention.ms  long  86400000  0..  yes
     How long tombstones stay in a compacted topic.
 file.delete.delay.ms  long  60000  0..  yes
     How long deleted files stay before they are unlinked.
@@ -921,7 +921,7 @@ local.retention.bytes  long  -2  -2..  ignored
     Bytes kept locally of a tiered partition.
 local.retention.ms  long  -2  -2..  ignored
     Time records of a tiered partition are kept locally.
-max.compaction.lag.ms  long  max  1..  ignored
+max.compaction.lag.ms  long  max  1..  yes
     How long a record may stay uncompacted.
 max.message.bytes  int  1048588  0..  yes
     Largest batch that is taken, compressed.
@@ -937,9 +937,9 @@ message.timestamp.difference.max.ms  long  max  0..  yes
     Old name of the two limits before and after.
 message.timestamp.type  string  CreateTime  CreateTime|LogAppendTime  yes
     Whether records keep the producer's timestamp or get the time of the append.
-min.cleanable.dirty.ratio  double  0.5  0..1  ignored
+min.cleanable.dirty.ratio  double  0.5  0..1  yes
     Share of dirty bytes from which the log is cleaned.
-min.compaction.lag.ms  long  0  0..  ignored
+min.compaction.lag.ms  long  0  0..  yes
     How long a record stays uncompacted at least.
 min.insync.replicas  int  1  1..  yes
     In-sync replicas that acks=all needs.

@@ -55,13 +55,21 @@ class Load:
                 value = b"%d" % self.next[partition]
                 try:
                     self.producer.produce(
-                        self.topic, value, partition=partition, on_delivery=self._delivered
+                        self.topic,
+                        value,
+                        self.key(self.next[partition]),
+                        partition=partition,
+                        on_delivery=self._delivered,
                     )
                 except BufferError:
                     self.producer.poll(0.01)
                     continue
                 self.next[partition] += 1
             self.producer.poll(0)
+
+    def key(self, _number: int) -> bytes | None:
+        """The key of a number."""
+        return None
 
     def count(self) -> int:
         return sum(map(len, self.acked.values()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from krust.cli.options import Options
-_FLAGS = ("transactional", "control", "log_append_time")
+_FLAGS = ("transactional", "control", "log_append_time", "delete_horizon")
 
 
 @click.group(no_args_is_help=True)

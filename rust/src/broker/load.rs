@@ -19,7 +19,8 @@ use super::partition::{Partition, Wakes};
 use super::{Broker, ClusterImage};
 use crate::ids::{Epoch, TopicPartition};
 use crate::storage::{
-    Chore, Found, Intervals, Keeper, Kind, Log, LogDir, Open, StorageError, Syncer,
+    Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, Kind, Log, LogDir, Open,
+    StorageError, Syncer,
 };
 
 /// The log directories of a broker, and which partition lies in which.
@@ -244,8 +245,13 @@ impl Broker {
         }
     }
 
-    /// Starts the threads that sync logs and keep house. Call it before the first delta.
-    pub fn start_syncing(self: &Arc<Self>, intervals: Intervals) -> std::io::Result<()> {
+    /// Starts the threads that sync logs, keep house, and clean compacted logs (`None`: nobody
+    /// does). Call it before the first delta.
+    pub fn start_syncing(
+        self: &Arc<Self>,
+        intervals: Intervals,
+        cleaner: Option<CleanerOptions>,
+    ) -> std::io::Result<()> {
         let broker = Arc::downgrade(self);
         let syncer = Syncer::start(Box::new(move |name| {
             if let Some(broker) = broker.upgrade() {
@@ -259,9 +265,21 @@ impl Broker {
             interval_ms: self.settings.load().offsets_retention_check_ms,
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.expire_offsets())),
         };
-        let keeper = Keeper::start(dirs, intervals, Arc::clone(&self.clock), vec![expiry])?;
+        let clock = || Arc::clone(&self.clock);
+        let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry])?;
         let _ = self.keeper.set(keeper);
+        if let Some(options) = cleaner {
+            let _ = self.cleaner.set(Cleaner::start(dirs, options, clock())?);
+        }
         Ok(())
+    }
+
+    /// The cleaner follows other settings from now on.
+    pub fn set_cleaner(&self, options: CleanerOptions) {
+        let outcome = self.cleaner.get().map_or(Ok(()), |cleaner| cleaner.reconfigure(options));
+        if let Err(error) = outcome {
+            tracing::error!("no more threads for the cleaner: {error}");
+        }
     }
 
     /// All partitions that live here.
@@ -280,6 +298,9 @@ impl Broker {
         }
         if let Some(keeper) = self.keeper.get() {
             keeper.stop();
+        }
+        if let Some(cleaner) = self.cleaner.get() {
+            cleaner.stop();
         }
         let mut outcome = Ok(());
         for partition in self.partitions() {

@@ -51,7 +51,7 @@ pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 use crate::clock::Clock;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Keeper, Syncer};
+use crate::storage::{Cleaner, Keeper, Syncer};
 use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
@@ -128,6 +128,7 @@ pub struct Broker {
     mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
     syncer: OnceLock<Arc<Syncer>>,
     keeper: OnceLock<Arc<Keeper>>,
+    cleaner: OnceLock<Arc<Cleaner>>,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -182,6 +183,7 @@ impl Broker {
             mailbox: OnceLock::new(),
             syncer: OnceLock::new(),
             keeper: OnceLock::new(),
+            cleaner: OnceLock::new(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             groups,

@@ -119,6 +119,7 @@ fn describe<'py>(py: Python<'py>, batch: &Dumped) -> PyResult<Bound<'py, PyDict>
         dict.set_item("log_append_time", header.attributes & 0x08 != 0)?;
         dict.set_item("transactional", header.attributes & 0x10 != 0)?;
         dict.set_item("control", header.attributes & 0x20 != 0)?;
+        dict.set_item("delete_horizon", header.attributes & 0x40 != 0)?;
     }
     Ok(dict)
 }

@@ -27,7 +27,7 @@ use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
 use crate::storage::{
-    Descriptors, DirOptions, Intervals, Kind, LogDir, StorageError, TemporaryDisk,
+    CleanerOptions, Descriptors, DirOptions, Intervals, Kind, LogDir, StorageError, TemporaryDisk,
 };
 use crate::sys;
 
@@ -47,6 +47,7 @@ pub(super) struct Server {
     settings: Settings,
     options: net::Options,
     intervals: Intervals,
+    cleaner: Option<CleanerOptions>,
     pid: u32,
 }
 
@@ -59,6 +60,7 @@ impl Server {
         let given = table.table("settings")?;
         let options = settings::network(&Table(&given))?;
         let intervals = settings::intervals(&Table(&given))?;
+        let cleaner = settings::cleaner(&Table(&given))?;
         let settings = settings::broker(&Table(&given), node_id)?;
         let paths: Vec<PathBuf> = table.must("log_dirs")?;
         let disk: Arc<dyn Disk> = match table.or("temporary", false)? {
@@ -86,7 +88,18 @@ impl Server {
         broker.connect(Arc::clone(&mailboxes) as _);
         let pid = std::process::id();
         let net = Mutex::default();
-        Ok(Self { broker, events, mailboxes, net, dirs, settings, options, intervals, pid })
+        Ok(Self {
+            broker,
+            events,
+            mailboxes,
+            net,
+            dirs,
+            settings,
+            options,
+            intervals,
+            cleaner,
+            pid,
+        })
     }
 
     /// The cluster that the log directories belong to.
@@ -133,6 +146,9 @@ impl Server {
         let table = Table(delta);
         if let Some(changed) = table.maybe::<Bound<'_, PyDict>>("settings")? {
             self.broker.set_settings(settings::broker(&Table(&changed), self.settings.node_id)?);
+            if let Some(options) = settings::cleaner(&Table(&changed))? {
+                self.broker.set_cleaner(options);
+            }
         }
         let delta = settings::delta(&table)?;
         let failures = py.detach(|| self.broker.apply(delta));
@@ -145,7 +161,7 @@ impl Server {
 
     fn start(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
-        py.detach(|| self.broker.start_syncing(self.intervals))
+        py.detach(|| self.broker.start_syncing(self.intervals, self.cleaner.clone()))
             .map_err(|error| server(py, &error, Some("raise the limit on threads (ulimit -u)")))
     }
 

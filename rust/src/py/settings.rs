@@ -16,7 +16,7 @@ use crate::broker::image::{
 };
 use crate::ids::Epoch;
 use crate::net::{Endpoint, Options};
-use crate::storage::{Intervals, LogConfig, TimestampType};
+use crate::storage::{CleanerOptions, Intervals, LogConfig, TimestampType};
 
 /// A dict whose values are asked for by key.
 pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
@@ -129,6 +129,23 @@ pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
     })
 }
 
+/// The cleaner's settings; `None` where it is not enabled.
+pub(super) fn cleaner(table: &Table<'_, '_>) -> PyResult<Option<CleanerOptions>> {
+    let default = CleanerOptions::default();
+    let load_factor = "log.cleaner.io.buffer.load.factor";
+    let bytes_per_second = "log.cleaner.io.max.bytes.per.second";
+    let options = CleanerOptions {
+        threads: table.size("log.cleaner.threads", default.threads)?,
+        dedupe_buffer_bytes: table
+            .size("log.cleaner.dedupe.buffer.size", default.dedupe_buffer_bytes)?,
+        load_factor: table.or(load_factor, default.load_factor)?,
+        io_buffer_bytes: table.size("log.cleaner.io.buffer.size", default.io_buffer_bytes)?,
+        io_bytes_per_second: table.or(bytes_per_second, default.io_bytes_per_second)?,
+        backoff_ms: table.bytes("log.cleaner.backoff.ms", default.backoff_ms)?,
+    };
+    Ok(table.or("log.cleaner.enable", true)?.then_some(options))
+}
+
 /// A topic's settings.
 pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
     let default = LogConfig::default();
@@ -140,6 +157,7 @@ pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
     let timestamp: String = table.or("message.timestamp.type", "CreateTime".into())?;
     let flush: String = table.or("krust.flush.mode", "async".into())?;
     let expiration = "producer.id.expiration.ms";
+    let ratio = "min.cleanable.dirty.ratio";
     let log = LogConfig {
         segment_bytes: table.bytes("segment.bytes", default.segment_bytes)?,
         segment_ms: table.or("segment.ms", default.segment_ms)?,
@@ -158,6 +176,10 @@ pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
         compression_type: codec(&table.or("compression.type", String::from("producer"))?)?,
         delete: has("delete"),
         compact: has("compact"),
+        min_cleanable_dirty_ratio: table.or(ratio, default.min_cleanable_dirty_ratio)?,
+        min_compaction_lag_ms: table.or("min.compaction.lag.ms", default.min_compaction_lag_ms)?,
+        max_compaction_lag_ms: table.or("max.compaction.lag.ms", default.max_compaction_lag_ms)?,
+        delete_retention_ms: table.or("delete.retention.ms", default.delete_retention_ms)?,
         flush_messages: table.or("flush.messages", default.flush_messages)?,
         flush_ms: table.or("flush.ms", default.flush_ms)?,
         ack_flush: flush == "ack",

@@ -116,7 +116,7 @@ impl House {
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
         let store = Store::new(vec![log_dir]);
         let broker = Broker::new(settings, store, policy.clone(), Arc::new(clock.clone()));
-        broker.start_syncing(Intervals::default()).unwrap();
+        broker.start_syncing(Intervals::default(), None).unwrap();
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);

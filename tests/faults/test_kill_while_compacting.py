@@ -1,0 +1,78 @@
+"""kill -9 while compacted partitions are written and cleaned: of each key the last value is there.
+
+KRUST_CRASH_ROUNDS says how often (10). Segments are small and the cleaner never rests, so that many
+kills fall into a cleaning.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.faults.test_kill import PARTITIONS, ROUNDS, Load
+from tests.serving import Served
+
+KEYS = 40
+OPTIONS: dict[str, object] = {
+    "log.cleaner.backoff.ms": 1,
+    "log.segment.delete.delay.ms": 0,
+    "log.retention.check.interval.ms": 20,
+}
+CONFIG = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.bytes": "20000",
+}
+
+
+class Table(Load):
+    """The numbers again, each under one of a few keys."""
+
+    def key(self, number: int) -> bytes:
+        return b"%d" % (number % KEYS)
+
+
+def read_to_the_end(bootstrap: str, partition: int, last: int) -> list[tuple[int, int]]:
+    """(offset, number) of every record up to and with offset `last`."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("table", partition, 0)])
+    found: list[tuple[int, int]] = []
+    while not found or found[-1][0] < last:
+        batch = consumer.consume(10_000, 10)
+        assert batch, f"silence after {found[-1:]}, {last} is not there"
+        found += [(message.offset() or 0, int(message.value() or b"")) for message in batch]
+    consumer.close()
+    return found
+
+
+@pytest.mark.timeout(max(300, ROUNDS * 20))
+def test_every_key_has_its_last_value(tmp_path: Path) -> None:
+    chance = random.Random(20261121)
+    broker = Served(tmp_path / "data", options=OPTIONS)
+    port = broker.address[1]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("table", PARTITIONS, 1, config=CONFIG)])["table"].result(10)
+    load = Table(broker.bootstrap, "table")
+    try:
+        for _ in range(ROUNDS):
+            load.run_until(acknowledged=chance.randrange(500, 5000))
+            broker.kill()
+            broker = Served(tmp_path / "data", options=OPTIONS, port=port)
+        load.finish()
+        for partition in range(PARTITIONS):
+            written = load.next[partition]
+            found = read_to_the_end(broker.bootstrap, partition, written - 1)
+            assert [offset for offset, _ in found] == [number for _, number in found]
+            lasts = {number for _, number in found if number >= written - KEYS}
+            assert lasts == set(range(written - KEYS, written))
+            assert len(found) < written / 2
+        assert broker.stop() == 0
+    finally:
+        if broker.process.poll() is None:
+            broker.kill()

@@ -1,0 +1,74 @@
+"""Commits without end leave `__consumer_offsets` as large as what is committed, and all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from krust import _krust
+from tests.serving import Served
+
+COMMITS, PARTITIONS = 400, 50
+SEGMENT_BYTES = 65_536
+OPTIONS: dict[str, object] = {
+    "log.cleaner.backoff.ms": 20,
+    "log.cleaner.min.cleanable.ratio": 0.1,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.segment.bytes": SEGMENT_BYTES,
+    "log.segment.delete.delay.ms": 0,
+    "log.retention.check.interval.ms": 50,
+}
+
+
+def until(found: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def has_coordinator(client: _krust.Client) -> bool:
+    answer = client.request("FindCoordinator", {"key": "endless"}, 2)
+    return bool(answer["error_code"] == 0)
+
+
+def commit(client: _krust.Client, number: int) -> None:
+    rows = [{"partition_index": n, "committed_offset": number} for n in range(PARTITIONS)]
+    message = {
+        "group_id": "endless",
+        "generation_id_or_member_epoch": -1,
+        "topics": [{"name": "data", "partitions": rows}],
+    }
+    answer = client.request("OffsetCommit", message, 8)
+    codes = {row["error_code"] for row in answer["topics"][0]["partitions"]}
+    assert codes == {0}, answer
+
+
+def committed(client: _krust.Client) -> set[int]:
+    places = [{"name": "data", "partition_indexes": list(range(PARTITIONS))}]
+    answer = client.request("OffsetFetch", {"group_id": "endless", "topics": places}, 7)
+    return {row["committed_offset"] for row in answer["topics"][0]["partitions"]}
+
+
+def size(data: Path) -> int:
+    return sum(log.stat().st_size for log in (data / "__consumer_offsets-0").glob("*.log"))
+
+
+def test_and_the_last_of_them_survives_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Served(data, options=dict(OPTIONS)) as broker:
+        client = _krust.Client(broker.bootstrap)
+        topic = {"name": "data", "num_partitions": PARTITIONS, "replication_factor": 1}
+        client.request("CreateTopics", {"topics": [topic], "timeout_ms": 10_000})
+        until(lambda: has_coordinator(client), "no coordinator")
+        for number in range(COMMITS):
+            commit(client, number)
+        written = COMMITS * PARTITIONS * 80
+        until(lambda: size(data) < 3 * SEGMENT_BYTES, "it stays as large as it was")
+        assert size(data) < written / 4
+        commit(client, COMMITS + 1)
+    with Served(data, options=dict(OPTIONS)) as broker:
+        client = _krust.Client(broker.bootstrap)
+        until(lambda: has_coordinator(client), "no coordinator after the restart")
+        assert committed(client) == {COMMITS + 1}
