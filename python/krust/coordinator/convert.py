@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from krust.coordinator.member import Turn
     from krust.coordinator.outcome import GroupSettings
 
+KNOWN = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Protocols whose assignments say nothing but partitions; librdkafka adds data that no member
+reads. With another protocol's data a conversion would lose something."""
+
 
 def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
     """A classic group as a consumer group; nothing has happened yet.
@@ -54,7 +58,7 @@ def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGrou
         try:
             member = _member(each, group, stored.get(each.id, b""), settings)
         except ValueError as error:
-            raise ValueError(f"{why} the embedded consumer protocol is malformed.") from error
+            raise ValueError(f"{why} {each.id} cannot be taken over: {error}.") from error
         new.enlist(member)
         new.target[member.id] = member.assigned
     new.state = new.now()
@@ -111,8 +115,8 @@ def _member(
     """A classic member in a consumer group."""
     said = read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
     had = read_assignment(assignment)
-    if had.user_data:
-        raise ValueError("an unsupported custom assignor is in use")
+    if had.user_data and group.protocol not in KNOWN:
+        raise ValueError("its assignor's own data would be lost")
     return Member(
         each.id,
         instance_id=each.instance_id,

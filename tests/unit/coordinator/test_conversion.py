@@ -267,6 +267,15 @@ def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
     assert bench.state == "Stable"
 
 
+@pytest.mark.parametrize(("protocol", "code"), [("range", Code.NONE), ("mine", 69)])
+def test_data_of_an_assignor_of_ones_own_keeps_a_group_classic(protocol: str, code: int) -> None:
+    bench = Mixed()
+    member = bench.joined(protocols=[(protocol, metadata())])["member_id"]
+    data = write_assignment(Assignment(places(("t0",)), b"more"))
+    bench.sync(member, 1, {member: data})
+    assert bench.code("c", 0) == code
+
+
 def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
     bench = Mixed()
     bench.classic()
