@@ -237,7 +237,11 @@ impl Emitter<'_> {
                 let test = within(field.versions, self.one.versions);
                 let guard = test.map(|test| format!("if {test} ")).unwrap_or_default();
                 let tag = field.tag.unwrap_or_default();
-                writeln!(text, "{tag} {guard}=> {} = {},", field.name, read(field))?;
+                let read = match is_optional(field) {
+                    true => "get_optional(r, form)?".to_owned(),
+                    false => read(field),
+                };
+                writeln!(text, "{tag} {guard}=> {} = {read},", field.name)?;
             }
             writeln!(text, "_ => return Ok(false),\n}}\nOk(true)\n}})?; }}")?;
         }
@@ -278,7 +282,8 @@ impl Emitter<'_> {
             writeln!(text, "s.unsigned_varint({count});")?;
             for field in &tagged {
                 let (name, tag) = (&field.name, field.tag.unwrap_or_default());
-                writeln!(text, "if has_{name} {{ put_tagged(s, {tag}, (&self.{name}, form)); }}")?;
+                let put = if is_optional(field) { "put_optional" } else { "put_tagged" };
+                writeln!(text, "if has_{name} {{ {put}(s, {tag}, (&self.{name}, form)); }}")?;
             }
             writeln!(text, "}}")?;
         }
@@ -397,6 +402,9 @@ fn default(field: &Field) -> String {
         (Kind::Records, _) => "Records::Null".to_owned(),
         (_, None) if field.nullable.is_some() => "None".to_owned(),
         _ if field.array && field.nullable.is_some() => "Some(Vec::new())".to_owned(),
+        (Kind::Struct(inner), _) if is_optional(field) => {
+            format!("Some({}::default())", inner.name)
+        }
         _ if field.array => "Vec::new()".to_owned(),
         (Kind::Bool, literal) => literal.unwrap_or("false").to_owned(),
         (Kind::String, literal) => format!("{:?}", literal.unwrap_or_default()),
@@ -406,6 +414,12 @@ fn default(field: &Field) -> String {
         (Kind::Struct(inner), _) => format!("{}::default()", inner.name),
         (_, literal) => literal.unwrap_or("0").to_owned(),
     }
+}
+
+/// Whether a field is a tagged struct that may be null: its marker is one of its own.
+fn is_optional(field: &Field) -> bool {
+    let is_struct = matches!(field.kind, Kind::Struct(_)) && !field.array;
+    is_struct && field.tag.is_some() && field.nullable.is_some()
 }
 
 /// The test whether a tagged field differs from its default, and so has to be written.

@@ -25,7 +25,7 @@
 //! Versions: `3+`, `0-12`, or `5`, inside the parent's; also those of `?`.
 //! Types: bool int8 int16 uint16 int32 int64 float64 string bytes records uuid, or a struct's name
 //! (Kafka's own). Two structs of one name in one file must be equal, and become one Rust type.
-//! Default: the literal (`[]`: an empty array that could be null), or else null where null is
+//! Default: the literal (`[]`, `{}`: empty, though it could be null), or else null where null is
 //! allowed, or else zero, false, empty. A tagged field that equals its default is not written; a
 //! field that a version lacks decodes to it.
 //!

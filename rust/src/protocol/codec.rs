@@ -212,6 +212,36 @@ where
     value.put(s, form);
 }
 
+/// Writes a tagged struct that may be null: before it stands a varint, 0 for null, where elsewhere a
+/// byte would be -1.
+pub fn put_optional<'a, T, S>(s: &mut S, tag: u32, (value, form): (&Option<T>, Form))
+where
+    T: Coded<'a>,
+    S: Sink,
+{
+    let mut size = Counter(1);
+    if let Some(value) = value {
+        value.put(&mut size, form);
+    }
+    s.unsigned_varint(tag);
+    s.unsigned_varlong(size.0 as u64);
+    s.unsigned_varint(u32::from(value.is_some()));
+    if let Some(value) = value {
+        value.put(s, form);
+    }
+}
+
+/// Reads such a struct.
+pub fn get_optional<'a, T: Coded<'a>>(
+    r: &mut Reader<'a>,
+    form: Form,
+) -> Result<Option<T>, DecodeError> {
+    match r.unsigned_varint()? {
+        0 => Ok(None),
+        _ => T::get(r, form).map(Some),
+    }
+}
+
 /// The record batches of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records<'a> {

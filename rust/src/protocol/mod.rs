@@ -221,7 +221,8 @@ macro_rules! any_codec {
 /// What every generated module uses.
 mod generated {
     pub(super) use super::codec::{
-        Coded, Element, Form, Nullable, Records, is_present, put_required, put_tagged,
+        Coded, Element, Form, Nullable, Records, get_optional, is_present, put_optional,
+        put_required, put_tagged,
     };
     pub(super) use super::value::{FromValue, ToValue, Value, ValueError};
     pub(super) use super::{AnyCodec, ApiFacts};

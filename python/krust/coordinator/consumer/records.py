@@ -51,6 +51,8 @@ def member(one: Member) -> Record:
         "subscribed_topic_regex": one.regex,
         "rebalance_timeout_ms": one.rebalance_timeout_ms,
         "server_assignor": one.assignor,
+        # Said in so many words: what is not there is an empty one to Kafka, and the member classic.
+        "classic_member_metadata": None,
     }
     if one.classic is not None:
         value["classic_member_metadata"] = {

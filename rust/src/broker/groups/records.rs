@@ -86,8 +86,8 @@ pub(crate) struct Pen {
     key: Writer,
     value: Writer,
     now_ms: i64,
-    /// Whether there is an offset among the records.
-    offsets: bool,
+    /// Whether Kafka would count the records from sequence 0, though no producer wrote them.
+    counted: bool,
     bytes: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ impl Pen {
     pub(crate) fn begin(&mut self, now_ms: i64) {
         self.builder.clear();
         self.now_ms = now_ms;
-        self.offsets = false;
+        self.counted = false;
     }
 
     /// Whether there is no record yet.
@@ -123,7 +123,7 @@ impl Pen {
             let version = if expires { OFFSET_VALUE_WITH_EXPIRY } else { OFFSET_VALUE };
             value.write(version, &mut self.value);
         }
-        self.offsets = true;
+        self.counted = true;
         self.add(value.is_some());
     }
 
@@ -160,6 +160,7 @@ impl Pen {
             let value = kind.write_value(value, &mut self.value);
             value.map_err(|error| nonsense(group, &error))?;
         }
+        self.counted = true;
         self.add(value.is_some());
         Ok(())
     }
@@ -173,11 +174,12 @@ impl Pen {
         });
     }
 
-    /// The batch. Kafka counts the offsets of a commit from sequence 0, without a producer.
+    /// The batch. Kafka counts the offsets of a commit and all that consumer groups write; only the
+    /// metadata of classic groups it does not.
     pub(super) fn finish(&mut self) -> Result<&[u8], RecordError> {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
-        let base_sequence = if self.offsets { 0 } else { -1 };
+        let base_sequence = if self.counted { 0 } else { -1 };
         self.builder.finish(&Fields { base_sequence, ..Fields::default() }, &mut self.bytes)?;
         Ok(&self.bytes)
     }
