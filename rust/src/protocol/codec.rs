@@ -212,8 +212,8 @@ where
     value.put(s, form);
 }
 
-/// Writes a tagged struct that may be null: before it stands a varint, 0 for null, where elsewhere a
-/// byte would be -1.
+/// Writes a tagged struct that may be null: before it stands a varint, 0 for null, where elsewhere
+/// a byte would be -1.
 pub fn put_optional<'a, T, S>(s: &mut S, tag: u32, (value, form): (&Option<T>, Form))
 where
     T: Coded<'a>,

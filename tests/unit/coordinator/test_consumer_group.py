@@ -39,6 +39,7 @@ def test_its_records_are_kafkas() -> None:
             "subscribed_topic_regex": "",
             "rebalance_timeout_ms": 60_000,
             "server_assignor": None,
+            "classic_member_metadata": None,
         },
     )
     assert found[8] == (
