@@ -25,6 +25,7 @@ the instance id, or none, that it came with.
 
 from __future__ import annotations
 
+from heapq import heappop
 from typing import TYPE_CHECKING
 
 from krust.coordinator.consumer import records, replies, target
@@ -112,6 +113,7 @@ class ConsumerGroup(Mixed):
             found = frozenset(turn.settings.match_topics(pattern))
             if found != before:
                 self.resolved[pattern] = found
+                self.recount()
                 self.write(turn, records.regex(pattern, found, turn.now_ms))
         if self.members and target.digest(self.subscribed(), turn.settings) != self.topics_hash:
             self.changed(turn, "", "topics changed")
@@ -133,14 +135,20 @@ class ConsumerGroup(Mixed):
 
     def due(self) -> int | None:
         """When `on_time` wants to be called."""
-        times = [each for member in self.members.values() for each in member.dues()]
+        while self.timers and not self._holds(*self.timers[0]):
+            heappop(self.timers)
+        times = [self.timers[0][0]] if self.timers else []
         if self.call_due is not None:
             times.append(self.call_due)
         return min(times, default=None)
 
     def on_time(self, turn: Turn) -> None:
         """Do what is due."""
-        for member in list(self.members.values()):
+        while self.timers and self.timers[0][0] <= turn.now_ms:
+            due, member_id = heappop(self.timers)
+            if not self._holds(due, member_id):
+                continue
+            member = self.members[member_id]
             late = [
                 why
                 for due, why in (
@@ -150,11 +158,14 @@ class ConsumerGroup(Mixed):
                 )
                 if due is not None and due <= turn.now_ms
             ]
-            if late:
-                self.remove(turn, member, f"{member.id} {late[0]}")
+            self.remove(turn, member, f"{member.id} {late[0]}")
         if self.call_due is not None and self.call_due <= turn.now_ms:
             self.history.trouble("the assignor did not answer in time")
             self._end_call(turn, None)
+
+    def _holds(self, due: int, member_id: str) -> bool:
+        member = self.members.get(member_id)
+        return member is not None and due in member.dues()
 
     # -- one member
 
@@ -296,6 +307,7 @@ class ConsumerGroup(Mixed):
             member.revoke_due = None
         elif member.revoking != revoking or member.revoke_due is None:
             member.revoke_due = turn.now_ms + member.rebalance_timeout_ms
+            self.remind(member)
         if waiting.join is not None:
             self.answer_join(turn, waiting.join, member)
             return

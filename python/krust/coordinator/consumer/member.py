@@ -64,6 +64,8 @@ class Member:
     """a wait of before the group was converted is over, so its session begins anew"""
     row: Message | None = None
     """as last published"""
+    says: tuple[Any, ...] = ()
+    """what that row depends on"""
 
     def moved(self, epoch: int) -> None:
         """It has another epoch, or the same one once more."""
@@ -73,20 +75,21 @@ class Member:
         """When its patience, or ours, ends."""
         return [each for each in (self.revoke_due, self.join_due, self.sync_due) if each]
 
-    def fence(self, session_timeout_ms: int, **more: Any) -> Message:
+    def fence(self, session_timeout_ms: int, quiet: bool) -> Message:
         """Its row for the core; the same object while it says the same."""
-        row = {
-            "instance_id": self.instance_id,
-            "session_timeout_ms": self.classic.session_timeout_ms
-            if self.classic
-            else session_timeout_ms,
-            "timed": True,
-            "connection": self.connection,
-            "epoch": self.epoch,
-            **more,
-        }
-        if self.row is None or row != self.row:
-            self.row = row
+        says = (self.epoch, quiet, self.connection, session_timeout_ms, self.classic is None)
+        if self.row is None or says != self.says:
+            self.says = says
+            self.row = {
+                "instance_id": self.instance_id,
+                "session_timeout_ms": session_timeout_ms,
+                "timed": True,
+                "connection": self.connection,
+                "epoch": self.epoch,
+                "quiet": quiet and self.classic is None,
+            }
+            if self.classic is not None:
+                self.row |= {"classic": True, "rejoin": not quiet}
         return self.row
 
 

@@ -90,6 +90,7 @@ class Mixed(Roster):
     def answer_join(self, turn: Turn, ask: Ask, member: Member) -> None:
         """The join of a member that was brought to what it can have; it has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
+        self.remind(member)
         member.joins = False
         turn.dirty[self.id] = None
         protocol = ask.protocols[0][0]
@@ -148,6 +149,7 @@ class Mixed(Roster):
                 each.join_due = None
             elif each.join_due is None:
                 each.join_due = turn.now_ms + max(each.rebalance_timeout_ms, 0)
+                self.remind(each)
                 turn.dirty[self.id] = None
 
     # -- members of both protocols
@@ -166,8 +168,8 @@ class Mixed(Roster):
         member.rebalance_timeout_ms, member.assignor = old.rebalance_timeout_ms, old.assignor
         member.classic, member.previous_epoch = old.classic, 0
         member.state, member.assigned, member.revoking = old.state, old.assigned, old.revoking
-        self.target[member.id] = goal
         self.enlist(member)
+        self.target[member.id] = goal
         self.write(turn, *records.gone(old.id), records.member(member))
         self.write(turn, records.target(member.id, goal), records.current(member))
         turn.dirty[self.id] = None
@@ -184,11 +186,14 @@ class Mixed(Roster):
         old = member.regex
         changed = (member.names, old) != (names, regex)
         member.names, member.regex = names, regex
+        if changed:
+            self.recount()
         if regex != old:
             self._forget_regex(turn, old)
             if regex and regex not in self.resolved:
                 found = frozenset(turn.settings.match_topics(regex))
                 self.resolved[regex] = found
+                self.recount()
                 self.write(turn, records.regex(regex, found, turn.now_ms))
         now = records.member(member)
         if now != before:

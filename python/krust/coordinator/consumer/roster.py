@@ -6,6 +6,7 @@ member puts it back by `take`. Nothing here decides when something happens: `gro
 
 from __future__ import annotations
 
+from heapq import heapify, heappush
 from typing import TYPE_CHECKING, Self
 
 from krust.coordinator.consumer import records, replies
@@ -52,8 +53,12 @@ class Roster:
         """regular expression -> topics"""
         self.waiting: list[Waiting] = []
         self.history = History()
+        self.timers: list[tuple[int, str]] = []
+        """of members; those that hold no more are skipped"""
         self._old_record = False
         """type 4 is in the log"""
+        self._subscribed: frozenset[str] | None = None
+        """as last counted; None: something changed"""
 
     # -- members
 
@@ -63,11 +68,14 @@ class Roster:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
         self.take(member)
+        self.remind(member)
+        self.recount()
 
     def strike(self, member: Member) -> None:
         """Somebody does not any more."""
         self.release(member)
         del self.members[member.id]
+        self.recount()
         self.target.pop(member.id, None)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
             del self.static[member.instance_id]
@@ -97,9 +105,25 @@ class Roster:
         """All members and what they want."""
         return [Wish(each, self.topics_of(each)) for each in self.members.values()]
 
-    def subscribed(self) -> set[str]:
+    def subscribed(self) -> frozenset[str]:
         """The topics that any member subscribes to."""
-        return {topic for each in self.members.values() for topic in self.topics_of(each)}
+        if self._subscribed is None:
+            kinds = {(each.names, each.regex): each for each in self.members.values()}
+            found = [self.topics_of(each) for each in kinds.values()]
+            self._subscribed = frozenset[str]().union(*found)
+        return self._subscribed
+
+    def recount(self) -> None:
+        """Somebody subscribes to other topics, or a regular expression means others."""
+        self._subscribed = None
+
+    def remind(self, member: Member) -> None:
+        """A member's patience, or ours with it, ends at another time."""
+        for due in member.dues():
+            heappush(self.timers, (due, member.id))
+        if len(self.timers) > 4 * len(self.members) + 64:
+            self.timers = [(due, each.id) for each in self.members.values() for due in each.dues()]
+            heapify(self.timers)
 
     def goal(self, member: Member, settings: GroupSettings) -> Goal:
         """What a member is to have."""
@@ -158,11 +182,11 @@ class Roster:
         rows: Message = {}
         for each in self.members.values():
             if each.classic is None:
-                more = {"quiet": self.is_quiet(each, settings)}
+                quiet = self.is_quiet(each, settings)
+                rows[each.id] = each.fence(settings.session_timeout_ms, quiet)
             else:
                 rejoin = self.must_rejoin(each, settings)
-                more = {"classic": True, "quiet": False, "rejoin": rejoin}
-            rows[each.id] = each.fence(settings.session_timeout_ms, **more)
+                rows[each.id] = each.fence(each.classic.session_timeout_ms, not rejoin)
         row: Message = {
             "type": "consumer",
             "state": self.state,

@@ -107,7 +107,7 @@ class MixedWorld(World):
         self._news("TopicsChanged", {"group_id": "", "names": [name]})
         for each in self.clients:
             if isinstance(each, Bilingual):
-                self.later(rng.randrange(3000), each.rejoin)
+                self.later(rng.randrange(3000), each.notice)
 
     # -- requests
 

@@ -68,18 +68,20 @@ class Bilingual(Client):
         )
         revoked = self.owned - given
         self.owned = given
-        if revoked or (self.cooperates and self._misses()):
+        if revoked:
             self.world.later(self.world.rng.randrange(50, 1500), self.rejoin)
 
-    def _misses(self) -> bool:
-        """A cooperative member whose group is on its way joins again; a short cut for the leader's
-        look at who has nothing."""
-        return not self.owned and self.world.chance(0.5)
-
     def rejoin(self) -> None:
-        """What it subscribes to is another thing, or it has revoked."""
+        """It has revoked."""
         if self.state == "member" and not self.ticket:
             self.join()
+
+    def notice(self) -> None:
+        """It sees that its topics have other partitions."""
+        if self.state == "member" and not self.ticket:
+            self.join()
+        elif self.state != "gone":
+            self.world.later(500, self.notice)
 
 
 class Reader:
