@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests import adopted
 from tests.cli.conftest import Command
+from tests.serving import Served
 
 KRUST = Command("127.0.0.1:1")
+TRANSACTIONAL = ("txn", "open-txn")
 DIRECTORIES = ["kafka-0.8.2.2", "kafka-0.10.2.2", "kafka-3.9.1-clean"]
 
 
@@ -75,3 +80,94 @@ def test_records_of_kafkas_own_topics_are_decoded(tmp_path: Path) -> None:
     assert offsets[("orders", "codec-none")] > 0
     assert "orders" in {one["group"] for one in kinds["group"]}
     assert kinds["transaction"][0]["value"]["producer_id"] >= 0
+
+
+def largest(found: Path) -> Path:
+    """The largest .log file of an adopted directory."""
+    return max(found.glob("*-0/*.log"), key=lambda path: path.stat().st_size)
+
+
+def test_stat_tells_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
+    found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
+    facts = adopted.facts("kafka-3.9.1-clean")["topics"]
+    rows = {row["partition"]: row for row in KRUST.ok("log", "stat", str(found), "--json").json()}
+    for topic, partitions in facts.items():
+        for partition, expected in partitions.items():
+            row = rows[f"{topic}-{partition}"]
+            assert row["first_offset"] == expected["low"]
+            assert row["end_offset"] == row["recovery_point"]
+            if topic not in TRANSACTIONAL:
+                assert row["end_offset"] == expected["high"]
+            assert row["bytes"] > 0
+            assert row["problem"] is None
+
+
+def test_tail_shows_the_last_batches_and_a_torn_end(tmp_path: Path) -> None:
+    log = largest(adopted.unpack("kafka-3.9.1-clean", tmp_path))
+    every = KRUST.ok("log", "dump", str(log.parent), "--json").lines()
+    last = KRUST.ok("log", "tail", str(log.parent), "-n", "2", "--json").lines()
+    assert [batch["base_offset"] for batch in last] == [b["base_offset"] for b in every[-2:]]
+    with max(log.parent.glob("*.log")).open("ab") as torn:
+        torn.write(b"\0" * 40)
+    assert KRUST("log", "tail", str(log.parent)).code == 9
+
+
+def test_repair_shows_first_then_cuts_and_keeps_what_it_cut(tmp_path: Path) -> None:
+    found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
+    log = largest(found)
+    batches = KRUST.ok("log", "dump", str(log), "--json").lines()
+    bad = batches[len(batches) // 2]
+    data = bytearray(log.read_bytes())
+    data[bad["position"] + bad["size_bytes"] - 1] ^= 1
+    log.write_bytes(data)
+    shown = KRUST("log", "repair", str(found), "--json")
+    assert shown.code == 9
+    [row] = json.loads(shown.out)
+    assert (row["offset"], row["position"]) == (bad["base_offset"], bad["position"])
+    later = [each for each in log.parent.glob("*.log") if each > log]
+    behind = sum(each.stat().st_size for each in later)
+    assert row["bytes_to_cut"] == len(data) - bad["position"] + behind
+    assert log.read_bytes() == data
+    [row] = KRUST.ok("log", "repair", str(found), "--yes", "--json").json()
+    assert log.read_bytes() == data[: bad["position"]]
+    assert Path(row["kept_in"][0]).read_bytes() == data[bad["position"] :]
+    assert not any(each.exists() for each in later)
+    assert sum(Path(each).stat().st_size for each in row["kept_in"]) == row["bytes_to_cut"]
+    assert KRUST.ok("log", "repair", str(found), "--json").json() == []
+    with Served(found) as broker:
+        topic, _, partition = log.parent.name.rpartition("-")
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
+        place = TopicPartition(topic, int(partition))
+        assert consumer.get_watermark_offsets(place, 10)[1] == bad["base_offset"]
+        consumer.close()
+
+
+def test_repair_keeps_away_from_a_running_broker(tmp_path: Path) -> None:
+    found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
+    with Served(found):
+        log = largest(found)
+        before = log.stat().st_size
+        with log.open("ab") as torn:
+            torn.write(b"\0" * 40)
+        refused = KRUST("log", "repair", str(log.parent), "--yes")
+        assert refused.code not in (0, 9)
+        assert "locked" in refused.err
+        assert log.stat().st_size == before + 40
+        os.truncate(log, before)
+
+
+def test_compaction_is_foretold(tmp_path: Path) -> None:
+    found = tmp_path / "data"
+    with Served(
+        found, options={"log.segment.bytes": 2000, "log.cleaner.enable": "false"}
+    ) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(100):
+            producer.produce("table", b"v" * 50, b"%d" % (number % 10))
+            producer.flush(20)
+    options = ("log", "compact", "--dry-run", str(found / "table-0"), "--json")
+    [row] = KRUST.ok(*options).json()
+    assert (row["keys"], row["would_stay"]) == (10, 10)
+    assert row["records"] == row["would_go"] + 10
+    assert 60 < row["records"] < 100
+    assert KRUST("log", "compact", str(found / "table-0")).code == 2

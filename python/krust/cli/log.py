@@ -1,14 +1,15 @@
-"""`krust log`: log files as they lie on disk, without a broker. Nothing is written or locked."""
+"""`krust log`: log files as they lie on disk, without a broker. Only `repair --yes` writes."""
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from krust import _krust, spec
-from krust.cli import internal, output, session
+from krust.cli import internal, logfacts, logrepair, output, session
 from krust.cli import options as shared
 from krust.cli.exits import Exit
 from krust.cli.records import decode, when
@@ -74,6 +75,90 @@ def verify(options: Options, directories: tuple[str, ...]) -> None:
     session.note(options, f"{len(partitions)} partitions, {len(rows)} problems")
     if rows:
         session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@shared.client
+@click.pass_obj
+def stat(options: Options, directories: tuple[str, ...]) -> None:
+    """Show sizes, offsets and checkpoints of partitions, or of a whole data directory."""
+    found = [logfacts.shape(path) for each in directories for path in _partitions(Path(each))]
+    columns = ("partition", "segments", "bytes", "first_offset", "end_offset", "batches", "records")
+    output.rows(options, (*columns, "recovery_point", "clean_to", "problem"), found)
+    if any(row["problem"] for row in found):
+        session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command()
+@click.argument("path")
+@click.option("-n", "--batches", "count", type=click.IntRange(1), default=5, show_default=True)
+@shared.client
+@click.pass_obj
+def tail(options: Options, path: str, count: int) -> None:
+    """Print the last batches of PATH with their records, and what is wrong at the end."""
+    last: deque[dict[str, Any]] = deque(maxlen=count)
+    for file in _files(path)[-2:]:
+        last.extend({"file": str(file), **batch} for batch in logfacts.batches(file, records=True))
+    bad = sum([not logfacts.is_good(batch) for batch in last])
+    for batch in last:
+        if "records" in batch:
+            topic = _topic(batch)
+            batch["records"] = [_shown(each, topic, headers=True) for each in batch["records"]]
+        if options.output in ("json", "ndjson"):
+            click.echo(output.to_json(batch, compact=True))
+        else:
+            _print(batch)
+    if bad:
+        session.note(options, f"{bad} damaged")
+        session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@shared.client
+@click.pass_obj
+def repair(options: Options, directories: tuple[str, ...]) -> None:
+    """Cut logs at their first bad batch; says what that is, and does it with --yes.
+
+    What is cut is kept beside the segment, in a file that ends in .cut. Records behind a bad batch
+    go as well: fetch them from another replica, or from the .cut file.
+    """
+    rows: list[dict[str, object]] = []
+    for partition in (path for each in directories for path in _partitions(Path(each))):
+        bad = logfacts.first_bad(partition)
+        if bad is None:
+            continue
+        cuts = logrepair.plan(bad)
+        row: dict[str, object] = {
+            "partition": partition.absolute().name,
+            "offset": bad.offset,
+            "file": bad.file.name,
+            "position": bad.position,
+            "problem": bad.problem,
+            "bytes_to_cut": sum(file.stat().st_size - at for file, at in cuts),
+        }
+        row["kept_in"] = [str(side) for side in logrepair.repair(bad)] if options.yes else []
+        rows.append(row)
+    columns = ("partition", "offset", "file", "position", "bytes_to_cut", "problem")
+    output.rows(options, columns, rows)
+    if rows and not options.yes:
+        session.note(options, "nothing is changed; --yes does it")
+        session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only count; a broker does the work.")
+@shared.client
+@click.pass_obj
+def compact(options: Options, directories: tuple[str, ...], *, dry_run: bool) -> None:
+    """Count what compaction would leave of all but the active segment. Needs --dry-run."""
+    if not dry_run:
+        raise click.UsageError("a log is compacted by its broker; --dry-run shows what that does")
+    found = [logfacts.compacted(path) for each in directories for path in _partitions(Path(each))]
+    columns = ("partition", "segments", "bytes", "records", "keys", "would_stay", "would_go")
+    output.rows(options, (*columns, "tombstones", "without_key", "clean_to"), found)
 
 
 def _progress(options: Options) -> Any:

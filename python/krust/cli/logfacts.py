@@ -1,0 +1,161 @@
+"""What can be told of a partition's directory by reading it: its shape, and what compaction would
+leave of it. Nothing is written or locked; of a live directory the last batch may look cut.
+
+Checkpoints: `topic partition offset` lines in the data directory above; missing ones are None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust import _krust
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHECKPOINTS = {
+    "recovery_point": "recovery-point-offset-checkpoint",
+    "log_start": "log-start-offset-checkpoint",
+    "high_watermark": "replication-offset-checkpoint",
+    "clean_to": "cleaner-offset-checkpoint",
+}
+
+
+class Bad(NamedTuple):
+    """The first place of a partition that is no good batch."""
+
+    file: Path
+    position: int
+    offset: int
+    """one past the last good offset before it"""
+    problem: str
+
+
+def segments(partition: Path) -> list[Path]:
+    """The `.log` files, oldest first; the last one is active."""
+    return sorted(partition.glob("*.log"))
+
+
+def batches(file: Path, *, records: bool = False) -> Iterator[dict[str, Any]]:
+    """Every batch of a file as `LogDump` tells it."""
+    opened = _krust.LogDump(file)
+    while found := opened.read(100, records=records):
+        yield from found
+
+
+def is_good(batch: dict[str, Any]) -> bool:
+    """Whether it is a batch, whole and with the right checksum."""
+    return "problem" not in batch and bool(batch.get("crc_ok"))
+
+
+def checkpoints(partition: Path) -> dict[str, int | None]:
+    """What the data directory remembers of the partition."""
+    topic, _, number = partition.absolute().name.rpartition("-")
+    found: dict[str, int | None] = {}
+    for name, file in CHECKPOINTS.items():
+        found[name] = read_checkpoint(partition.absolute().parent / file).get((topic, number))
+    return found
+
+
+def read_checkpoint(path: Path) -> dict[tuple[str, str], int]:
+    """(topic, partition) -> offset; empty where there is no such file."""
+    try:
+        lines = path.read_text().splitlines()[2:]
+    except FileNotFoundError:
+        return {}
+    rows = (line.split() for line in lines)
+    return {(row[0], row[1]): int(row[2]) for row in rows if len(row) == 3}
+
+
+def shape(partition: Path) -> dict[str, object]:
+    """Sizes, offsets, times and codecs of a partition, and where it stops being whole."""
+    files = segments(partition)
+    codecs: Counter[str] = Counter()
+    count = records = end = 0
+    newest = -1
+    for file in files:
+        for batch in batches(file):
+            if is_good(batch):
+                count += 1
+                records += batch.get("count", 1)
+                end = batch["last_offset"] + 1
+                newest = max(newest, batch["max_timestamp"])
+                codecs[batch.get("codec", f"magic {batch['magic']}")] += 1
+    bad = first_bad(partition)
+    bad, remembered = first_bad(partition), checkpoints(partition)
+    return {
+        "partition": partition.absolute().name,
+        "segments": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "first_offset": max(int(files[0].stem) if files else 0, remembered["log_start"] or 0),
+        "end_offset": max(end, int(files[-1].stem)) if files else 0,
+        "batches": count,
+        "records": records,
+        "max_timestamp": newest,
+        "codecs": dict(codecs),
+        **remembered,
+        "problem": bad and f"{bad.file.name} at {bad.position}: {bad.problem}",
+    }
+
+
+def first_bad(partition: Path) -> Bad | None:
+    """Where the log stops being whole: nothing behind it can be trusted to belong there."""
+    end = 0
+    for file in segments(partition):
+        base = int(file.stem)
+        if base < end:
+            return Bad(file, 0, end, f"begins at {base}, below the end of the segment before")
+        end = base
+        at = 0
+        for batch in batches(file):
+            if not is_good(batch):
+                problem = str(batch.get("problem", "wrong checksum"))
+                return Bad(file, int(batch.get("position", at)), end, problem)
+            if batch["base_offset"] < end and batch["magic"] == 2:
+                return Bad(file, int(batch["position"]), end, "an offset falls")
+            end = batch["last_offset"] + 1
+            at = batch["position"] + batch["size_bytes"]
+    return None
+
+
+def compacted(partition: Path) -> dict[str, object]:
+    """What a cleaning of everything but the active segment would find, by last offset of each key.
+
+    Counts tombstones and control records apart: when they go depends on when they were met first.
+    """
+    last: dict[bytes, int] = {}
+    total = tombstones = keyless = control = 0
+    sealed = segments(partition)[:-1]
+    for offset, key, value in _data(sealed):
+        total += 1
+        if key is None:
+            keyless += 1
+        else:
+            last[key] = offset
+            tombstones += value is None
+    for file in sealed:
+        control += sum(bool(batch.get("control")) for batch in batches(file))
+    kept = sum(last.get(key) == offset for offset, key, _ in _data(sealed) if key is not None)
+    return {
+        "partition": partition.absolute().name,
+        "segments": len(sealed),
+        "bytes": sum(file.stat().st_size for file in sealed),
+        "clean_to": checkpoints(partition)["clean_to"],
+        "records": total,
+        "keys": len(last),
+        "would_go": total - kept,
+        "would_stay": kept,
+        "tombstones": tombstones,
+        "without_key": keyless,
+        "control_batches": control,
+    }
+
+
+def _data(files: list[Path]) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    for file in files:
+        for batch in batches(file, records=True):
+            if is_good(batch) and not batch.get("control"):
+                for offset, _, key, value, _ in batch["records"]:
+                    yield offset, key, value

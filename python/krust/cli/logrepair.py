@@ -1,0 +1,108 @@
+"""Repairing a partition offline: what lies behind its first bad batch is put aside, not lost.
+
+Order: what will be cut is copied to side files and synced; checkpoints are lowered, so that the
+next start takes the shorter log for whole; then files are cut. Killed in between, it can be done
+again. Side files: `<segment>.log.<position>.cut`; brokers leave them alone.
+The data directory's `.lock` is held, as a broker holds it: a running broker's is not repaired.
+Not promised: that what was cut is bad; behind a bad batch nothing tells where the next begins.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from krust.cli import logfacts
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DERIVED = ("index", "timeindex", "txnindex")
+CLEAN_MARKER = ".kafka_cleanshutdown"
+_COPY = 1 << 20
+
+
+def plan(bad: logfacts.Bad) -> list[tuple[Path, int]]:
+    """The files to be cut, and where: the bad one and all that come after it."""
+    later = [file for file in logfacts.segments(bad.file.parent) if file.stem > bad.file.stem]
+    return [(bad.file, bad.position), *((file, 0) for file in later)]
+
+
+def repair(bad: logfacts.Bad) -> list[Path]:
+    """Cut the log at the bad place; the side files that hold what was cut."""
+    folder = bad.file.absolute().parent
+    with locked(folder.parent):
+        cuts = plan(bad)
+        kept = [side for file, at in cuts if (side := _keep(file, at)) is not None]
+        _sync(folder)
+        _lower(folder, bad.offset)
+        for file, position in reversed(cuts):
+            for kind in DERIVED:
+                file.with_suffix(f".{kind}").unlink(missing_ok=True)
+            if file != bad.file:
+                file.with_suffix(".snapshot").unlink(missing_ok=True)
+                file.unlink()
+                continue
+            with file.open("r+b") as cut:
+                cut.truncate(position)
+                os.fsync(cut.fileno())
+        _sync(folder)
+    return kept
+
+
+@contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Hold the data directory's lock. KrustError: a broker has it."""
+    import fcntl
+
+    with (data / ".lock").open("a+b") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            hint = "stop the broker that uses it, then repair"
+            raise KrustError(f"{data} is locked by another process", hint=hint) from error
+        yield
+
+
+def _keep(file: Path, position: int) -> Path | None:
+    if file.stat().st_size <= position:
+        return None
+    side = file.with_name(f"{file.name}.{position}.cut")
+    with file.open("rb") as source, side.open("wb") as target:
+        source.seek(position)
+        while piece := source.read(_COPY):
+            target.write(piece)
+        target.flush()
+        os.fsync(target.fileno())
+    return side
+
+
+def _lower(partition: Path, offset: int) -> None:
+    """No checkpoint tells of anything above `offset`, nor of a shutdown in order."""
+    data = partition.parent
+    topic, _, number = partition.name.rpartition("-")
+    (data / CLEAN_MARKER).unlink(missing_ok=True)
+    for name in ("recovery_point", "high_watermark", "clean_to"):
+        path = data / logfacts.CHECKPOINTS[name]
+        rows = logfacts.read_checkpoint(path)
+        if rows.get((topic, number), -1) > offset:
+            rows[topic, number] = offset
+            text = "".join(f"{key[0]} {key[1]} {value}\n" for key, value in sorted(rows.items()))
+            temporary = path.with_name(f"{path.name}.tmp")
+            with temporary.open("w") as file:
+                file.write(f"0\n{len(rows)}\n{text}")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    _sync(data)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
