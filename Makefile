@@ -82,6 +82,7 @@ bench-groups: release ## what groups cost (ARGS="--only commits"), and what thei
 	$(PIP) noida-db || echo "no noida-db here"
 	$(BIN)/python benches/offsets.py $(ARGS)
 	$(BIN)/python benches/groups.py
+	$(BIN)/python benches/assignors.py
 
 release: $(VENV)/.tools # what is measured; tests want the quick build back
 	cargo build --quiet --release --no-default-features --examples

@@ -4,7 +4,7 @@ Talk: frames over its standard input and output, each a length (4 bytes, big-end
 In: pickled by krust itself. Out: JSON, because whoever runs in here is not trusted with more:
     {"ready": name} | {"shares": [[member id, [[topic, partition], ...]], ...]} | {"error": text}
 A call that takes longer than it may ends the process: a timer that needs no interpreter writes
-where the code stands to the descriptor `--trace` and exits. What user code prints goes to stderr.
+where the code stands to the descriptor `trace` and exits. What user code prints goes to stderr.
 The process ends with its standard input.
 """
 
@@ -16,7 +16,6 @@ import os
 import pickle
 import signal
 import struct
-import sys
 import traceback
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -75,7 +74,3 @@ def _read(requests: BinaryIO) -> bytes:
     if len(head) < LENGTH.size:
         return b""
     return requests.read(LENGTH.unpack(head)[0])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

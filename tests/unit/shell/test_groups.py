@@ -1,0 +1,64 @@
+"""What an assignor on a broker may know of its group's topics."""
+
+from __future__ import annotations
+
+import time
+
+import krust
+from krust._krust import Client, Producer
+from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
+from krust.coordinator.consumer_protocol import Subscription, write_subscription
+
+NOT_YET = (14, 15, 16)
+PATIENCE_S = 30
+
+
+class Looks:
+    """It remembers what it saw."""
+
+    name = "looks"
+
+    def __init__(self) -> None:
+        self.saw: list[tuple[int, int | None, frozenset[str]]] = []
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        self.saw += [
+            (topics.partitions(name), topics.lag(name, 0), topics.racks(name, 0))
+            for name in ("t", "u", "none")
+        ]
+        return {}
+
+
+def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
+    looks = Looks()
+    config = {"broker.rack": "r1"}
+    with krust.Broker(config=config, assignors={"g": looks}) as broker:
+        broker.create_topic("t", 2)
+        broker.create_topic("u", 1)
+        producer = Producer(broker.bootstrap)
+        producer.send("t", [(None, b"x", [], 0, None)] * 10)
+        producer.flush()
+        client = Client(broker.bootstrap)
+        place = {"partition_index": 0, "committed_offset": 4}
+        commit = {"group_id": "g", "topics": [{"name": "t", "partitions": [place]}]}
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            client.request("FindCoordinator", {"key": "g", "coordinator_keys": ["g"]})
+            answer = client.request("OffsetCommit", commit, 8)
+            code = answer["topics"][0]["partitions"][0]["error_code"]
+            if code not in NOT_YET or time.monotonic() > until:
+                break
+        assert code == 0
+        said = write_subscription(Subscription(("t", "u", "none")))
+        body = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": said}],
+        }
+        assert client.request("JoinGroup", body, 2)["error_code"] == 0
+        while not looks.saw:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        here = frozenset({"r1"})
+        assert looks.saw == [(2, 6, here), (1, None, here), (0, None, frozenset())]
