@@ -141,6 +141,28 @@ def test_what_a_regular_expression_meant_is_in_the_log_as_long_as_somebody_uses_
     assert [value for kind, _, value in bench.written() if kind == 16][-1] is None
 
 
+def test_what_only_kafka_can_read_means_what_it_meant_there() -> None:
+    bench = ConsumerBench()
+    bench.beat("a", 0, subscribed_topic_regex="t.*")
+
+    def refuse(_: str) -> list[str]:
+        raise ValueError("not here")
+
+    object.__setattr__(bench.settings, "match_topics", refuse)
+    bench.restart()
+    bench.change(tt=1)
+    assert not [line for outcome in bench.outcomes for line in outcome.lines]
+    assert bench.fence["subscribed"] == ["t"]
+
+
+def test_a_meaning_that_nobody_uses_any_more_goes_at_the_start() -> None:
+    bench = ConsumerBench()
+    bench.beat("a", 0)
+    bench.log.append(("g", [(16, {"regular_expression": "x"}, {"topics": ["t"]})]))
+    bench.restart()
+    assert (16, {"regular_expression": "x"}, None) in bench.written()
+
+
 @pytest.mark.parametrize(
     ("votes", "chosen"),
     [

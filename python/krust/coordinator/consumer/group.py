@@ -110,7 +110,10 @@ class ConsumerGroup(Mixed):
     def topics_changed(self, turn: Turn) -> None:
         """Topics are new, gone, or have other partitions: perhaps ones that matter here."""
         for pattern, before in self.resolved.items():
-            found = frozenset(turn.settings.match_topics(pattern))
+            try:
+                found = frozenset(turn.settings.match_topics(pattern))
+            except ValueError:  # Kafka took it, and its log did; what it meant there holds
+                continue
             if found != before:
                 self.resolved[pattern] = found
                 self.recount()
@@ -122,6 +125,8 @@ class ConsumerGroup(Mixed):
         """After a replay: what happened meanwhile to topics, and what was written in half."""
         if any(each not in self.target for each in self.members):
             self.changed(turn, "", "a member without a target was replayed")
+        for pattern in list(self.resolved):
+            self._forget_regex(turn, pattern)
         self.topics_changed(turn)
         turn.open[self.id] = None
 
