@@ -33,8 +33,14 @@ def is_dev(broker: Served) -> bool:
 
 
 def banner(broker: Served) -> str:
-    [line] = [line for line in broker.stderr().splitlines() if line.startswith("  mode ")]
-    return line
+    """The line about the mode; it comes a moment after the broker is ready."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        for line in broker.stderr().splitlines(keepends=True):
+            if line.startswith("  mode ") and line.endswith("\n"):
+                return line.rstrip("\n")
+        assert time.monotonic() < until, broker.stderr()
+        time.sleep(0.01)
 
 
 def test_the_banner_names_the_mode_and_what_it_means(broker: Served, is_dev: bool) -> None:
