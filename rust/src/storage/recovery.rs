@@ -297,7 +297,7 @@ impl Check<'_> {
     ) -> Result<(u64, Option<&'static str>), StorageError> {
         let file = segment.file()?;
         let fail = |e: io::Error| StorageError::io("read", &segment.path(LOG), e);
-        let mut walker = Walker::new(&file, 0, segment.size());
+        let mut walker = Walker::reading(&file, 0, segment.size());
         loop {
             let at = walker.position();
             match walker.step().map_err(fail)? {
@@ -307,7 +307,7 @@ impl Check<'_> {
                     if let Some(reason) = self.judge(&batch) {
                         return Ok((at, Some(reason)));
                     }
-                    if !scan::check_crc(&file, &batch, scratch).map_err(fail)? {
+                    if !walker.check_crc(&batch, scratch).map_err(fail)? {
                         return Ok((at, Some("wrong checksum")));
                     }
                     self.take(&batch);

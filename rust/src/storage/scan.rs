@@ -1,6 +1,7 @@
 //! The headers of a segment file, one after the other, of whatever magic: what stands where.
 //!
-//! [`Walker`] reads headers only; [`check_crc`] reads a whole batch through bounded memory.
+//! [`Walker`] reads headers, and small batches whole where it is told that all are looked at;
+//! [`check_crc`] reads a whole batch through bounded memory.
 //! Invariant: a [`BatchAt`] lies inside the bounds it was read with, and
 //! base_offset <= last_offset. Older messages show their one offset as both: a compressed wrapper
 //! bears its last inner offset.
@@ -21,6 +22,8 @@ const MIN_HEAD: usize = 26;
 /// Bytes that tell all there is to know of a batch without its records.
 pub(crate) const HEAD: usize = HEADER_SIZE;
 const WINDOW: usize = 4 << 10;
+/// The window of who reads everything: a batch a commit makes two reads a batch without it.
+const READING: usize = 64 << 10;
 const CHUNK: usize = 256 << 10;
 
 /// A batch (or older message) and its place.
@@ -60,12 +63,18 @@ pub(crate) struct Walker<'f> {
     position: u64,
     window: Vec<u8>,
     window_at: u64,
+    ahead: usize,
 }
 
 impl<'f> Walker<'f> {
     /// Walks from `position`, where a batch begins, up to `end`.
     pub(crate) const fn new(file: &'f File, position: u64, end: u64) -> Self {
-        Self { file, end, position, window: Vec::new(), window_at: 0 }
+        Self { file, end, position, window: Vec::new(), window_at: 0, ahead: WINDOW }
+    }
+
+    /// The same, for who looks at every batch.
+    pub(crate) fn reading(file: &'f File, position: u64, end: u64) -> Self {
+        Self { ahead: READING, ..Self::new(file, position, end) }
     }
 
     /// Where the next step looks.
@@ -88,19 +97,52 @@ impl<'f> Walker<'f> {
         Ok(step)
     }
 
-    fn head(&mut self, left: u64) -> io::Result<&[u8]> {
-        let wanted = left.min(HEADER_SIZE as u64);
-        let has = self.position >= self.window_at
-            && self.position + wanted <= self.window_at + self.window.len() as u64;
-        if !has {
-            let len = usize::try_from(left).unwrap_or(WINDOW).min(WINDOW);
-            self.window.resize(len, 0);
-            self.window_at = self.position;
-            self.file.read_exact_at(&mut self.window, self.position)?;
+    /// Whether the checksum of a batch that was stepped on is right. `scratch` is reused between
+    /// calls.
+    pub(crate) fn check_crc(&mut self, batch: &BatchAt, scratch: &mut Vec<u8>) -> io::Result<bool> {
+        match usize::try_from(batch.size) {
+            Ok(size) if size <= self.ahead => {
+                let bytes = self.bytes(batch.position, size)?.get(..size);
+                Ok(bytes.is_some_and(|bytes| has_crc(batch.magic, bytes)))
+            }
+            _ => check_crc(self.file, batch, scratch),
         }
-        let from = usize::try_from(self.position - self.window_at).unwrap_or(usize::MAX);
+    }
+
+    fn head(&mut self, left: u64) -> io::Result<&[u8]> {
+        let wanted = usize::try_from(left).unwrap_or(HEADER_SIZE).min(HEADER_SIZE);
+        self.bytes(self.position, wanted)
+    }
+
+    /// At least `wanted` bytes from `at` on, which the file has.
+    fn bytes(&mut self, at: u64, wanted: usize) -> io::Result<&[u8]> {
+        let has =
+            at >= self.window_at && at + wanted as u64 <= self.window_at + self.window.len() as u64;
+        if !has {
+            let left = self.end.saturating_sub(at);
+            let len = usize::try_from(left).unwrap_or(self.ahead).min(self.ahead);
+            self.window.resize(len, 0);
+            self.window_at = at;
+            self.file.read_exact_at(&mut self.window, at)?;
+        }
+        let from = usize::try_from(at - self.window_at).unwrap_or(usize::MAX);
         Ok(self.window.get(from..).unwrap_or_default())
     }
+}
+
+/// Whether the checksum in a whole batch is that of its bytes.
+fn has_crc(magic: i8, batch: &[u8]) -> bool {
+    let (crc_at, covered_at) = if magic == 2 { (17, 21) } else { (12, 16) };
+    let stored = batch.get(crc_at..).and_then(|bytes| bytes.first_chunk());
+    let covered = batch.get(covered_at..).unwrap_or_default();
+    let found = if magic == 2 {
+        let mut crc = Crc32c::new();
+        crc.update(covered);
+        crc.value()
+    } else {
+        crc32fast::hash(covered)
+    };
+    stored.is_some_and(|stored| u32::from_be_bytes(*stored) == found)
 }
 
 /// Reads the header that `head` begins with, of a batch at `position` of a file that ends at `end`.
