@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import json
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -55,14 +56,15 @@ SHARED = ("--members", "500", "--partitions", "5000", "--rounds", "15")
 STORED = ("--topic", "stored", "--keep", "--groups", "1000", "--partitions", "1000")
 RECORDS = 1_000_000
 SERVERS = {"krust": krust, "kafka": kafka}
+ASSIGNORS = ("range", "uniform", "sticky")
 
 
 @contextlib.contextmanager
-def fresh(name: str, parent: Path) -> Iterator[Running]:
+def fresh(name: str, parent: Path, *settings: str) -> Iterator[Running]:
     """A server that nobody has used; krust with one network thread keeps to its core."""
     with (
         tempfile.TemporaryDirectory(dir=parent) as folder,
-        SERVERS[name](Path(folder), DELAY) as it,
+        SERVERS[name](Path(folder), DELAY, *settings) as it,
     ):
         if name == "krust" and os.cpu_count() == 2:
             pin(it.pid, 0)
@@ -93,14 +95,18 @@ def heartbeats(parent: Path, _: int) -> dict[str, Any]:
 
 
 def rebalance(parent: Path, _: int) -> dict[str, Any]:
-    """500 members share 5,000 partitions, by the leader's range."""
+    """500 members share 5,000 partitions: by the leader's range, and by krust's own assignors."""
     taken = _each(parent, ("rebalance", *SHARED))
+    for assignor in ASSIGNORS:
+        setting = f"krust.group.server.assignor=*={assignor}"
+        with fresh("krust", parent, setting) as running:
+            taken[f"krust's {assignor}"] = drive(running, ("rebalance", *SHARED))
     print("a rebalance of 500 members x 5,000 partitions, from the last join to the last sync")
     for name, sample in taken.items():
-        print(
-            f"    {name:<10}{sample['p50_us'] / 1e6:8.3f} s, slowest {sample['p99_us'] / 1e6:.3f}"
-        )
-    _say("s", [taken["krust"]["p50_us"] / 1e6], 1.5)
+        median_s, slowest_s = sample["p50_us"] / 1e6, sample["p99_us"] / 1e6
+        print(f"    {name:<18}{median_s:8.3f} s, slowest {slowest_s:.3f}")
+    ours = [sample["p50_us"] / 1e6 for name, sample in taken.items() if name != "kafka"]
+    _say("s, the slowest way of krust's", [max(ours)], 1.5)
     return taken
 
 
@@ -118,20 +124,23 @@ def _each(parent: Path, arguments: tuple[str, ...]) -> dict[str, Any]:
 
 def restart(parent: Path, rounds: int) -> dict[str, Any]:
     """From the start of the process to the last group's offsets, all of which are 1,000,000."""
-    times: list[float] = []
+    times: dict[str, list[float]] = {"stopped": [], "killed": []}
     with tempfile.TemporaryDirectory(dir=parent) as home:
         folder = Path(home)
         with krust(folder) as running:
             drive(running, ("fill", *STORED, "--requests", str(RECORDS)))
-        for _ in range(rounds):
-            (folder / "ready.json").unlink()
+        for turn in range(2 * rounds):
+            (folder / "ready.json").unlink(missing_ok=True)
             began = time.monotonic()
             with krust(folder) as running:
                 drive(running, ("ready", *STORED))
-                times.append(time.monotonic() - began)
+                times["killed" if turn % 2 else "stopped"].append(time.monotonic() - began)
+                if turn % 2 == 0:
+                    os.kill(running.pid, signal.SIGKILL)
     print(f"a restart with {RECORDS:,} records of offsets, until every group is answered")
-    _say("s", times, 3)
-    return {"seconds": times}
+    for how, samples in times.items():
+        _say(f"s, after it was {how}", samples, 3)
+    return times
 
 
 def _say(unit: str, samples: list[float], most: float) -> None:
