@@ -1,6 +1,6 @@
 //! Offsets go when their time is up, and the policy hears of groups that have none left.
 
-use krust::broker::{Event, FenceRow, FenceState};
+use krust::broker::{Event, FenceRow, FenceState, GroupKind};
 use krust::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -124,6 +124,32 @@ fn of_a_stable_group_only_topics_go_that_nobody_subscribes_to() {
     publish_row(&house, Some(stable(&["another"])));
     assert_eq!(left(&mut house, &mut conn, 0), []);
     assert!(house.events().is_empty(), "a group with members stays");
+}
+
+#[test]
+fn a_consumer_groups_offsets_live_from_their_commits_in_each_state() {
+    let mut house = house();
+    let mut conn = house.connect();
+    let kind = GroupKind::Consumer { heartbeat_interval_ms: 5000 };
+    let group = |state, topics: &[&str]| FenceRow {
+        kind,
+        subscribed: Some(topics.iter().map(ToString::to_string).collect()),
+        ..row(state, vec![])
+    };
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    publish_row(&house, Some(group(FenceState::Reconciling, &[TOPIC])));
+    assert_eq!(left(&mut house, &mut conn, WEEK_MS), [(0, 1)], "somebody subscribes");
+    publish_row(&house, Some(group(FenceState::Assigning, &["another"])));
+    assert_eq!(left(&mut house, &mut conn, 0), []);
+
+    publish_row(&house, Some(group(FenceState::Empty, &[])));
+    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
+    house.events();
+    assert_eq!(left(&mut house, &mut conn, WEEK_MS - 1), [(0, 1)]);
+    let since_ms = NOW_MS + 2 * WEEK_MS;
+    publish_row(&house, Some(FenceRow { since_ms, ..group(FenceState::Empty, &[]) }));
+    assert_eq!(left(&mut house, &mut conn, 1), [], "when the last member left does not count");
+    assert_eq!(named(&house.events()).len(), 1);
 }
 
 fn restarted(house: House) -> House {
