@@ -10,9 +10,10 @@ its standard input ends:
     {"refused": why}  {"left": true}
 each with "at", the monotonic clock in seconds. What is revoked tells the generation that the member
 knew then; -1: none. MEMBER_LOG=DEBUG in the environment: a Python client's log on standard error.
-CLIENT: confluent-range, confluent-cooperative, kafka-python, kafka-python-0.9, aiokafka,
-java-3.9.1, java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), java-4.3.0-cooperative,
-java-4.3.0-migrating
+CLIENT: confluent-range, -cooperative, -consumer; kafka-python, kafka-python-0.9; aiokafka;
+java-3.9.1 and java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), -cooperative,
+-migrating; java-4.3.0-consumer. "consumer" is the protocol of KIP-848, its generation the member's
+epoch.
 """
 
 from __future__ import annotations
@@ -36,14 +37,35 @@ POLL_S = 0.1
 # kafka-python 3.0.12 forgets a rejoin that the end of a poll interrupts, if new metadata was its
 # cause: it never joins again, nor heartbeats. A machine is seldom too busy for so long a poll.
 PATIENT_POLL_S = 1.0
+CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 500}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "range": {**CLASSIC, "partition.assignment.strategy": "range"},
+    "cooperative": {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": {"group.protocol": "consumer"},
+}
+TOLD_BY_LIBRDKAFKA = re.compile(
+    r"(?:JoinGroup response: GenerationId|Heartbeat response received .* with epoch) (\d+)"
+)
+TOLD_BY_JAVA = re.compile(
+    r"(?:joined group with generation Generation\{generationId=|Member \S+ with epoch )(\d+)"
+)
 LOG_LINE = "%(asctime)s %(name)s %(message)s"
 KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 JAVA = Path(__file__).with_name("java")
+JAVA_CLASSIC = (
+    "--session-timeout",
+    str(SESSION_MS),
+    "--consumer.config",
+    f"{JAVA}/classic.properties",
+)
 COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-ASSIGNORS = {
-    "cooperative": COOPERATIVE,
-    # Between two ways, as in a rolling upgrade: it may vote for the new one and is still eager.
-    "migrating": f"{COOPERATIVE},org.apache.kafka.clients.consumer.RangeAssignor",
+# Between two ways, as in a rolling upgrade: it may vote for the new one and is still eager.
+MIGRATING = f"{COOPERATIVE},org.apache.kafka.clients.consumer.RangeAssignor"
+JAVA_PROTOCOLS = {
+    "": JAVA_CLASSIC,
+    "cooperative": (*JAVA_CLASSIC, "--assignment-strategy", COOPERATIVE),
+    "migrating": (*JAVA_CLASSIC, "--assignment-strategy", MIGRATING),
+    "consumer": ("--group-protocol", "consumer", "--consumer.config", f"{JAVA}/any.properties"),
 }
 JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -70,24 +92,22 @@ class Generation(logging.Handler):
         return {"debug": "cgrp", "logger": logger}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := re.search(r"JoinGroup response: GenerationId (\d+)", record.getMessage()):
+        if found := TOLD_BY_LIBRDKAFKA.search(record.getMessage()):
             self.newest = int(found[1])
 
 
-def confluent(strategy: str, bootstrap: str, group: str, topic: str) -> None:
+def confluent(protocol: dict[str, Any], bootstrap: str, group: str, topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     generation = Generation()
     consumer = Consumer(
         {
             **generation.settings(),
+            **protocol,
             "bootstrap.servers": bootstrap,
             "group.id": group,
-            "partition.assignment.strategy": strategy,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": 500,
         }
     )
 
@@ -209,10 +229,7 @@ def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) ->
     command = ["java", *JVM, f"-Dlog4j.configuration=file:{JAVA}/log4j.properties"]
     command += ["-cp", ":".join(jars), "org.apache.kafka.tools.VerifiableConsumer"]
     command += ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose"]
-    command += ["--session-timeout", str(SESSION_MS)]
-    command += ["--consumer.config", f"{JAVA}/consumer.properties"]
-    if strategy:
-        command += ["--assignment-strategy", ASSIGNORS[strategy]]
+    command += JAVA_PROTOCOLS[strategy]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
 
@@ -223,7 +240,7 @@ def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) ->
     threading.Thread(target=end_it, daemon=True).start()
     generation = -1
     for line in child.stdout:
-        if found := re.search(r"joined group with generation Generation\{generationId=(\d+)", line):
+        if found := TOLD_BY_JAVA.search(line):
             generation = int(found[1])
         elif line.startswith("{"):
             verifiable(json.loads(line), generation)
@@ -248,8 +265,7 @@ def verifiable(event: dict[str, Any], generation: int) -> None:
 def main(client: str, *where: str) -> None:
     logging.basicConfig(level=os.environ.get("MEMBER_LOG", "WARNING"), format=LOG_LINE)
     if client.startswith("confluent-"):
-        strategies = {"range": "range", "cooperative": "cooperative-sticky"}
-        confluent(strategies[client.removeprefix("confluent-")], *where)
+        confluent(PROTOCOLS[client.removeprefix("confluent-")], *where)
     elif client == "aiokafka":
         asyncio.run(aio(*where))
     elif client.startswith("java-"):

@@ -36,7 +36,7 @@ JOINED = (
     ("describe --offsets", "--describe --group g --offsets", r"^g t 1 10 10 0 m-\S+ /\S+ m$"),
     ("describe --members", "--describe --group g --members", r"^g m-\S+ /\S+ m 2"),
     ("describe --members --verbose", "--describe --group g --members --verbose", r" m 2 .*0,1"),
-    ("describe --state", "--describe --group g --state", r"^g \S+ \(0\) range Stable 1$"),
+    ("describe --state", "--describe --group g --state", r"^g \S+ \(\d+\) range Stable 1$"),
     ("describe --all-groups", "--describe --all-groups --offsets", r"^g t 0 10 10 0 m-"),
     (
         "reset-offsets is refused",
@@ -54,7 +54,7 @@ RESET = "--reset-offsets --group g --topic t:0 --dry-run"
 LEFT = (
     ("describe without members", "--describe --group g", r"^g t 1 10 10 0 - - -$"),
     ("describe no --members", "--describe --group g --members", r"#PARTITIONS\s*\Z"),
-    ("describe --state Empty", "--describe --group g --state", r"^g \S+ \(0\).* Empty 0$"),
+    ("describe --state Empty", "--describe --group g --state", r"^g \S+ \(\d+\).* Empty 0$"),
     ("reset --to-earliest", f"{RESET} --to-earliest", r"g t 0 0\b"),
     ("reset --to-latest", f"{RESET} --to-latest", r"g t 0 10\b"),
     ("reset --to-offset", f"{RESET} --to-offset 4", r"g t 0 4\b"),
