@@ -23,7 +23,15 @@ from typing import Any
 
 from tests.foreign import group_checks
 from tests.foreign.member import SESSION_MS
-from tests.foreign.members import JAVA_KINDS, PARTITIONS, PYTHON_KINDS, Member, make, no_java
+from tests.foreign.members import (
+    CONSUMER_KINDS,
+    JAVA_KINDS,
+    PARTITIONS,
+    PYTHON_KINDS,
+    Member,
+    make,
+    no_java,
+)
 from tests.serving import Served
 
 COOPERATIVE = ("confluent-cooperative", "java-3.9.1-cooperative", "java-4.3.0-cooperative")
@@ -33,6 +41,13 @@ FROZEN_S = 1.5 * SESSION_MS / 1000
 PRODUCED_A_SECOND = 20
 QUIET_S = 180
 SHOWN = 90
+OPTIONS: dict[str, object] = {
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.migration.policy": "bidirectional",
+}
 WEIGHTS = {"join": 5, "leave": 3, "kill": 4, "freeze": 1, "broker": 2}
 
 
@@ -92,15 +107,25 @@ class Producing(threading.Thread):
 class Chaos:
     """The broker, the groups, and what happened to them."""
 
-    def __init__(self, folder: Path, dice: random.Random) -> None:
+    def __init__(self, folder: Path, dice: random.Random, only: list[str] | None) -> None:
         self.folder, self.dice = folder, dice
-        self.broker = Served(folder / "data")
+        self.broker = Served(folder / "data", options=OPTIONS)
         self.bootstrap = self.broker.bootstrap
-        kinds = {"eager": EAGER, "cooperative": COOPERATIVE}
+        kinds = {
+            "eager": EAGER,
+            "cooperative": COOPERATIVE,
+            "consumer": CONSUMER_KINDS,
+            "converting": (
+                *CONSUMER_KINDS,
+                "java-3.9.1",
+                "java-4.3.0-cooperative",
+                "confluent-range",
+            ),
+        }
         if why := no_java():
             print(f"no members in Java: {why}")
             kinds = {n: tuple(k for k in ks if "java" not in k) for n, ks in kinds.items()}
-        self.groups = [Group(name, those) for name, those in kinds.items()]
+        self.groups = [Group(name, kinds[name]) for name in only or kinds]
         self.count: Counter[str] = Counter()
         self.wrong: list[str] = []
         for group in self.groups:
@@ -154,7 +179,8 @@ class Chaos:
         for group in self.groups:
             group.acknowledged |= Counter(group_checks.acknowledged(group.told()))
         flags = self.dice.choice([(), ("--prod",)])
-        self.broker = Served(self.folder / "data", *flags, port=self.broker.address[1])
+        port = self.broker.address[1]
+        self.broker = Served(self.folder / "data", *flags, options=OPTIONS, port=port)
         self.count["broker killed"] += 1
         for group in self.groups:
             self.hold(group)
@@ -231,12 +257,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos_groups")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--groups", nargs="*", help="these alone, of: eager, cooperative, ...")
     parser.add_argument("--keep", type=Path, default=Path("chaos-groups"))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     dice = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        chaos = Chaos(Path(folder), dice)
+        chaos = Chaos(Path(folder), dice, options.groups)
         try:
             producing = Producing(chaos.bootstrap, [group.name for group in chaos.groups])
             producing.start()

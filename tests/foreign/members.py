@@ -29,6 +29,8 @@ PYTHON_KINDS = (
     "aiokafka",
 )
 JAVA_KINDS = ("java-3.9.1", "java-4.3.0")
+CONSUMER_KINDS = ("confluent-consumer", "java-4.3.0-consumer")
+JAVA_VERSIONS = ("3.9.1", "4.3.0")
 PARTITIONS = 6
 PATIENCE_S = 60
 SHOWN = 80
@@ -41,8 +43,8 @@ def no_java() -> str | None:
         if shutil.which(tool) is None:
             return f"no {tool} here"
     try:
-        for kind in JAVA_KINDS:
-            folder(kind.removeprefix("java-"))
+        for version in JAVA_VERSIONS:
+            folder(version)
     except subprocess.CalledProcessError as error:
         return f"Maven has no jars for us: {(error.stderr or error.stdout)[-200:]}"
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.members import (
+    CONSUMER_KINDS,
     JAVA_KINDS,
     PARTITIONS,
     PYTHON_KINDS,
@@ -21,7 +22,10 @@ from tests.foreign.members import (
 )
 from tests.serving import Served
 
-KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
+KINDS = [
+    pytest.param(kind, marks=[pytest.mark.java] * kind.startswith("java"))
+    for kind in PYTHON_KINDS + JAVA_KINDS + CONSUMER_KINDS
+]
 
 
 @pytest.fixture(autouse=True)
