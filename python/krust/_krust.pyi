@@ -140,7 +140,7 @@ class Server:
         """The groups that have committed an offset that is kept."""
 
     def match_topics(self, pattern: str) -> list[str]:
-        """Return the topics, sorted and without internal ones, whose whole name matches a pattern.
+        """Return the topics, sorted, whose whole name matches a pattern; internal ones too.
 
         pattern   RE2's syntax; the time is linear in its length
         raises    ValueError: it is none, or too large

@@ -127,7 +127,7 @@ def test_topics_are_matched_by_their_whole_name(server: Server) -> None:
     server.apply({"version": 1, "brokers": brokers, "controller_id": 0, "topics": topics})
     assert server.match_topics("orders.*") == ["orders", "orders-eu"]
     assert server.match_topics("(?i)orders") == ["Orders", "orders"]
-    assert server.match_topics(".*") == ["Orders", "orders", "orders-eu", "z"]
+    assert server.match_topics(".*") == sorted(names)  # internal ones too, as in Kafka 4.3
     assert server.match_topics("") == []
     assert server.match_topics(r"\Qorders-eu\E|z") == ["orders-eu", "z"]
     for wrong in ["(", "a)|(b", r"(a)\1", "(((a{100}){100}){100}){100}", "a" * 40_000]:

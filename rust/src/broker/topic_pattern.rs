@@ -5,7 +5,7 @@
 //! Against RE2: `\Q...\E` is understood; a bracket inside brackets opens a class, and a brace that
 //! begins no repetition is an error. Neither is of use for the names of topics.
 //! Threads: any; pure but for the image.
-//! Not promised: internal topics are never among the matches, though Kafka 4.3 has them there.
+//! Internal topics match too, as in Kafka 4.3: `.*` reads the offsets topic as well.
 
 use regex::RegexBuilder;
 
@@ -19,13 +19,12 @@ const COMPILED_MAX: usize = 1 << 20;
 const NEST_MAX: u32 = 100;
 
 impl Broker {
-    /// The names of the topics that match a pattern, sorted; internal ones are left out.
+    /// The names of the topics that match a pattern, sorted.
     /// Errors: what is wrong with the pattern, for people.
     pub fn match_topics(&self, pattern: &str) -> Result<Vec<String>, String> {
         let pattern = compile(pattern)?;
         let image = self.image();
-        let topics = image.topics().filter(|topic| !topic.internal);
-        let found = topics.filter(|topic| pattern.is_match(&topic.name));
+        let found = image.topics().filter(|topic| pattern.is_match(&topic.name));
         let mut found: Vec<String> = found.map(|topic| topic.name.to_string()).collect();
         found.sort_unstable();
         Ok(found)
