@@ -244,6 +244,8 @@ def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) ->
             generation = int(found[1])
         elif line.startswith("{"):
             verifiable(json.loads(line), generation)
+        else:
+            sys.stderr.write(line)
     child.wait()
 
 
