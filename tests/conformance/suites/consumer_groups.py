@@ -1,5 +1,5 @@
 """Kafka's `kafka-consumer-groups` (ConsumerGroupCommand), 3.9.1 and 4.3.0, on a group with a member
-and on the same group after the member left.
+and on the same group after the member left; and on a group of KIP-848.
 
 A check is its command line and what the tool must print: a pattern over its output with every run
 of blanks as one. The member is librdkafka; it has read ten records of each of two partitions.
@@ -87,6 +87,28 @@ LEFT = (
     ("delete what is gone", "--delete --group g", r"'g' could not be deleted .*GroupIdNotFound"),
 )
 
+CONSUMER = (
+    ("list --type", "--list --type", r"(?i)^g consumer"),
+    ("list of a type", "--list --type consumer", r"(?i)^g consumer"),
+    ("list of the other type", "--list --type classic", r"TYPE\s*\Z"),
+    ("describe --offsets", "--describe --group g --offsets", r"^g t 1 10 10 0 \S+ /\S+ m$"),
+    ("describe --members", "--describe --group g --members", r"^g \S+ /\S+ m 2"),
+    ("describe --members --verbose", "--describe --group g --members --verbose", r" m 2 .*0,1"),
+    ("describe --state", "--describe --group g --state", r"^g \S+ \(\d+\) uniform Stable 1$"),
+    (
+        "reset-offsets is refused",
+        "--reset-offsets --group g --to-earliest --topic t --execute",
+        r"can only be reset if the group 'g' is inactive, but the current state is Stable",
+    ),
+    ("delete is refused", "--delete --group g", r"'g' could not be deleted .*GroupNotEmpty"),
+)
+CONSUMER_LEFT = (
+    ("describe --state Empty", "--describe --group g --state", r"^g \S+ \(\d+\).* Empty 0$"),
+    ("reset --execute", f"{RESET.removesuffix('dry-run')}execute --to-offset 4", r"g t 0 4\b"),
+    ("describe what was reset", "--describe --group g", r"^g t 0 4 10 6"),
+    ("delete", "--delete --group g", r"^Deletion of requested consumer groups \('g'\) was succ"),
+)
+
 
 def prepare(cache: Path) -> None:
     """Copy the jars of both versions out of the Maven repository."""
@@ -99,9 +121,13 @@ def run(cache: Path, bootstrap: str) -> dict[str, bool]:
     (cache / "plan.csv").write_text('"t",0,5\n"t",1,6\n')
     for version in VERSIONS:
         with _topic(bootstrap):
-            with _member(bootstrap):
+            with _member(bootstrap, "classic"):
                 outcomes |= _checks(cache, version, bootstrap, JOINED)
             outcomes |= _checks(cache, version, bootstrap, LEFT)
+            with _member(bootstrap, "consumer"):
+                found = _checks(cache, version, bootstrap, CONSUMER)
+            found |= _checks(cache, version, bootstrap, CONSUMER_LEFT)
+            outcomes |= {f"{name} (KIP-848)": passed for name, passed in found.items()}
     return outcomes
 
 
@@ -140,12 +166,16 @@ def _topic(bootstrap: str) -> Iterator[None]:
 
 
 @contextmanager
-def _member(bootstrap: str) -> Iterator[None]:
+def _member(bootstrap: str, protocol: str) -> Iterator[None]:
     """A member of group `g` that has read and committed all, and stays until the block ends."""
     from confluent_kafka import Consumer
 
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "g", "client.id": "m"}
-    settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    settings |= {
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     consumer = Consumer(settings)
     consumer.subscribe(["t"])
     for _ in range(RECORDS * PARTITIONS):
