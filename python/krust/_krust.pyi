@@ -7,25 +7,33 @@ Of a client: a call that waits ends within 100 ms of Ctrl-C. What a broker refus
 broker, or no answer in time, UnreachableError; arguments that cannot be, ConfigError.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
+
+from typing_extensions import disjoint_base
 
 from krust.errors import KrustError
 
 __all__ = [
     "Client",
     "Consumer",
+    "Delivered",
     "LogDump",
     "Producer",
+    "Record",
+    "Sender",
     "Server",
     "__version__",
     "error_facts",
+    "forked",
     "log_verify",
     "logs",
 ]
 
 __version__: str
+
+_Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 def logs() -> list[tuple[int, str, str]]:
     """Take the core's log lines since the last call: level as `logging` counts, logger, text."""
@@ -196,6 +204,9 @@ class Client:
         returns  (topic, partition, time asked, offset, time of the record); -1: none
         """
 
+    def end(self) -> None:
+        """From any thread: calls that wait end with KeyboardInterrupt, now and from now on."""
+
 @final
 class Producer:
     """Records into batches; nothing is sent between calls.
@@ -234,26 +245,135 @@ class Producer:
         """(topic, partition, base offset, records, error) of each batch since the last call."""
 
 @final
+class Delivered:
+    """Where a record was written; `offset` is -1 where it was not, or the broker did not say."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+@disjoint_base
+class Sender:
+    """Records into batches, sent by a thread of its own that never meets the interpreter.
+
+    options  those of Producer, and max.block.ms: how long a topic may take to be known
+    """
+
+    def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Self: ...
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        on_delivery: Callable[[KrustError | None, Delivered], object] | None = None,
+        timestamp_ms: int | None = None,
+        headers: _Headers | None = None,
+    ) -> None:
+        """Add a record; waits while the topic is looked up or the buffer is full.
+
+        partition    None or -1: by the key (Kafka's murmur2), without a key one a batch
+        on_delivery  called with (error, where) by `serve`, `drain`, and a `produce` that waits
+        headers      pairs or a dict; text is written as UTF-8, as in key and value
+        raises       KafkaError: no such topic or partition; UnreachableError: max.block.ms is over
+        """
+
+    def try_produce(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        on_delivery: Callable[[KrustError | None, Delivered], object] | None = None,
+        timestamp_ms: int | None = None,
+        headers: _Headers | None = None,
+    ) -> bool:
+        """Add a record if that needs no waiting; False: try again when `fileno` is readable."""
+
+    def serve(self) -> int:
+        """Call what waits for deliveries; how many batches there was news of."""
+
+    def drain(self, timeout_ms: int) -> int:
+        """Send all, wait for the answers, `serve`; how many batches are left after the time."""
+
+    def lost(self) -> tuple[KrustError, int] | None:
+        """The first failure since the last call and how many records it and others cost.
+
+        Only records without `on_delivery` count.
+        """
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+
+    def held_bytes(self) -> int:
+        """Bytes of records that are not delivered."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is news: deliveries, a topic, room."""
+
+    def end(self) -> None:
+        """Stop the thread; what is not delivered is lost. Nothing else works after it."""
+
+@final
+class Record:
+    """A record that was read. timestamp_type: 0 the producer's time, 1 the broker's."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+@final
 class Consumer:
     """Reads assigned partitions, from all their leaders at once.
 
     options  those of Client, and fetch.min.bytes, fetch.max.wait.ms, fetch.max.bytes,
-             max.partition.fetch.bytes, isolation.level
+             max.partition.fetch.bytes, isolation.level, krust.tell.strayed (true: a partition whose
+             offset is not there any more rests until `seek`, and `strayed` tells it)
     """
 
     def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Consumer: ...
-    def assign(self, assignments: Sequence[tuple[str, int, int, int | None]]) -> None:
-        """Read these: (topic, partition, first offset, first offset not wanted or None)."""
+    def assign(
+        self, assignments: Sequence[tuple[str, int, int, int | None]], *, keep: bool = False
+    ) -> None:
+        """Read these: (topic, partition, first offset, first offset not wanted or None).
+
+        keep  go on reading what was assigned before, too
+        """
+
+    def unassign(self, places: Sequence[tuple[str, int]]) -> None:
+        """Read these no more; what was fetched of them is dropped."""
+
+    def seek(self, topic: str, partition: int, offset: int) -> bool:
+        """Go on from another offset; False: that partition is not assigned."""
+
+    def pause(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Fetch nothing of (topic, partition, offset to go on from) until `resume`."""
+
+    def resume(self, places: Sequence[tuple[str, int]]) -> None:
+        """Fetch these again."""
 
     def poll(
         self, timeout_ms: int, limit: int = 1000
-    ) -> list[
-        tuple[str, int, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-    ]:
-        """Up to `limit` records, waiting for the first.
+    ) -> tuple[list[Record], list[tuple[str, int, int]]]:
+        """Up to `limit` records, waiting for the first; where each partition of them goes on.
 
-        Each is (topic, partition, offset, timestamp in ms, timestamp type 0 producer 1 broker,
-        key, value, headers).
+        The places may move without a record: what compaction or a transaction left is passed over.
         """
 
     def count(self, timeout_ms: int) -> tuple[int, int]:
@@ -264,6 +384,9 @@ class Consumer:
 
     def positions(self) -> list[tuple[str, int, int, int]]:
         """(topic, partition, next offset fetched, high watermark or -1)."""
+
+    def strayed(self) -> list[tuple[str, int, int]]:
+        """Partitions that rest because their offset is not there: (topic, partition, offset)."""
 
 @final
 class LogDump:
@@ -279,6 +402,9 @@ class LogDump:
 
 def log_verify(directory: str | Path) -> list[tuple[str, int, str]]:
     """What is wrong in a partition's directory: (file, position in bytes, what)."""
+
+def forked() -> None:
+    """Tell the module that this process is a child made by fork: clients made before refuse."""
 
 def error_facts(code: int) -> tuple[str, bool]:
     """Kafka's name of an error code, and whether the same request may succeed later."""

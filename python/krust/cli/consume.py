@@ -189,7 +189,7 @@ class _Printer:
 
 def _run(consumer: _krust.Consumer, printer: _Printer) -> None:
     while not consumer.done() and (room := printer.room()):
-        printer.write(list(map(Record._make, consumer.poll(1000, room))))
+        printer.write(list(map(Record.of, consumer.poll(1000, room)[0])))
 
 
 def _run_member(
@@ -207,7 +207,7 @@ def _run_member(
             elif not ours:
                 time.sleep(0.5)
             else:
-                records = list(map(Record._make, consumer.poll(1000, room)))
+                records = list(map(Record.of, consumer.poll(1000, room)[0]))
                 for record in records[: printer.write(records)]:
                     member.took((record.topic, record.partition), record.offset + 1)
     except (KeyboardInterrupt, BrokenPipeError):

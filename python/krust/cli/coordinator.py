@@ -211,8 +211,8 @@ class Coordinators:
         with suppress(KrustError):
             reader.assign([(topic, n, offset, offset + 1) for (topic, n), offset in first.items()])
             while not reader.done() and time.monotonic() < until:
-                for topic, number, _, timestamp, *_ in reader.poll(100):
-                    found[topic, number] = timestamp
+                for record in reader.poll(100)[0]:
+                    found[record.topic, record.partition] = record.timestamp_ms
         return found
 
     def missing(self, group_id: str) -> Exception:

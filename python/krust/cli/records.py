@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from krust import _krust
+
 Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """A record as `_krust.Consumer.poll` gives it."""
+    """A record as a format sees it; its headers are shown as records of their own."""
 
     topic: str
     partition: int
@@ -30,7 +32,14 @@ class Record(NamedTuple):
     timestamp_type: int
     key: bytes | None
     value: bytes | None
-    headers: list[Header]
+    headers: Sequence[Header]
+
+    @classmethod
+    def of(cls, record: _krust.Record) -> Record:
+        """A record as the core gives it."""
+        place = (record.topic, record.partition, record.offset)
+        when = (record.timestamp_ms, record.timestamp_type)
+        return cls(*place, *when, record.key, record.value, record.headers)
 
 
 DECODERS = ("string", "json", "hex", "base64")

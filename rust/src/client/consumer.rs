@@ -4,6 +4,8 @@
 //! what has come. A [`Chunk`] is one partition's answer: whole batches, decoded when they are
 //! walked. A partition ends at its `end` offset where it has one, and is then asked no more.
 //! Control batches are never shown; with `read_committed`, nor are records of aborted transactions.
+//! An answer counts for a partition only while that still stands where it was asked for: what was
+//! moved, taken away or paused in the meantime is asked for again.
 //! Memory: one answer a leader, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
 
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::chunk::{Chunk, Walk};
 use super::cluster::{Cluster, Target};
 use super::connection::{Call, Connection, Reply, newest};
 use super::error::{Error, Result};
@@ -22,15 +25,13 @@ use crate::ids::TopicId;
 use crate::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
 };
-use crate::record::batch::{self, Batch, Record};
-use crate::record::compression::{Codec, Inflate};
+use crate::record::batch::{self, Batch};
 use crate::wire::Writer;
 
 const FETCH: i16 = 1;
 /// The last version with topics by name.
 const BY_NAME: i16 = 12;
-/// What one batch may inflate to.
-const INFLATED: usize = 256 << 20;
+const OFFSET_OUT_OF_RANGE: i16 = 1;
 
 /// How a consumer reads.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub struct Config {
     pub partition_max_bytes: i32,
     /// Hide what is not committed (`isolation.level`).
     pub read_committed: bool,
+    /// A partition whose offset is not there any more rests and is told by [`Consumer::strayed`];
+    /// otherwise it is an error.
+    pub tell_strayed: bool,
 }
 
 impl Default for Config {
@@ -55,6 +59,7 @@ impl Default for Config {
             max_bytes: 50 << 20,
             partition_max_bytes: 1 << 20,
             read_committed: false,
+            tell_strayed: false,
         }
     }
 }
@@ -72,90 +77,6 @@ pub struct Assignment {
     pub end: Option<i64>,
 }
 
-/// Records of one partition, as one answer brought them.
-#[derive(Debug)]
-pub struct Chunk {
-    /// The topic.
-    pub topic: Arc<str>,
-    /// The partition.
-    pub partition: i32,
-    /// The partition's high watermark at that time; -1 where unknown.
-    pub high_watermark: i64,
-    first: i64,
-    end: Option<i64>,
-    bytes: Vec<u8>,
-    hidden: HashSet<i64>,
-}
-
-/// What [`Chunk::each`] shows of a record's batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The codec it came in.
-    pub codec: Codec,
-    /// 0: the producer's time; 1: the broker's.
-    pub timestamp_type: i8,
-    /// -1: no idempotent producer.
-    pub producer_id: i64,
-}
-
-impl Chunk {
-    /// Shows each record in the order of offsets. `show` returns whether it wants more.
-    pub fn each(&self, show: &mut dyn FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
-        let mut inflated = Vec::new();
-        for batch in batch::iter(&self.bytes) {
-            let batch = batch.map_err(|error| self.corrupt(&error))?;
-            let unwanted = batch.is_control() || self.hidden.contains(&batch.base_offset());
-            if unwanted || batch.last_offset() < self.first {
-                continue;
-            }
-            let header = batch.header();
-            let origin = Origin {
-                codec: batch.codec(),
-                timestamp_type: i8::from(header.attributes & 8 != 0),
-                producer_id: header.producer_id,
-            };
-            let records = if origin.codec == Codec::None {
-                batch.records()
-            } else {
-                inflated.clear();
-                Inflate::new(origin.codec, batch.payload())
-                    .map_err(|error| self.corrupt(&error))?
-                    .read_all(INFLATED, &mut inflated)
-                    .map_err(|error| self.corrupt(&error))?;
-                batch.records_in(&inflated)
-            };
-            for record in records {
-                let record = record.map_err(|error| self.corrupt(&error))?;
-                if record.offset < self.first {
-                    continue;
-                }
-                if self.end.is_some_and(|end| record.offset >= end) || !show(&record, &origin) {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Leaves out what is before `offset`, when it is walked again.
-    pub fn skip_to(&mut self, offset: i64) {
-        self.first = self.first.max(offset);
-    }
-
-    /// Bytes as they came, headers of batches included.
-    pub fn size(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn corrupt(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::Refused {
-            code: 2,
-            subject: format!("{}:{}", self.topic, self.partition),
-            message: Some(error.to_string()),
-        }
-    }
-}
-
 /// Where the reading of one partition stands.
 #[derive(Debug)]
 struct Place {
@@ -163,6 +84,8 @@ struct Place {
     end: Option<i64>,
     leader: i32,
     in_flight: bool,
+    paused: bool,
+    strayed: bool,
     max_bytes: i32,
     high_watermark: i64,
 }
@@ -174,16 +97,18 @@ pub struct Consumer {
     cluster: Cluster,
     config: Config,
     places: BTreeMap<Key, Place>,
-    /// By node: what was asked.
-    asked: HashMap<i32, Vec<Key>>,
+    /// By node: what was asked, from which offset.
+    asked: HashMap<i32, Vec<(Key, i64)>>,
     ids: HashMap<TopicId, Arc<str>>,
+    /// What went wrong after records had come; told by the next poll.
+    late: Option<Error>,
 }
 
 impl Consumer {
     /// A reader of nothing yet.
     pub fn new(cluster: Cluster, config: Config) -> Self {
         let (places, asked, ids) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        Self { cluster, config, places, asked, ids }
+        Self { cluster, config, places, asked, ids, late: None }
     }
 
     /// The cluster it reads from, for other questions.
@@ -196,20 +121,55 @@ impl Consumer {
         for node in std::mem::take(&mut self.asked).into_keys() {
             self.cluster.disconnect(Target::Broker(node));
         }
-        self.places = assignments
-            .iter()
-            .map(|a| {
-                let place = Place {
-                    offset: a.offset,
-                    end: a.end,
-                    leader: -1,
-                    in_flight: false,
-                    max_bytes: self.config.partition_max_bytes,
-                    high_watermark: -1,
-                };
-                ((Arc::from(a.topic.as_str()), a.partition), place)
-            })
-            .collect();
+        self.places.clear();
+        self.add(assignments);
+    }
+
+    /// Reads these as well; one that is read already goes on from the offset given here.
+    pub fn add(&mut self, assignments: &[Assignment]) {
+        for assignment in assignments {
+            let key = (Arc::from(assignment.topic.as_str()), assignment.partition);
+            let place = Place {
+                offset: assignment.offset,
+                end: assignment.end,
+                leader: -1,
+                in_flight: self.places.get(&key).is_some_and(|place| place.in_flight),
+                paused: false,
+                strayed: false,
+                max_bytes: self.config.partition_max_bytes,
+                high_watermark: -1,
+            };
+            self.places.insert(key, place);
+        }
+    }
+
+    /// Reads these no more.
+    pub fn remove(&mut self, topic: &str, partition: i32) {
+        self.places.remove(&(Arc::from(topic), partition));
+    }
+
+    /// Goes on from another offset; `false`: that partition is not read.
+    pub fn seek(&mut self, topic: &str, partition: i32, offset: i64) -> bool {
+        let place = self.places.get_mut(&(Arc::from(topic), partition));
+        place.is_some_and(|place| {
+            (place.offset, place.strayed) = (offset, false);
+            true
+        })
+    }
+
+    /// Asks nothing of a partition for a while, or asks again; `false`: that one is not read.
+    pub fn pause(&mut self, topic: &str, partition: i32, paused: bool) -> bool {
+        let place = self.places.get_mut(&(Arc::from(topic), partition));
+        place.is_some_and(|place| {
+            place.paused = paused;
+            true
+        })
+    }
+
+    /// Partitions that rest because their offset is not there any more; `seek` wakes them.
+    pub fn strayed(&self) -> impl Iterator<Item = (&str, i32, i64)> {
+        let strayed = self.places.iter().filter(|(_, place)| place.strayed);
+        strayed.map(|((topic, partition), place)| (&**topic, *partition, place.offset))
     }
 
     /// Whether every partition has reached its end.
@@ -227,8 +187,12 @@ impl Consumer {
         })
     }
 
-    /// What has come, waiting up to `time` for the first of it. Empty: nothing came.
+    /// What has come, waiting up to `time` for the first of it. Empty: nothing came. The next
+    /// Fetch is on its way when this returns, so that the leaders work while the caller does.
     pub fn poll(&mut self, time: Duration) -> Result<Vec<Chunk>> {
+        if let Some(error) = self.late.take() {
+            return Err(error);
+        }
         let wait = self.cluster.options().wait(time);
         loop {
             self.ask()?;
@@ -237,7 +201,11 @@ impl Consumer {
             for node in ready {
                 chunks.extend(self.take(node)?);
             }
-            if !chunks.is_empty() || self.done() {
+            if !chunks.is_empty() {
+                self.late = self.ask().err();
+                return Ok(chunks);
+            }
+            if self.done() {
                 return Ok(chunks);
             }
             match self.sleep(&wait) {
@@ -252,7 +220,7 @@ impl Consumer {
         let wait = self.cluster.wait();
         let mut by_node: BTreeMap<i32, Vec<Key>> = BTreeMap::new();
         for (key, place) in &mut self.places {
-            if place.done() || place.in_flight {
+            if place.rests() || place.in_flight {
                 continue;
             }
             let topic = self.cluster.topic(&key.0, false, &wait)?;
@@ -270,12 +238,14 @@ impl Consumer {
         for (node, keys) in by_node {
             match self.send(node, &keys, &wait) {
                 Ok(()) => {
-                    for key in &keys {
-                        if let Some(place) = self.places.get_mut(key) {
+                    let mut asked = Vec::with_capacity(keys.len());
+                    for key in keys {
+                        if let Some(place) = self.places.get_mut(&key) {
                             place.in_flight = true;
+                            asked.push((key, place.offset));
                         }
                     }
-                    self.asked.insert(node, keys);
+                    self.asked.insert(node, asked);
                 }
                 Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
                     self.lose(node, &keys, &error)?;
@@ -342,8 +312,8 @@ impl Consumer {
     }
 
     fn take(&mut self, node: i32) -> Result<Vec<Chunk>> {
-        let Some(keys) = self.asked.remove(&node) else { return Ok(Vec::new()) };
-        for key in &keys {
+        let Some(asked) = self.asked.remove(&node) else { return Ok(Vec::new()) };
+        for (key, _) in &asked {
             if let Some(place) = self.places.get_mut(key) {
                 place.in_flight = false;
             }
@@ -354,8 +324,9 @@ impl Consumer {
             None => Err(Error::Closed { address: format!("broker {node}") }),
         };
         match reply {
-            Ok(reply) => self.read(node, &reply),
-            Err(error @ Error::Closed { .. }) => {
+            Ok(reply) => self.read(node, &reply, &asked.into_iter().collect()),
+            Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
+                let keys: Vec<_> = asked.into_iter().map(|(key, _)| key).collect();
                 self.lose(node, &keys, &error)?;
                 Ok(Vec::new())
             }
@@ -372,7 +343,7 @@ impl Consumer {
         self.cluster.wait().pause(self.cluster.options().retry_backoff, error)
     }
 
-    fn read(&mut self, node: i32, reply: &Reply) -> Result<Vec<Chunk>> {
+    fn read(&mut self, node: i32, reply: &Reply, asked: &HashMap<Key, i64>) -> Result<Vec<Chunk>> {
         let response = FetchResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.cluster.bad(Target::Broker(node), error))?;
         if response.error_code != 0 {
@@ -387,7 +358,12 @@ impl Consumer {
             };
             for data in &topic.partitions {
                 let key = (Arc::clone(&name), data.partition_index);
+                let Some(place) = self.places.get_mut(&key) else { continue };
+                if asked.get(&key) != Some(&place.offset) || place.paused {
+                    continue;
+                }
                 match data.error_code {
+                    OFFSET_OUT_OF_RANGE if self.config.tell_strayed => place.strayed = true,
                     0 => chunks.extend(self.advance(&key, data)?),
                     code => {
                         let subject = format!("{}:{}", key.0, key.1);
@@ -449,13 +425,18 @@ impl Consumer {
         bytes.truncate(whole);
         let high_watermark = data.high_watermark;
         let (topic, partition) = key.clone();
-        Ok(Some(Chunk { topic, partition, high_watermark, first, end, bytes, hidden }))
+        let walk = Walk::default();
+        Ok(Some(Chunk { topic, partition, high_watermark, first, end, bytes, hidden, walk }))
     }
 }
 
 impl Place {
     fn done(&self) -> bool {
         self.end.is_some_and(|end| self.offset >= end)
+    }
+
+    fn rests(&self) -> bool {
+        self.done() || self.paused || self.strayed
     }
 }
 

@@ -7,12 +7,17 @@
 //! of its partition is sent until all that was on its way has come home. A batch that is not
 //! acknowledged when its delivery time ends is reported as failed, as is one refused for good.
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
-//! Threads: one at a time. Nothing is sent between calls: there is no thread behind this.
+//! Threads: one at a time. Nothing is sent between calls: there is no thread behind this; the one
+//! that a [`Sender`](super::sender::Sender) has makes the calls for whoever wants that.
 //! Not promised: transactions; that a batch whose fate is unknown was not written.
+
+mod feed;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+pub use feed::Filled;
 
 use super::cluster::{Ask, Cluster, Target};
 use super::connection::{Call, Reply, newest};
@@ -26,7 +31,7 @@ use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdRes
 use crate::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
-use crate::record::batch::{Builder, Entry, Fields};
+use crate::record::batch::{Builder, Entry};
 use crate::record::compression::Codec;
 use crate::wire::Writer;
 
@@ -87,6 +92,8 @@ pub struct Delivered {
     pub topic: Arc<str>,
     /// Its partition.
     pub partition: i32,
+    /// What [`Producer::enqueue`] was told; 0 of a batch made by `send`.
+    pub ticket: u64,
     /// The offset of its first record; -1 where the broker did not say.
     pub base_offset: i64,
     /// Its records.
@@ -103,6 +110,7 @@ struct Closed {
     count: i32,
     base_sequence: i32,
     expires: Instant,
+    ticket: u64,
 }
 
 /// One partition's records.
@@ -204,9 +212,12 @@ impl Producer {
         self.push(&wait)?;
         let nodes: Vec<i32> = self.flights.keys().copied().collect();
         for node in nodes {
-            while self.flights.get(&node).is_some_and(|flights| !flights.is_empty())
-                && self.cluster.open_connection(node).is_none_or(|c| c.ready().unwrap_or(true))
-            {
+            while let Some(oldest) = self.flights.get(&node).and_then(VecDeque::front) {
+                let late = oldest.wait.left().is_zero();
+                let connection = self.cluster.open_connection(node);
+                if !late && !connection.is_none_or(|c| c.ready().unwrap_or(true)) {
+                    break;
+                }
                 self.land(node)?;
             }
         }
@@ -238,30 +249,23 @@ impl Producer {
 
     /// Closes the open batch of a partition.
     fn close(&mut self, key: &Key) -> Result<()> {
-        let identity = self.identity()?;
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        let Some(opened) = lane.opened.take() else { return Ok(()) };
-        let count = lane.builder.count();
-        let before = lane.builder.size();
-        let base_sequence = if identity.0 >= 0 { lane.next_sequence } else { -1 };
-        let fields = Fields {
-            codec: self.config.codec,
-            level: self.config.level,
-            producer_id: identity.0,
-            producer_epoch: identity.1,
-            base_sequence,
-            ..Fields::default()
-        };
-        let bytes = lane.builder.to_bytes(&fields);
-        lane.builder.clear();
-        let bytes = bytes.map_err(|error| Error::Invalid(error.to_string()))?;
-        self.held_bytes =
-            (self.held_bytes + bytes.len() + lane.builder.size()).saturating_sub(before);
-        // Sequences wrap from 2^31 - 1 to 0.
-        lane.next_sequence = lane.next_sequence.wrapping_add(count) & i32::MAX;
-        let expires = opened + self.config.delivery_timeout;
-        lane.queue.push_back(Closed { bytes, count, base_sequence, expires });
-        Ok(())
+        let Some(opened) = lane.opened else { return Ok(()) };
+        let mut builder = std::mem::take(&mut lane.builder);
+        let before = builder.size();
+        let sealed = self.seal(key, &mut builder, (opened, 0));
+        if sealed.is_err() && !builder.is_empty() {
+            // No identity yet: the records stay where they are.
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.builder = builder;
+            }
+            return sealed;
+        }
+        self.held_bytes = (self.held_bytes + builder.size()).saturating_sub(before);
+        if let Some(lane) = self.lanes.get_mut(key) {
+            (lane.builder, lane.opened) = (builder, None);
+        }
+        sealed
     }
 
     /// Producer id and epoch; (-1, -1) without idempotence.
@@ -532,8 +536,8 @@ impl Producer {
 
     fn report(&mut self, key: &Key, closed: &Closed, (base_offset, error): (i64, Option<Error>)) {
         self.held_bytes = self.held_bytes.saturating_sub(closed.bytes.len());
-        let ((topic, partition), count) = (key.clone(), closed.count);
-        self.delivered.push(Delivered { topic, partition, base_offset, count, error });
+        let ((topic, partition), count, ticket) = (key.clone(), closed.count, closed.ticket);
+        self.delivered.push(Delivered { topic, partition, ticket, base_offset, count, error });
     }
 
     /// After an idempotent batch failed for good: its sequences are a gap that the broker will not

@@ -33,8 +33,8 @@ impl<T: Send> Shell<T> {
     ) -> PyResult<Self> {
         let signals = Arc::new(Signals::default());
         let mut given = Given::new(options)?;
-        let core = cluster(bootstrap, &mut given, &signals)
-            .and_then(|cluster| make(cluster, &mut given))
+        let core = cluster_options(bootstrap, &mut given, &signals)
+            .and_then(|options| make(Cluster::new(options), &mut given))
             .and_then(|core| given.finish().map(|()| core))
             .map_err(|error| of_client(py, &error))?;
         Ok(Self { core: Mutex::new(core), signals, pid: std::process::id() })
@@ -47,9 +47,7 @@ impl<T: Send> Shell<T> {
         work: impl FnOnce(&mut T) -> client::Result<R> + Send,
     ) -> PyResult<R> {
         if std::process::id() != self.pid {
-            let class = py.import("krust.errors")?.getattr("ForkedError")?;
-            let text = "this client was made in the parent process; make one in this process";
-            return Err(PyErr::from_value(class.call1((text,))?));
+            return Err(forked(py));
         }
         py.detach(|| work(&mut self.core.lock()))
             .map_err(|error| self.signals.exception(py, &error))
@@ -65,7 +63,7 @@ pub(super) struct Given<'py> {
 }
 
 impl<'py> Given<'py> {
-    fn new(options: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+    pub(super) fn new(options: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
         Ok(Self { left: options.map(Bound::copy).transpose()? })
     }
 
@@ -97,7 +95,8 @@ impl<'py> Given<'py> {
         text.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
     }
 
-    fn finish(&self) -> client::Result<()> {
+    /// What is left over is an error.
+    pub(super) fn finish(&self) -> client::Result<()> {
         let Some(left) = &self.left else { return Ok(()) };
         match left.keys().iter().next() {
             None => Ok(()),
@@ -106,11 +105,12 @@ impl<'py> Given<'py> {
     }
 }
 
-fn cluster(
+/// What holds for every connection, taken out of `given`.
+pub(super) fn cluster_options(
     bootstrap: &str,
     given: &mut Given<'_>,
     signals: &Arc<Signals>,
-) -> client::Result<Cluster> {
+) -> client::Result<Options> {
     let mut options = Options::new(Address::parse_list(bootstrap)?);
     let signals: Arc<Signals> = Arc::clone(signals);
     options.interrupt = signals;
@@ -131,7 +131,17 @@ fn cluster(
     {
         return Err(Error::Invalid(format!("security.protocol={protocol} is not supported yet")));
     }
-    Ok(Cluster::new(options))
+    Ok(options)
+}
+
+/// The error of a client that is used in a forked child.
+pub(super) fn forked(py: Python<'_>) -> PyErr {
+    let raise = || -> PyResult<PyErr> {
+        let class = py.import("krust.errors")?.getattr("ForkedError")?;
+        let text = "this client was made in the parent process; make one in this process";
+        Ok(PyErr::from_value(class.call1((text,))?))
+    };
+    raise().unwrap_or_else(|failed| failed)
 }
 
 /// See `_krust.pyi`.
@@ -180,6 +190,10 @@ impl Client {
             };
             Ok(ranges.map(named).collect())
         })
+    }
+
+    fn end(&self) {
+        self.shell.signals.end();
     }
 
     #[pyo3(signature = (moments, *, read_committed=false))]

@@ -1,4 +1,7 @@
 //! `_krust.Consumer`: records out of fetched batches, a bounded number at a time.
+//!
+//! A chunk is fetched and inflated detached; then it is taken out of the shell, walked attached
+//! without any lock, and put back with what is left of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,8 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::client::{Given, Shell};
+use super::errors::of_client;
 use crate::client;
-use crate::client::consumer::{Assignment, Chunk, Config, Consumer as Core};
+use crate::client::chunk::{Chunk, Origin};
+use crate::client::consumer::{Assignment, Config, Consumer as Core};
+use crate::record::batch::Record as View;
 
 /// The core's consumer, and what it fetched that Python has not taken yet.
 struct State {
@@ -17,56 +23,28 @@ struct State {
     chunks: VecDeque<Chunk>,
 }
 
-/// One record, copied out of its batch.
-struct Row {
-    topic: Arc<str>,
-    partition: i32,
-    offset: i64,
-    timestamp: i64,
-    timestamp_type: i8,
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    headers: Vec<(String, Option<Vec<u8>>)>,
-}
+/// Topic, partition, offset.
+type Place = (String, i32, i64);
 
 impl State {
-    fn rows(&mut self, time: Duration, limit: usize) -> client::Result<Vec<Row>> {
-        if self.chunks.is_empty() {
+    /// The next chunk, opened; fetched within `time` where none is here.
+    fn next(&mut self, time: Option<Duration>) -> client::Result<Option<Chunk>> {
+        if self.chunks.is_empty()
+            && let Some(time) = time
+        {
             self.chunks.extend(self.core.poll(time)?);
         }
-        let mut rows = Vec::new();
-        while let Some(chunk) = self.chunks.front_mut() {
-            let (topic, partition) = (Arc::clone(&chunk.topic), chunk.partition);
-            chunk.each(&mut |record, origin| {
-                let copy = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
-                let header = |(name, value): (&[u8], Option<&[u8]>)| {
-                    (String::from_utf8_lossy(name).into_owned(), copy(value))
-                };
-                rows.push(Row {
-                    topic: Arc::clone(&topic),
-                    partition,
-                    offset: record.offset,
-                    timestamp: record.timestamp,
-                    timestamp_type: origin.timestamp_type,
-                    key: copy(record.key),
-                    value: copy(record.value),
-                    headers: record.headers.iter().map(header).collect(),
-                });
-                rows.len() < limit
-            })?;
-            if rows.len() >= limit {
-                let last = rows.last().map_or(0, |row| row.offset);
-                chunk.skip_to(last + 1);
-                break;
+        while let Some(mut chunk) = self.chunks.pop_front() {
+            if chunk.open()? {
+                return Ok(Some(chunk));
             }
-            self.chunks.pop_front();
         }
-        Ok(rows)
+        Ok(None)
     }
 
     fn count(&mut self, time: Duration) -> client::Result<(u64, u64)> {
         let (mut records, mut bytes) = (0, 0);
-        for chunk in self.core.poll(time)? {
+        for mut chunk in self.core.poll(time)? {
             bytes += u64::try_from(chunk.size()).unwrap_or(u64::MAX);
             chunk.each(&mut |_, _| {
                 records += 1;
@@ -75,12 +53,114 @@ impl State {
         }
         Ok((records, bytes))
     }
+
+    /// Drops what was fetched of one partition and not given out.
+    fn drop_chunks(&mut self, topic: &str, partition: i32) {
+        self.chunks.retain(|chunk| chunk.partition != partition || *chunk.topic != *topic);
+    }
+}
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct Record {
+    #[pyo3(get)]
+    topic: Py<PyString>,
+    #[pyo3(get)]
+    partition: i32,
+    #[pyo3(get)]
+    offset: i64,
+    #[pyo3(get)]
+    timestamp_ms: i64,
+    #[pyo3(get)]
+    timestamp_type: i8,
+    #[pyo3(get)]
+    key: Py<PyAny>,
+    #[pyo3(get)]
+    value: Py<PyAny>,
+    #[pyo3(get)]
+    headers: Py<PyTuple>,
+}
+
+#[pymethods]
+impl Record {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (key, value) = (self.key.bind(py).repr()?, self.value.bind(py).repr()?);
+        let (topic, partition, offset) = (self.topic.bind(py), self.partition, self.offset);
+        Ok(format!("<Record {topic}:{partition} offset {offset} key {key} value {value}>"))
+    }
+}
+
+/// What the records of one chunk share.
+struct Maker<'py> {
+    py: Python<'py>,
+    topic: Py<PyString>,
+    partition: i32,
+    none: Py<PyAny>,
+    no_headers: Py<PyTuple>,
+}
+
+impl<'py> Maker<'py> {
+    fn new(py: Python<'py>, chunk: &Chunk) -> Self {
+        Self {
+            py,
+            topic: PyString::intern(py, &chunk.topic).unbind(),
+            partition: chunk.partition,
+            none: py.None(),
+            no_headers: PyTuple::empty(py).unbind(),
+        }
+    }
+
+    fn bytes(&self, bytes: Option<&[u8]>) -> Py<PyAny> {
+        match bytes {
+            Some(bytes) => PyBytes::new(self.py, bytes).into_any().unbind(),
+            None => self.none.clone_ref(self.py),
+        }
+    }
+
+    fn record(&self, record: &View<'_>, origin: &Origin) -> PyResult<Bound<'py, Record>> {
+        let headers = if record.headers.is_empty() {
+            self.no_headers.clone_ref(self.py)
+        } else {
+            let headers = record.headers.iter().map(|(name, value)| {
+                (String::from_utf8_lossy(name).into_owned(), self.bytes(value))
+            });
+            PyTuple::new(self.py, headers.collect::<Vec<_>>())?.unbind()
+        };
+        let record = Record {
+            topic: self.topic.clone_ref(self.py),
+            partition: self.partition,
+            offset: record.offset,
+            timestamp_ms: record.timestamp,
+            timestamp_type: origin.timestamp_type,
+            key: self.bytes(record.key),
+            value: self.bytes(record.value),
+            headers,
+        };
+        Bound::new(self.py, record)
+    }
 }
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Consumer {
     shell: Shell<State>,
+}
+
+impl Consumer {
+    /// Records of one opened chunk, until `list` has `limit`.
+    fn fill(&self, list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
+        let maker = Maker::new(list.py(), chunk);
+        let mut failed = None;
+        let shown = chunk.show(&mut |record, origin| {
+            let added = maker.record(record, origin).and_then(|record| list.append(record));
+            failed = added.err();
+            failed.is_none() && list.len() < limit
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => shown.map_err(|error| of_client(list.py(), &error)),
+        }
+    }
 }
 
 #[pymethods]
@@ -94,18 +174,61 @@ impl Consumer {
         Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
     }
 
+    #[pyo3(signature = (assignments, *, keep=false))]
     fn assign(
         &self,
         py: Python<'_>,
         assignments: Vec<(String, i32, i64, Option<i64>)>,
+        keep: bool,
     ) -> PyResult<()> {
         let assignments: Vec<_> = assignments
             .into_iter()
             .map(|(topic, partition, offset, end)| Assignment { topic, partition, offset, end })
             .collect();
         self.shell.run(py, |state| {
-            state.chunks.clear();
-            state.core.assign(&assignments);
+            if keep {
+                state.core.add(&assignments);
+            } else {
+                state.chunks.clear();
+                state.core.assign(&assignments);
+            }
+            Ok(())
+        })
+    }
+
+    fn unassign(&self, py: Python<'_>, places: Vec<(String, i32)>) -> PyResult<()> {
+        self.shell.run(py, |state| {
+            for (topic, partition) in &places {
+                state.drop_chunks(topic, *partition);
+                state.core.remove(topic, *partition);
+            }
+            Ok(())
+        })
+    }
+
+    fn seek(&self, py: Python<'_>, topic: &str, partition: i32, offset: i64) -> PyResult<bool> {
+        self.shell.run(py, |state| {
+            state.drop_chunks(topic, partition);
+            Ok(state.core.seek(topic, partition, offset))
+        })
+    }
+
+    fn pause(&self, py: Python<'_>, places: Vec<Place>) -> PyResult<()> {
+        self.shell.run(py, |state| {
+            for (topic, partition, offset) in &places {
+                state.drop_chunks(topic, *partition);
+                state.core.seek(topic, *partition, *offset);
+                state.core.pause(topic, *partition, true);
+            }
+            Ok(())
+        })
+    }
+
+    fn resume(&self, py: Python<'_>, places: Vec<(String, i32)>) -> PyResult<()> {
+        self.shell.run(py, |state| {
+            for (topic, partition) in &places {
+                state.core.pause(topic, *partition, false);
+            }
             Ok(())
         })
     }
@@ -116,20 +239,30 @@ impl Consumer {
         py: Python<'py>,
         timeout_ms: u64,
         limit: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let time = Duration::from_millis(timeout_ms);
-        let rows = self.shell.run(py, |state| state.rows(time, limit.max(1)))?;
-        let list = PyList::empty(py);
-        let mut name: Option<(Arc<str>, Bound<'py, PyString>)> = None;
-        for row in rows {
-            let topic = match &name {
-                Some((last, text)) if *last == row.topic => text.clone(),
-                _ => PyString::new(py, &row.topic),
-            };
-            list.append(tuple(py, &row, &topic)?)?;
-            name = Some((row.topic, topic));
+    ) -> PyResult<(Bound<'py, PyList>, Vec<Place>)> {
+        let (list, limit) = (PyList::empty(py), limit.max(1));
+        let mut time = Some(Duration::from_millis(timeout_ms));
+        let mut next: Vec<(Arc<str>, i32, i64)> = Vec::new();
+        while list.len() < limit {
+            let Some(mut chunk) = self.shell.run(py, |state| state.next(time))? else { break };
+            time = None;
+            self.fill(&list, &mut chunk, limit)?;
+            let place = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
+            match next.iter_mut().find(|(topic, partition, _)| {
+                *topic == chunk.topic && *partition == chunk.partition
+            }) {
+                Some(known) => *known = place,
+                None => next.push(place),
+            }
+            self.shell.run(py, |state| {
+                state.chunks.push_front(chunk);
+                Ok(())
+            })?;
         }
-        Ok(list)
+        let named = |(topic, partition, offset): (Arc<str>, i32, i64)| {
+            (topic.to_string(), partition, offset)
+        };
+        Ok((list, next.into_iter().map(named).collect()))
     }
 
     fn count(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<(u64, u64)> {
@@ -146,20 +279,13 @@ impl Consumer {
             Ok(positions.map(|(topic, p, at, high)| (topic.to_owned(), p, at, high)).collect())
         })
     }
-}
 
-/// (topic, partition, offset, timestamp, timestamp_type, key, value, headers)
-fn tuple<'py>(
-    py: Python<'py>,
-    row: &Row,
-    topic: &Bound<'py, PyString>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let bytes = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|bytes| PyBytes::new(py, bytes));
-    let headers: Vec<_> = row.headers.iter().map(|(name, v)| (name.as_str(), bytes(v))).collect();
-    let place = (topic, row.partition, row.offset, row.timestamp, row.timestamp_type);
-    let (topic, partition, offset, timestamp, kind) = place;
-    let (key, value) = (bytes(&row.key), bytes(&row.value));
-    (topic, partition, offset, timestamp, kind, key, value, headers).into_pyobject(py)
+    fn strayed(&self, py: Python<'_>) -> PyResult<Vec<Place>> {
+        self.shell.run(py, |state| {
+            let strayed = state.core.strayed();
+            Ok(strayed.map(|(topic, partition, at)| (topic.to_owned(), partition, at)).collect())
+        })
+    }
 }
 
 fn config(given: &mut Given<'_>) -> client::Result<Config> {
@@ -173,5 +299,6 @@ fn config(given: &mut Given<'_>) -> client::Result<Config> {
             .parse("max.partition.fetch.bytes")?
             .unwrap_or(default.partition_max_bytes),
         read_committed: isolation.as_deref() == Some("read_committed"),
+        tell_strayed: given.switch("krust.tell.strayed")?.unwrap_or(default.tell_strayed),
     })
 }

@@ -2,6 +2,7 @@
 //! waits. A message tree that is not what it should be is a bug of the caller: ValueError.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -86,9 +87,15 @@ pub(super) fn of_start(py: Python<'_>, error: &StartError) -> PyErr {
 #[derive(Default)]
 pub(super) struct Signals {
     raised: Mutex<Option<PyErr>>,
+    ended: AtomicBool,
 }
 
 impl Signals {
+    /// Ends every wait from now on.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
     /// What a signal handler raised, or else the exception of `error`.
     pub(super) fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
         let raised = self.raised.lock().take();
@@ -101,6 +108,9 @@ impl Signals {
 
 impl Interrupt for Signals {
     fn interrupted(&self) -> bool {
+        if self.ended.load(Ordering::Relaxed) {
+            return true;
+        }
         Python::attach(|py| match py.check_signals() {
             Ok(()) => false,
             Err(raised) => {

@@ -17,6 +17,7 @@ mod events;
 mod logs;
 mod logtools;
 mod producer;
+mod sender;
 mod server;
 mod settings;
 
@@ -32,13 +33,15 @@ mod _krust {
     #[pymodule_export]
     use super::client::error_facts;
     #[pymodule_export]
-    use super::consumer::Consumer;
+    use super::consumer::{Consumer, Record};
     #[pymodule_export]
     use super::logs::logs;
     #[pymodule_export]
     use super::logtools::{LogDump, log_verify};
     #[pymodule_export]
     use super::producer::Producer;
+    #[pymodule_export]
+    use super::sender::{Delivered, Sender, forked};
     #[pymodule_export]
     use super::server::Server;
 

@@ -106,7 +106,7 @@ impl Producer {
     fn delivered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let delivered = self.shell.run(py, |core| Ok(core.take_delivered()))?;
         let list = PyList::empty(py);
-        for Delivered { topic, partition, base_offset, count, error } in delivered {
+        for Delivered { topic, partition, base_offset, count, error, .. } in delivered {
             let error = error.map(|error| of_client(py, &error));
             list.append((&*topic, partition, base_offset, count, error))?;
         }
@@ -114,7 +114,8 @@ impl Producer {
     }
 }
 
-fn config(given: &mut Given<'_>) -> client::Result<Config> {
+/// A producer's options.
+pub(super) fn config(given: &mut Given<'_>) -> client::Result<Config> {
     let default = Config::default();
     let size = |text: Option<usize>, default| text.unwrap_or(default);
     let acks = match given.take("acks")?.as_deref() {

@@ -1,0 +1,519 @@
+//! A producer with a thread of its own: callers append records, the thread sends them.
+//!
+//! A caller adds a record to the open batch of its partition under one short lock and goes on. A
+//! batch is closed when the next record does not fit or `linger` has passed; the thread seals it
+//! (codec, checksum), sends it and takes the answers. A topic that is new is looked up by the
+//! thread, and a full buffer is emptied by it: [`Sender::offer`] says [`Offer::Wait`] then, and
+//! [`Sender::wait_for`] waits.
+//! ```text
+//! offer --full, linger, flush--> closed --thread: seal, send--> delivered --> take_delivered
+//! ```
+//! Invariant: `held_bytes` = uncompressed bytes of all batches that are not delivered; a record is
+//!     taken while it is below `buffer_bytes`, so it passes that by one record at most.
+//! Threads: any caller; one thread each Sender, from its making to [`Sender::close`]. The lock
+//!     is never held while anything waits, so callers may hold other locks.
+//! Not promised: that what is open when a Sender is dropped without `close` gets sent.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::cluster::Cluster;
+use super::error::{Error, Result};
+use super::options::{Interrupt, Options, Wait};
+use super::partitioner::{Sticky, by_key};
+use super::producer::{Config, Delivered, Filled, Producer};
+use crate::record::batch::{Builder, Entry};
+
+/// How long the thread asks for one topic before it looks after the others.
+const TOPIC_ASK: Duration = Duration::from_millis(500);
+/// Emptied builders kept for the next batches.
+const SPARE: usize = 16;
+/// Failures of batches that nobody watches, kept for [`Sender::take_delivered`].
+const UNWATCHED: usize = 1000;
+/// What a record's lengths, deltas and attributes take at most.
+const RECORD_OVERHEAD: usize = 36;
+
+/// What became of an offered record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It is record `index` of the batch `ticket`.
+    Taken {
+        /// The batch, as [`Delivered`] will name it.
+        ticket: u64,
+        /// The place in it, from 0.
+        index: i32,
+    },
+    /// Not taken: the topic is not known yet, or the buffer is full.
+    Wait,
+}
+
+/// The open batch of one partition.
+#[derive(Default)]
+struct Open {
+    builder: Builder,
+    opened: Option<Instant>,
+    ticket: u64,
+    watched: bool,
+}
+
+/// What is known of a topic.
+enum Known {
+    /// The thread looks it up: since when, and when again.
+    Asked(Instant, Instant),
+    /// It cannot be had; told once.
+    Failed(Error),
+    /// Its partitions.
+    Lanes(Vec<Open>),
+}
+
+/// A closed batch on its way: what is to be told of it.
+struct Pending {
+    size: usize,
+    watched: bool,
+}
+
+struct State {
+    topics: HashMap<Arc<str>, Known>,
+    /// Open batches in the order of opening: topic, partition, ticket, when its time is up.
+    open: VecDeque<(Arc<str>, i32, u64, Instant)>,
+    closed: Vec<Filled>,
+    pending: HashMap<u64, Pending>,
+    delivered: Vec<Delivered>,
+    spare: Vec<Builder>,
+    sticky: Sticky,
+    next_ticket: u64,
+    held_bytes: usize,
+    /// Whoever flushes wants what is open closed now.
+    flushing: bool,
+    asleep: Option<Option<Instant>>,
+    ending: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    wake: UnixStream,
+    news: UnixStream,
+    linger: Duration,
+    batch_bytes: usize,
+    buffer_bytes: usize,
+    max_block: Duration,
+    /// Waits of the thread end at once.
+    abort: AtomicBool,
+}
+
+/// Ends the waits of the thread when the Sender is closed or dropped.
+struct Abort(Arc<Shared>);
+
+impl Interrupt for Abort {
+    fn interrupted(&self) -> bool {
+        self.0.abort.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module.
+pub struct Sender {
+    shared: Arc<Shared>,
+    options: Options,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    news: UnixStream,
+    pid: u32,
+}
+
+impl Sender {
+    /// A sender to the cluster of `options`; their interrupt is for callers that wait.
+    /// `max_block` is how long a new topic may take (`max.block.ms`).
+    pub fn new(options: Options, config: Config, max_block: Duration) -> Result<Self> {
+        let (wake, woken) = pair()?;
+        let (news, read_news) = pair()?;
+        let seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
+        let state = State {
+            topics: HashMap::new(),
+            open: VecDeque::new(),
+            closed: Vec::new(),
+            pending: HashMap::new(),
+            delivered: Vec::new(),
+            spare: Vec::new(),
+            sticky: Sticky::new(seed),
+            next_ticket: 1,
+            held_bytes: 0,
+            flushing: false,
+            asleep: None,
+            ending: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            wake,
+            news,
+            linger: config.linger,
+            batch_bytes: config.batch_bytes,
+            buffer_bytes: config.buffer_bytes,
+            max_block,
+            abort: AtomicBool::new(false),
+        });
+        let interrupt = Arc::new(Abort(Arc::clone(&shared)));
+        let cluster = Cluster::new(Options { interrupt, ..options.clone() });
+        let (shared_too, backoff) = (Arc::clone(&shared), options.retry_backoff);
+        let producer = Producer::new(cluster, config)?;
+        let work = Work { shared: shared_too, producer, woken, backoff };
+        let thread = std::thread::Builder::new()
+            .name("krust-sender".to_owned())
+            .spawn(move || work.run())
+            .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
+        let (thread, pid) = (Mutex::new(Some(thread)), std::process::id());
+        Ok(Self { shared, options, thread, news: read_news, pid })
+    }
+
+    /// Takes a record if that needs no waiting; without a partition, its key decides. `watch`: the
+    /// batch's delivery is to be told, also when it is no failure.
+    pub fn offer(
+        &self,
+        topic: &str,
+        partition: Option<i32>,
+        (entry, watch): (&Entry<'_>, bool),
+    ) -> Result<Offer> {
+        let shared = &*self.shared;
+        let mut guard = shared.state.lock();
+        let Some(name) = shared.known(&mut guard, topic)? else { return Ok(Offer::Wait) };
+        let state = &mut *guard;
+        let Some(Known::Lanes(lanes)) = state.topics.get_mut(topic) else {
+            return Ok(Offer::Wait);
+        };
+        let count = i32::try_from(lanes.len()).unwrap_or(i32::MAX);
+        let partition = match (partition, entry.key) {
+            (Some(partition), _) => partition,
+            (None, Some(key)) => by_key(key, count),
+            (None, None) => state.sticky.current(count),
+        };
+        let Some(lane) = usize::try_from(partition).ok().and_then(|at| lanes.get_mut(at)) else {
+            let subject = format!("topic {topic:?} has no partition {partition}");
+            return Err(Error::refused(3, subject));
+        };
+        let size = size(entry);
+        let mut wake = false;
+        if lane.opened.is_some() && lane.builder.size() + size > shared.batch_bytes {
+            let spare = state.spare.pop().unwrap_or_default();
+            close(lane, (&name, partition), spare, (&mut state.closed, &mut state.pending));
+            state.sticky.next();
+            wake = true;
+        }
+        if lane.opened.is_none() {
+            let now = Instant::now();
+            lane.opened = Some(now);
+            (lane.ticket, lane.watched) = (state.next_ticket, false);
+            state.next_ticket += 1;
+            let due = now + shared.linger;
+            state.open.push_back((name, partition, lane.ticket, due));
+            wake |= matches!(state.asleep, Some(until) if until.is_none_or(|until| due < until));
+        }
+        let before = lane.builder.size();
+        lane.builder.add(entry);
+        lane.watched |= watch;
+        let (ticket, index) = (lane.ticket, lane.builder.count() - 1);
+        state.held_bytes += lane.builder.size() - before;
+        if wake {
+            shared.wake(&mut guard);
+        }
+        Ok(Offer::Taken { ticket, index })
+    }
+
+    /// Waits until `offer` to this topic may do better, at most until `wait` ends or `max_block`
+    /// has passed.
+    pub fn wait_for(&self, topic: &str) -> Result<()> {
+        let wait = self.options.wait(self.shared.max_block + Duration::from_secs(1));
+        let mut state = self.shared.state.lock();
+        loop {
+            let waits = matches!(state.topics.get(topic), Some(Known::Asked(..)))
+                || state.held_bytes >= self.shared.buffer_bytes;
+            if !waits || state.ending {
+                return Ok(());
+            }
+            self.pause(&mut state, &wait)?;
+        }
+    }
+
+    /// How many partitions a topic has, if that is known; asks for it otherwise.
+    pub fn partitions(&self, topic: &str) -> Result<Option<i32>> {
+        let mut state = self.shared.state.lock();
+        match state.topics.get(topic) {
+            Some(Known::Lanes(lanes)) => Ok(i32::try_from(lanes.len()).ok()),
+            Some(Known::Failed(error)) => {
+                let error = error.clone();
+                state.topics.remove(topic);
+                Err(error)
+            }
+            Some(Known::Asked(..)) => Ok(None),
+            None => {
+                let now = Instant::now();
+                state.topics.insert(Arc::from(topic), Known::Asked(now, now));
+                self.shared.wake(&mut state);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Closes every open batch and waits until all are delivered or `time` is over (zero: waits for
+    /// nothing): how many batches are left then.
+    pub fn flush(&self, time: Duration) -> Result<usize> {
+        let wait = self.options.wait(time);
+        let mut state = self.shared.state.lock();
+        loop {
+            let left = state.open.len() + state.pending.len();
+            if left == 0 {
+                return Ok(0);
+            }
+            state.flushing = true;
+            self.shared.wake(&mut state);
+            if wait.left().is_zero() {
+                return Ok(left);
+            }
+            match self.pause(&mut state, &wait) {
+                Err(Error::Timeout { .. }) => {}
+                other => other?,
+            }
+        }
+    }
+
+    /// Ends the thread, within 100 ms; what is not delivered by now is not told any more.
+    pub fn close(&self) {
+        self.end();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            drop(thread.join()); // a panic there was told where it happened
+        }
+    }
+
+    /// What became of batches since the last call: those that are watched, and failures.
+    pub fn take_delivered(&self) -> Vec<Delivered> {
+        let mut rest = [0; 64];
+        while matches!((&self.news).read(&mut rest), Ok(count) if count == rest.len()) {}
+        std::mem::take(&mut self.shared.state.lock().delivered)
+    }
+
+    /// Readable when `take_delivered` has something, or an offer that waits may be made again.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+
+    /// Bytes of records that are not delivered.
+    pub fn held_bytes(&self) -> usize {
+        self.shared.state.lock().held_bytes
+    }
+
+    fn pause(&self, state: &mut MutexGuard<'_, State>, wait: &Wait) -> Result<()> {
+        // Asking the caller's interrupt may need other locks.
+        let slice = MutexGuard::unlocked(state, || wait.slice(&"the producer's buffer"))?;
+        self.shared.changed.wait_for(state, slice);
+        Ok(())
+    }
+
+    fn end(&self) {
+        self.shared.abort.store(true, Ordering::Relaxed);
+        let mut state = self.shared.state.lock();
+        state.ending = true;
+        self.shared.wake(&mut state);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // A forked child has neither the thread nor any right to the lock.
+        if std::process::id() == self.pid {
+            self.end();
+        }
+    }
+}
+
+impl Shared {
+    /// The topic's own name when records of it are taken now; `None`: not yet.
+    fn known(&self, guard: &mut MutexGuard<'_, State>, topic: &str) -> Result<Option<Arc<str>>> {
+        let state = &mut **guard;
+        if state.ending {
+            return Err(Error::Invalid("this producer is closed".to_owned()));
+        }
+        let full = state.held_bytes >= self.buffer_bytes;
+        match state.topics.get_key_value(topic) {
+            Some((name, Known::Lanes(_))) if !full => return Ok(Some(Arc::clone(name))),
+            Some((_, Known::Failed(error))) => {
+                let error = error.clone();
+                state.topics.remove(topic);
+                return Err(error);
+            }
+            Some((_, Known::Asked(..))) => return Ok(None),
+            Some((_, Known::Lanes(_))) => {
+                // Full: what is open leaves early where nothing else makes room.
+                state.flushing |= state.closed.is_empty() && state.pending.is_empty();
+            }
+            None => {
+                let now = Instant::now();
+                state.topics.insert(Arc::from(topic), Known::Asked(now, now));
+            }
+        }
+        self.wake(guard);
+        Ok(None)
+    }
+
+    fn wake(&self, state: &mut MutexGuard<'_, State>) {
+        if state.asleep.take().is_some() {
+            drop((&self.wake).write(&[1])); // full: it is awake
+        }
+    }
+}
+
+/// The thread's side.
+struct Work {
+    shared: Arc<Shared>,
+    producer: Producer,
+    woken: UnixStream,
+    backoff: Duration,
+}
+
+impl Work {
+    fn run(mut self) {
+        loop {
+            let Some((filled, asked)) = self.take() else { return };
+            let mut spare = Vec::with_capacity(filled.len());
+            for filled in filled {
+                spare.push(self.producer.enqueue(filled));
+            }
+            for (topic, since) in asked {
+                self.look_up(&topic, since);
+            }
+            if let Err(error) = self.producer.poll()
+                && !error.retriable()
+            {
+                self.producer.fail(&error);
+            }
+            let delivered = self.producer.take_delivered();
+            let until = self.publish(delivered, spare);
+            if let Some(until) = until {
+                self.producer.sleep(self.woken.as_fd(), until);
+                let mut rest = [0; 64];
+                while matches!(self.woken.read(&mut rest), Ok(count) if count == rest.len()) {}
+            }
+        }
+    }
+
+    /// What there is to do; `None`: the Sender is gone.
+    #[expect(clippy::type_complexity, reason = "batches and topics, used once")]
+    fn take(&self) -> Option<(Vec<Filled>, Vec<(Arc<str>, Instant)>)> {
+        let mut guard = self.shared.state.lock();
+        let state = &mut *guard;
+        if state.ending {
+            return None;
+        }
+        let now = Instant::now();
+        while let Some((topic, partition, ticket, due)) = state.open.front() {
+            let at = usize::try_from(*partition).unwrap_or(usize::MAX);
+            let lane = match state.topics.get_mut(topic) {
+                Some(Known::Lanes(lanes)) => lanes.get_mut(at),
+                _ => None,
+            };
+            let lane = lane.filter(|lane| lane.opened.is_some() && lane.ticket == *ticket);
+            if let Some(lane) = lane {
+                if !state.flushing && *due > now {
+                    break;
+                }
+                let spare = state.spare.pop().unwrap_or_default();
+                let place = (topic, *partition);
+                close(lane, place, spare, (&mut state.closed, &mut state.pending));
+                state.sticky.next();
+            }
+            state.open.pop_front();
+        }
+        state.flushing = false;
+        let asked = state.topics.iter().filter_map(|(topic, known)| match known {
+            Known::Asked(since, again) if *again <= now => Some((Arc::clone(topic), *since)),
+            _ => None,
+        });
+        let asked = asked.collect();
+        Some((std::mem::take(&mut state.closed), asked))
+    }
+
+    fn look_up(&mut self, topic: &Arc<str>, since: Instant) {
+        let known = match self.producer.partitions(topic, TOPIC_ASK) {
+            Ok(count) => Known::Lanes((0..count).map(|_| Open::default()).collect()),
+            Err(error) if error.retriable() && since.elapsed() < self.shared.max_block => {
+                Known::Asked(since, Instant::now() + self.backoff)
+            }
+            Err(error) => Known::Failed(error),
+        };
+        self.shared.state.lock().topics.insert(Arc::clone(topic), known);
+        self.shared.changed.notify_all();
+        drop((&self.shared.news).write(&[1]));
+    }
+
+    /// Tells what was delivered. How long to sleep; `None`: there is more to do.
+    fn publish(&self, delivered: Vec<Delivered>, spare: Vec<Builder>) -> Option<Option<Instant>> {
+        let mut guard = self.shared.state.lock();
+        let state = &mut *guard;
+        let room = SPARE.saturating_sub(state.spare.len());
+        state.spare.extend(spare.into_iter().take(room));
+        let news = !delivered.is_empty();
+        for one in delivered {
+            let Some(pending) = state.pending.remove(&one.ticket) else { continue };
+            state.held_bytes = state.held_bytes.saturating_sub(pending.size);
+            let failed = one.error.is_some() && state.delivered.len() < UNWATCHED;
+            if pending.watched || failed {
+                state.delivered.push(one);
+            }
+        }
+        let asked = state.topics.values().filter_map(|known| match known {
+            Known::Asked(_, again) => Some(*again),
+            _ => None,
+        });
+        let due = state.open.front().map(|(_, _, _, due)| *due);
+        let until = asked.chain(due).min();
+        let more = state.ending || state.flushing || !state.closed.is_empty();
+        state.asleep = if more { None } else { Some(until) };
+        drop(guard);
+        if news {
+            self.shared.changed.notify_all();
+            drop((&self.shared.news).write(&[1]));
+        }
+        (!more).then_some(until)
+    }
+}
+
+/// Moves an open batch to the closed ones.
+fn close(
+    lane: &mut Open,
+    (topic, partition): (&Arc<str>, i32),
+    spare: Builder,
+    (closed, pending): (&mut Vec<Filled>, &mut HashMap<u64, Pending>),
+) {
+    let Some(opened) = lane.opened.take() else { return };
+    let builder = std::mem::replace(&mut lane.builder, spare);
+    let size = builder.size() - lane.builder.size();
+    pending.insert(lane.ticket, Pending { size, watched: lane.watched });
+    let (topic, ticket) = (Arc::clone(topic), lane.ticket);
+    closed.push(Filled { topic, partition, builder, opened, ticket });
+}
+
+/// What a record takes at most.
+fn size(entry: &Entry<'_>) -> usize {
+    let headers =
+        entry.headers.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len) + 10);
+    RECORD_OVERHEAD
+        + entry.key.map_or(0, <[u8]>::len)
+        + entry.value.map_or(0, <[u8]>::len)
+        + headers.sum::<usize>()
+}
+
+/// Two ends that never block.
+fn pair() -> Result<(UnixStream, UnixStream)> {
+    let failed = |error: std::io::Error| Error::Invalid(format!("no descriptor is left: {error}"));
+    let (one, two) = UnixStream::pair().map_err(failed)?;
+    one.set_nonblocking(true).map_err(failed)?;
+    two.set_nonblocking(true).map_err(failed)?;
+    Ok((one, two))
+}

@@ -1,0 +1,290 @@
+//! `_krust.Sender`: records from Python, one call each, into the batches of a thread of Rust's.
+//!
+//! The thread never attaches. A record is copied once, attached, under the sender's short lock,
+//! which is never held while anything waits. What is to be called on delivery is kept here by the
+//! batch and called on the thread that asks for news: no call comes out of the blue.
+
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::client::{self as shell, Given};
+use super::errors::{Signals, of_client};
+use super::producer::config;
+use crate::client::producer::Delivered as Outcome;
+use crate::client::sender::{Offer, Sender as Core};
+use crate::client::{self, Error};
+use crate::clock::{Clock, SystemClock};
+use crate::record::batch::Entry;
+
+/// Told by [`forked`]: how many forks lie between this process and the first.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Kafka's word for "by key", in librdkafka's API.
+const UNASSIGNED: i32 = -1;
+
+/// This process is a child made by fork. See `_krust.pyi`.
+#[pyfunction]
+pub(super) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct Delivered {
+    #[pyo3(get)]
+    topic: Py<PyString>,
+    #[pyo3(get)]
+    partition: i32,
+    #[pyo3(get)]
+    offset: i64,
+}
+
+#[pymethods]
+impl Delivered {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<Delivered {}:{} offset {}>", self.topic.bind(py), self.partition, self.offset)
+    }
+}
+
+/// By batch: which record, and what to call.
+type Watchers = HashMap<u64, Vec<(i32, Py<PyAny>)>>;
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, subclass, module = "krust._krust")]
+pub(super) struct Sender {
+    core: Core,
+    signals: Arc<Signals>,
+    watchers: Mutex<Watchers>,
+    lost: Mutex<Option<(Error, usize)>>,
+    forks: u32,
+}
+
+/// One record's arguments.
+struct Outgoing<'a, 'py> {
+    topic: &'a str,
+    value: Option<&'a Bound<'py, PyAny>>,
+    key: Option<&'a Bound<'py, PyAny>>,
+    partition: Option<i32>,
+    watcher: Option<&'a Bound<'py, PyAny>>,
+    timestamp_ms: Option<i64>,
+    headers: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Sender {
+    fn here(&self, py: Python<'_>) -> PyResult<()> {
+        if FORKS.load(Ordering::Relaxed) == self.forks { Ok(()) } else { Err(shell::forked(py)) }
+    }
+
+    fn offer(&self, py: Python<'_>, record: &Outgoing<'_, '_>) -> PyResult<bool> {
+        let headers = match record.headers {
+            None => Vec::new(),
+            Some(headers) => pairs(headers)?,
+        };
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_ref().map(|v| v.as_bytes())))
+            .collect();
+        let entry = Entry {
+            timestamp: record.timestamp_ms.unwrap_or_else(|| SystemClock.wall_ms()),
+            key: bytes(record.key)?,
+            value: bytes(record.value)?,
+            headers: &headers,
+        };
+        let partition = record.partition.filter(|partition| *partition != UNASSIGNED);
+        let watched = record.watcher.is_some();
+        let offer = self.core.offer(record.topic, partition, (&entry, watched));
+        match offer.map_err(|error| of_client(py, &error))? {
+            Offer::Wait => Ok(false),
+            Offer::Taken { ticket, index } => {
+                if let Some(watcher) = record.watcher {
+                    let watcher = (index, watcher.clone().unbind());
+                    self.watchers.lock().entry(ticket).or_default().push(watcher);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Calls what watches a batch, in the order of its records.
+    fn tell(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
+        let watchers = self.watchers.lock().remove(&outcome.ticket).unwrap_or_default();
+        let count = usize::try_from(outcome.count).unwrap_or(0);
+        let unwatched = count.saturating_sub(watchers.len());
+        if let Some(error) = outcome.error.as_ref().filter(|_| unwatched > 0) {
+            let mut lost = self.lost.lock();
+            let (first, before) = lost.take().unwrap_or_else(|| (error.clone(), 0));
+            *lost = Some((first, before + unwatched));
+        }
+        let topic = PyString::intern(py, &outcome.topic);
+        let error = outcome.error.as_ref().map(|error| of_client(py, error));
+        let mut raised = Ok(());
+        for (index, watcher) in watchers {
+            let offset = match outcome.base_offset {
+                base if base < 0 => -1,
+                base => base + i64::from(index),
+            };
+            let (topic, partition) = (topic.clone().unbind(), outcome.partition);
+            let delivered = Delivered { topic, partition, offset };
+            let error = error.as_ref().map(|error| error.clone_ref(py));
+            let called = watcher.call1(py, (error, delivered));
+            raised = raised.and(called.map(drop));
+        }
+        raised
+    }
+}
+
+#[pymethods]
+impl Sender {
+    #[new]
+    #[pyo3(signature = (bootstrap, options=None))]
+    fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let signals = Arc::new(Signals::default());
+        let mut given = Given::new(options)?;
+        let make = |given: &mut Given<'_>| -> client::Result<Core> {
+            let options = shell::cluster_options(bootstrap, given, &signals)?;
+            let config = config(given)?;
+            let block = given.time("max.block.ms")?.unwrap_or(Duration::from_secs(60));
+            given.finish()?;
+            Core::new(options, config, block)
+        };
+        let core = make(&mut given).map_err(|error| of_client(py, &error))?;
+        let (watchers, lost) = (Mutex::new(HashMap::new()), Mutex::new(None));
+        Ok(Self { core, signals, watchers, lost, forks: FORKS.load(Ordering::Relaxed) })
+    }
+
+    #[pyo3(signature = (
+        topic, value=None, key=None, partition=None, on_delivery=None, timestamp_ms=None,
+        headers=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "confluent-kafka's order of arguments")]
+    fn produce(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        value: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        partition: Option<i32>,
+        on_delivery: Option<&Bound<'_, PyAny>>,
+        timestamp_ms: Option<i64>,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.here(py)?;
+        let watcher = on_delivery;
+        let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
+        while !self.offer(py, &record)? {
+            py.detach(|| self.core.wait_for(topic))
+                .map_err(|error| self.signals.exception(py, &error))?;
+            self.serve(py)?;
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (
+        topic, value=None, key=None, partition=None, on_delivery=None, timestamp_ms=None,
+        headers=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "those of produce")]
+    fn try_produce(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        value: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        partition: Option<i32>,
+        on_delivery: Option<&Bound<'_, PyAny>>,
+        timestamp_ms: Option<i64>,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        self.here(py)?;
+        let watcher = on_delivery;
+        let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
+        self.offer(py, &record)
+    }
+
+    fn serve(&self, py: Python<'_>) -> PyResult<usize> {
+        self.here(py)?;
+        let delivered = self.core.take_delivered();
+        let mut raised = Ok(());
+        for outcome in &delivered {
+            raised = raised.and(self.tell(py, outcome));
+        }
+        raised.map(|()| delivered.len())
+    }
+
+    fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
+        self.here(py)?;
+        let left = py
+            .detach(|| self.core.flush(Duration::from_millis(timeout_ms)))
+            .map_err(|error| self.signals.exception(py, &error))?;
+        self.serve(py)?;
+        Ok(left)
+    }
+
+    fn lost(&self, py: Python<'_>) -> Option<(PyErr, usize)> {
+        let lost = self.lost.lock().take();
+        lost.map(|(error, count)| (of_client(py, &error), count))
+    }
+
+    fn partitions(&self, py: Python<'_>, topic: &str) -> PyResult<i32> {
+        self.here(py)?;
+        loop {
+            let known = self.core.partitions(topic).map_err(|error| of_client(py, &error))?;
+            if let Some(count) = known {
+                return Ok(count);
+            }
+            py.detach(|| self.core.wait_for(topic))
+                .map_err(|error| self.signals.exception(py, &error))?;
+        }
+    }
+
+    fn held_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.here(py)?;
+        Ok(self.core.held_bytes())
+    }
+
+    fn fileno(&self) -> i32 {
+        self.core.news().as_raw_fd()
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?;
+        py.detach(|| self.core.close());
+        Ok(())
+    }
+}
+
+/// The bytes of a key or value: bytes as they are, text as UTF-8.
+fn bytes<'a>(given: Option<&'a Bound<'_, PyAny>>) -> PyResult<Option<&'a [u8]>> {
+    let Some(given) = given else { return Ok(None) };
+    if let Ok(bytes) = given.cast::<PyBytes>() {
+        return Ok(Some(bytes.as_bytes()));
+    }
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(Some(text.to_str()?.as_bytes()));
+    }
+    let kind = given.get_type().name()?;
+    Err(PyTypeError::new_err(format!("a key or value is bytes, str or None, not {kind}")))
+}
+
+/// Headers as a list of pairs, or as a dict.
+fn pairs<'py>(given: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Option<Bound<'py, PyBytes>>)>> {
+    let items = match given.cast::<PyDict>() {
+        Ok(dict) => dict.items().into_any(),
+        Err(_) => given.clone(),
+    };
+    let mut pairs = Vec::new();
+    for item in items.try_iter()? {
+        let (name, value): (String, Bound<'py, PyAny>) = item?.extract()?;
+        let value = bytes(Some(&value).filter(|value| !value.is_none()))?
+            .map(|bytes| PyBytes::new(given.py(), bytes));
+        pairs.push((name, value));
+    }
+    Ok(pairs)
+}
