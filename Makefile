@@ -12,7 +12,8 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups release fuzz crash chaos-groups demo conformance clean
+	bench-start bench-peers bench-groups bench-clients release fuzz crash chaos-groups demo \
+	conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +89,9 @@ release: $(VENV)/.tools # what is measured; tests want the quick build back
 	cargo build --quiet --release --no-default-features --examples
 	@rm -f $(VENV)/.core
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release
+
+bench-clients: release ## the Python clients beside confluent-kafka's
+	$(BIN)/python benches/clients.py $(ARGS)
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)

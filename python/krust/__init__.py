@@ -2,6 +2,8 @@
 
     with krust.Broker() as broker:       # a temporary directory, a free port
         print(broker.bootstrap)          # "127.0.0.1:40713": any Kafka client connects there
+        with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.produce("orders", b"value", key=b"key")
 
 Importing this module loads nothing else: each public name brings its module on first use, so that
 the command line and the pytest plugin start without the native core.
@@ -13,13 +15,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from krust._krust import Record
+    from krust.clients.admin import Admin
+    from krust.clients.aio import AsyncConsumer, AsyncProducer
+    from krust.clients.consumer import Consumer
+    from krust.clients.producer import Producer
+    from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
     from krust.server import Broker
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "KrustError", "__version__"]
+__all__ = [
+    "Admin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "Broker",
+    "Consumer",
+    "KrustError",
+    "Producer",
+    "Record",
+    "TopicPartition",
+    "__version__",
+]
 
-_HOME = {"Broker": "krust.server", "KrustError": "krust.errors"}
+_HOME = {
+    "Admin": "krust.clients.admin",
+    "AsyncConsumer": "krust.clients.aio",
+    "AsyncProducer": "krust.clients.aio",
+    "Broker": "krust.server",
+    "Consumer": "krust.clients.consumer",
+    "KrustError": "krust.errors",
+    "Producer": "krust.clients.producer",
+    "Record": "krust._krust",
+    "TopicPartition": "krust.coordinator.consumer_protocol",
+}
 
 
 def __getattr__(name: str) -> object:

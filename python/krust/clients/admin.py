@@ -1,0 +1,194 @@
+"""`krust.Admin`: topics, settings, groups and records of any Kafka, one call an order.
+
+    with krust.Admin(bootstrap_servers="localhost:9092") as admin:
+        admin.create_topic("orders", partitions=6, config={"retention.ms": "3600000"})
+
+What the broker refuses is raised: KafkaError with `code`, `name`, `retriable`. N calls cost one
+connection a broker. Anything that is not here: `admin.request("AlterConfigs", {...})`, any API by
+name with Kafka's field names.
+Threads: one at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from krust import _krust
+from krust.clients import options
+from krust.clients.coordinator import Coordinator, refused
+from krust.coordinator.consumer_protocol import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+SETTINGS = options.COMMON
+TOPIC, BROKER = 2, 4
+"""Kafka's numbers of what has settings."""
+NO_GROUP = 69
+_SET, _DELETE = 0, 1
+_PATIENCE_S = 30.0
+
+
+class Admin:
+    """Orders and questions. raises ConfigError: a setting that does not exist or cannot be."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+        self._given = options.read(SETTINGS, config, more)
+        bootstrap = str(self._given[options.BOOTSTRAP])
+        self._client = _krust.Client(bootstrap, options.core(self._given, SETTINGS))
+        self._timeout_ms = options.number(self._given, "request.timeout.ms", 30_000)
+
+    def request(self, api: str, body: dict[str, Any], version: int | None = None) -> dict[str, Any]:
+        """Any API by name; the answer as it came, refusals not looked at."""
+        return self._client.request(api, body, version)
+
+    def topics(self) -> dict[str, int]:
+        """Every topic but Kafka's own, with its number of partitions."""
+        found = self._client.request("Metadata", {"topics": None})["topics"]
+        return {
+            topic["name"]: len(topic["partitions"])
+            for topic in sorted(found, key=lambda topic: str(topic["name"]))
+            if not topic["is_internal"]
+        }
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = -1,
+        *,
+        replicas: int = -1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Make a topic; -1: as the broker's settings say. Returns when it has its leaders.
+
+        raises  KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG ...
+        """
+        configs = [{"name": name, "value": str(value)} for name, value in (config or {}).items()]
+        one = {"name": topic, "num_partitions": partitions, "replication_factor": replicas}
+        body = {"topics": [{**one, "configs": configs}], "timeout_ms": self._timeout_ms}
+        [answer] = self._client.request("CreateTopics", body)["topics"]
+        _check(answer, f"topic {topic!r}")
+        until = time.monotonic() + _PATIENCE_S
+        while not self._has_leaders(topic) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records. KafkaError: UNKNOWN_TOPIC_OR_PARTITION ..."""
+        body = {
+            "topics": [{"name": topic}],
+            "topic_names": [topic],
+            "timeout_ms": self._timeout_ms,
+        }
+        [answer] = self._client.request("DeleteTopics", body)["responses"]
+        _check(answer, f"topic {topic!r}")
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have `total` partitions. KafkaError: INVALID_PARTITIONS ..."""
+        one = {"name": topic, "count": total, "assignments": None}
+        body = {"topics": [one], "timeout_ms": self._timeout_ms}
+        [answer] = self._client.request("CreatePartitions", body)["results"]
+        _check(answer, f"topic {topic!r}")
+
+    def config(self, topic: str) -> dict[str, str | None]:
+        """Every setting of a topic, defaults included; None: a secret, or unset."""
+        one = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": None}
+        [answer] = self._client.request("DescribeConfigs", {"resources": [one]})["results"]
+        _check(answer, f"topic {topic!r}")
+        return {setting["name"]: setting["value"] for setting in answer["configs"]}
+
+    def alter_config(self, topic: str, changes: Mapping[str, object | None]) -> None:
+        """Change settings of a topic; None: back to the default. KafkaError: INVALID_CONFIG ..."""
+        configs = [
+            {
+                "name": name,
+                "config_operation": _DELETE if value is None else _SET,
+                "value": None if value is None else str(value),
+            }
+            for name, value in changes.items()
+        ]
+        one = {"resource_type": TOPIC, "resource_name": topic, "configs": configs}
+        [answer] = self._client.request("IncrementalAlterConfigs", {"resources": [one]})[
+            "responses"
+        ]
+        _check(answer, f"topic {topic!r}")
+
+    def groups(self) -> dict[str, str]:
+        """Every group of every broker, with its state ("" where the broker is too old to say)."""
+        found: dict[str, str] = {}
+        for broker in self._client.request("Metadata", {"topics": []})["brokers"]:
+            answer = self._client.request("ListGroups", {}, broker=broker["node_id"])
+            _check(answer, f"groups of broker {broker['node_id']}")
+            found |= {group["group_id"]: group.get("group_state", "") for group in answer["groups"]}
+        return found
+
+    def committed(self, group_id: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
+        """What a group has committed of a topic's first `partitions`; the others are left out."""
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
+        return self._coordinator(group_id).committed(places)
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group and its offsets. KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND ..."""
+        answer = self._coordinator(group_id).ask("DeleteGroups", {"groups_names": [group_id]})
+        [result] = answer["results"]
+        _check(result, f"group {group_id!r}")
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Delete what lies before an offset, -1: all; the first offset there is then.
+
+        raises  KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION ...
+        """
+        body = {
+            "topics": [
+                {
+                    "name": topic,
+                    "partitions": [{"partition_index": partition, "offset": offset}],
+                }
+            ],
+            "timeout_ms": self._timeout_ms,
+        }
+        leader = self._leaders(topic).get(partition)
+        answer = self._client.request("DeleteRecords", body, broker=leader)
+        [[found]] = [one["partitions"] for one in answer["topics"]]
+        _check(found, f"{topic}:{partition}")
+        return int(found["low_watermark"])
+
+    def close(self) -> None:
+        """Nothing is left to do: connections go with the object."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _coordinator(self, group_id: str) -> Coordinator:
+        return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)
+
+    def _has_leaders(self, topic: str) -> bool:
+        leaders = self._leaders(topic).values()
+        return bool(leaders) and all(leader >= 0 for leader in leaders)
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        found = self._client.request("Metadata", body)["topics"]
+        return {
+            partition["partition_index"]: partition["leader_id"]
+            for one in found
+            for partition in one["partitions"]
+        }
+
+
+def _check(answer: Mapping[str, Any], subject: str) -> None:
+    if answer["error_code"]:
+        error = refused(answer["error_code"], subject)
+        words = answer.get("error_message")
+        if words:
+            error.args = (f"{subject}: {words}",)
+        raise error

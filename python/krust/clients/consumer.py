@@ -1,0 +1,527 @@
+"""`krust.Consumer`: records of any Kafka, from assigned partitions or as a member of a group.
+
+    with krust.Consumer("orders", bootstrap_servers="localhost", group_id="billing") as consumer:
+        for record in consumer:
+            print(record.key, record.value)
+
+Threads: one at a time, but `wakeup` from any. A member of a group has one thread more, which says
+that it lives (`krust.clients.membership`); fetching has none: while records are handled, the next
+answer travels into the socket. Listeners are called inside `poll`.
+Positions: a partition's position is the offset behind the last record handed out. Automatic
+commits happen inside `poll`, of what was handed out before it, and in `close`; so a record counts
+as handled when the next is asked for.
+Not promised: KIP-848's protocol (`group.protocol=consumer`); transactions of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import time
+import weakref
+from collections import deque
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Self
+
+from krust import _krust
+from krust.clients import membership, options
+from krust.clients.coordinator import Coordinator, Standing, refused
+from krust.clients.membership import Membership, Strategy, Terms, partition_counts
+from krust.coordinator.assignors import find
+from krust.coordinator.assignors.spec import Assignor
+from krust.coordinator.consumer_protocol import TopicPartition
+from krust.errors import ConfigError, KafkaError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from krust._krust import Record
+
+    Place = tuple[str, int]
+    Listener = Callable[["Consumer", list[TopicPartition]], object]
+
+SETTINGS = options.FETCH | {
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "client.rack",
+    "enable.auto.commit",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "metadata.max.age.ms",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+}
+LATEST, EARLIEST = -1, -2
+UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
+COOPERATIVE = "cooperative-sticky"
+_SLICE_S = 0.1
+_living: weakref.WeakSet[Consumer] = weakref.WeakSet()
+_GROUP_GONE = frozenset({ILLEGAL_GENERATION, 25, 27, 82})
+
+
+class Consumer:
+    """Reads records.
+
+    what  a dict of settings, and topics to subscribe to
+    more  settings as keywords; see `SETTINGS`: group.id, auto.offset.reset (latest, earliest or
+          none), enable.auto.commit, max.poll.records, partition.assignment.strategy (names, or
+          assignors of your own: the classes a krust broker takes) ...
+    raises  ConfigError: a setting that does not exist or cannot be
+    """
+
+    def __init__(self, *what: Mapping[str, object] | str, **more: object) -> None:
+        topics = [one for one in what if isinstance(one, str)]
+        [config] = [one for one in what if not isinstance(one, str)] or [{}]
+        given = options.read(SETTINGS, config, more)
+        self._given = given
+        self._pid = os.getpid()
+        self._limit = options.number(given, "max.poll.records", 500)
+        reset = options.choice(given, "auto.offset.reset", "latest", "earliest", "none")
+        self._reset = {"latest": LATEST, "earliest": EARLIEST}.get(reset)
+        self._commit_s = options.number(given, "auto.commit.interval.ms", 5000) / 1000
+        self._terms = _terms(given)
+        grouped = self._terms is not None
+        self._auto = options.switch(given, "enable.auto.commit", grouped) and grouped
+        bootstrap = str(given[options.BOOTSTRAP])
+        core = options.core(given, options.FETCH) | {"krust.tell.strayed": "true"}
+        self._core = _krust.Consumer(bootstrap, core)
+        self._client = _krust.Client(bootstrap, options.core(given, options.COMMON))
+        self._committer = None if self._terms is None else _coordinator(self._terms, given)
+        self._member: Membership | None = None
+        self._listeners: dict[str, Listener] = {}
+        self._topics: list[str] = []
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self.rest: deque[Record] = deque()
+        """Records that an iterator has not given yet; positions are before them."""
+        self._commit_at = time.monotonic() + self._commit_s
+        self.closed = self._woken = self._owes = False
+        _living.add(self)
+        if topics:
+            self.subscribe(topics)
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        on_assign: Listener | None = None,
+        on_revoke: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Share these topics with the other members of the group, from the next `poll` on.
+
+        topics     names; one that begins with ^ is a pattern of names (Python's `re`)
+        on_assign  called with (consumer, partitions) once they are ours; it may `seek`
+        on_revoke  before they are another's; it may `commit`
+        on_lost    after they may have become another's without a word; default: on_revoke
+        """
+        if self._terms is None:
+            raise ConfigError("subscribe needs a group", hint='give group_id="..."; or use assign')
+        self._usable()
+        hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
+        self._listeners = {name: hook for name, hook in hooks.items() if hook is not None}
+        self._topics = list(topics)
+        if self._member is None:
+            self._member = Membership(self._terms, self._given, self._subscribed)
+        else:
+            self._member.rejoin()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or give back what was assigned."""
+        self._usable()
+        member = self._member
+        if member is not None:
+            self._give_back(list(self._positions))
+            self._member = None
+            member.leave()
+            if self._committer is not None:
+                with suppress(UnreachableError):  # the session ends without a word, too
+                    member.left(self._committer)
+        self._topics = []
+        self._drop(list(self._positions))
+
+    def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
+        """Read these, without a group's say: (topic, partition) or (topic, partition, offset).
+
+        Without an offset: where `group.id` has committed, else as `auto.offset.reset` says.
+        """
+        self._usable()
+        if self._member is not None:
+            raise ConfigError("this consumer is subscribed", hint="unsubscribe first")
+        wanted = [
+            (TopicPartition(*one[:2]), one[2] if len(one) > 2 else None) for one in partitions
+        ]
+        self._drop(list(self._positions))
+        self._start(dict(wanted))
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
+        """Records that are here, waiting up to `timeout_ms` for the first; none: [].
+
+        raises  KafkaError: the group, a partition or an offset is refused
+        """
+        self._usable()
+        if self.rest:
+            return [self.rest.popleft() for _ in range(min(len(self.rest), self._limit))]
+        end = time.monotonic() + timeout_ms / 1000
+        while True:
+            left_s = end - time.monotonic()
+            self._keep_up(left_s)
+            records = self._fetch(min(max(left_s, 0), _SLICE_S), max_records or self._limit)
+            if records or self._woken or time.monotonic() >= end:
+                self._woken = False
+                return records
+
+    def __iter__(self) -> Iterator[Record]:
+        """Each record, for ever; ends when the consumer is closed."""
+        while not self.closed:
+            if not self.rest:
+                self.rest.extend(self.poll(1000))
+            while self.rest:
+                yield self.rest.popleft()
+
+    def wakeup(self) -> None:
+        """End a `poll` that waits, or the next one; from any thread."""
+        self._woken = True
+
+    def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
+        """Commit positions, or these offsets (of the next record to read), and wait for the answer.
+
+        raises  KafkaError: the partitions are another member's, or the group rebalances
+        """
+        self._usable()
+        if self._committer is None:
+            raise ConfigError("commit needs a group", hint='give group_id="..."')
+        if offsets is None:
+            places = self._handled()
+        else:
+            places = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        if places:
+            standing = Standing() if self._member is None else self._member.standing
+            self._committer.commit(places, standing)
+        self._commit_at = time.monotonic() + self._commit_s
+
+    def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """Where the group stands; a partition without a commit is left out."""
+        self._usable()
+        if self._committer is None:
+            raise ConfigError("committed needs a group", hint='give group_id="..."')
+        return self._committer.committed(TopicPartition(*one) for one in partitions)
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record that `poll` will give. KafkaError: not assigned."""
+        return self._handled()[self._ours(topic, partition)]
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on from another offset. KafkaError: not assigned."""
+        self._usable()
+        place = self._ours(topic, partition)
+        self._forget_rest([place])
+        self._positions[place] = offset
+        self._core.seek(topic, partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
+        """Go on from the first record there is, of these or of all."""
+        self._seek_all(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
+        """Go on from the next record that will be written, of these or of all."""
+        self._seek_all(partitions, LATEST)
+
+    def pause(self, partitions: Iterable[Place]) -> None:
+        """Give no records of these until `resume`; they stay assigned."""
+        self._usable()
+        places = [self._ours(*one) for one in partitions]
+        self._forget_rest(places)
+        self._core.pause([(*place, self._positions[place]) for place in places])
+        self._paused.update(places)
+
+    def resume(self, partitions: Iterable[Place]) -> None:
+        """Give records of these again."""
+        self._usable()
+        places = [self._ours(*one) for one in partitions]
+        self._core.resume(places)
+        self._paused.difference_update(places)
+
+    def paused(self) -> set[TopicPartition]:
+        """What is paused."""
+        return set(self._paused)
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return sorted(self._positions)
+
+    def subscription(self) -> list[str]:
+        """Topics and patterns subscribed to."""
+        return list(self._topics)
+
+    def topics(self) -> dict[str, int]:
+        """Every topic, with its number of partitions."""
+        self._usable()
+        found = self._client.request("Metadata", {"topics": None})["topics"]
+        return {topic["name"]: len(topic["partitions"]) for topic in found}
+
+    def offsets_for_times(self, times: Mapping[Place, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time in ms since 1970; None: nothing that late."""
+        found = self._offsets({TopicPartition(*place): at for place, at in times.items()})
+        return {place: None if offset < 0 else offset for place, offset in found.items()}
+
+    def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """The offset of the first record there is."""
+        return self._offsets({TopicPartition(*one): EARLIEST for one in partitions})
+
+    def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """The offset of the next record that will be written (read_committed: be readable)."""
+        return self._offsets({TopicPartition(*one): LATEST for one in partitions})
+
+    def close(self, timeout_ms: float = 5000) -> None:
+        """Commit if that is automatic, leave the group, end its thread. Idempotent.
+
+        timeout_ms  how long a coordinator that does not answer is waited for
+        """
+        if self.closed:
+            return
+        self._usable()
+        if self._committer is not None:
+            self._committer.patience_s = timeout_ms / 1000
+        try:
+            self.unsubscribe() if self._member else self._commit_quietly()
+        finally:
+            self.closed = True
+            self._core.assign([])
+            _living.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _usable(self) -> None:
+        if os.getpid() != self._pid:
+            self._core.done()  # raises ForkedError
+        if self.closed:
+            raise ConfigError("this consumer is closed")
+
+    def _fetch(self, timeout_s: float, limit: int) -> list[Record]:
+        if not self._positions:
+            time.sleep(timeout_s)
+            return []
+        try:
+            records, places = self._core.poll(int(timeout_s * 1000), limit)
+        except UnreachableError:
+            time.sleep(timeout_s)
+            return []
+        for topic, partition, offset in places:
+            self._positions[TopicPartition(topic, partition)] = offset
+        if not records:
+            self._bring_back()
+        return records
+
+    def _bring_back(self) -> None:
+        """Partitions whose offset is gone go on as `auto.offset.reset` says."""
+        strayed = [TopicPartition(topic, partition) for topic, partition, _ in self._core.strayed()]
+        if not strayed:
+            return
+        if self._reset is None:
+            place = strayed[0]
+            raise refused(
+                OUT_OF_RANGE, f"offset {self._positions[place]} of {place.topic}:{place.partition}"
+            )
+        self._seek_all(strayed, self._reset)
+
+    def _keep_up(self, left_s: float) -> None:
+        """What a member does between records: joins, gives back, takes up, commits."""
+        member = self._member
+        if self._auto and time.monotonic() >= self._commit_at:
+            self._commit_quietly()
+        if member is None:
+            return
+        member.polled()
+        member.wait(0)
+        if member.state == membership.LOST:
+            self._call("lost", list(self._positions))
+            self._drop(list(self._positions))
+            member.lose()
+        if member.state in (membership.OUT, membership.REJOIN):
+            kept = list(self._positions) if member.terms.cooperative else []
+            self._commit_quietly()
+            if not kept:
+                self._give_back(list(self._positions))
+                self._drop(list(self._positions))
+            member.join(kept)
+        if member.state == membership.JOINING:
+            member.wait(min(max(left_s, 0), _SLICE_S))
+        if member.state == membership.SHARED:
+            self._take_up(member)
+
+    def _take_up(self, member: Membership) -> None:
+        """Bring what is read to what was assigned; what fails is tried again by the next poll."""
+        share = member.assigned
+        gone = [place for place in self._positions if place not in share]
+        if gone:
+            self._owes = True
+            self._give_back(gone)
+            self._drop(gone)
+        new = [place for place in share if place not in self._positions]
+        self._start(dict.fromkeys(new))
+        member.take()
+        self._call("assign", new)
+        if self._owes:
+            self._owes = False
+            member.rejoin()  # another member waits for what was given back
+
+    def _give_back(self, places: list[TopicPartition]) -> None:
+        if places:
+            self._commit_quietly()
+            self._call("revoke", places)
+
+    def _call(self, which: str, places: list[TopicPartition]) -> None:
+        hook = self._listeners.get(which)
+        if hook is not None and (places or which == "assign"):
+            hook(self, places)
+
+    def _commit_quietly(self) -> None:
+        """An automatic commit: what it cannot do, the next one will, or another member's."""
+        if not self._auto or not self._positions:
+            return
+        try:
+            self.commit()
+        except UnreachableError:
+            self._commit_at = time.monotonic() + self._commit_s
+        except KafkaError as error:
+            if error.code not in _GROUP_GONE:
+                raise
+            self._commit_at = time.monotonic() + self._commit_s
+
+    def _start(self, places: Mapping[TopicPartition, int | None]) -> None:
+        open_ones = [place for place, offset in places.items() if offset is None]
+        found: dict[TopicPartition, int] = {}
+        if open_ones and self._committer is not None:
+            found = self._committer.committed(open_ones)
+        fresh = [place for place in open_ones if place not in found]
+        if fresh and self._reset is None:
+            raise refused(OUT_OF_RANGE, f"no offset is committed of {fresh[0]}")
+        if fresh and self._reset is not None:
+            found |= self._offsets(dict.fromkeys(fresh, self._reset))
+        begin = found | {place: at for place, at in places.items() if at is not None}
+        self._positions |= begin
+        self._core.assign([(*place, begin[place], None) for place in places], keep=True)
+
+    def _drop(self, places: list[TopicPartition]) -> None:
+        self._forget_rest(places)
+        self._core.unassign(places)
+        for place in places:
+            self._positions.pop(place, None)
+            self._paused.discard(place)
+
+    def _seek_all(self, partitions: Iterable[Place], when: int) -> None:
+        self._usable()
+        places = [self._ours(*one) for one in partitions] or list(self._positions)
+        for place, offset in self._offsets(dict.fromkeys(places, when)).items():
+            self.seek(*place, offset)
+
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self._usable()
+        committed = str(self._given.get("isolation.level", "")).lower() == "read_committed"
+        moments = [(*place, at) for place, at in times.items()]
+        found = self._client.list_offsets(moments, read_committed=committed) if moments else []
+        return {TopicPartition(topic, p): offset for topic, p, _, offset, _ in found}
+
+    def _ours(self, topic: str, partition: int) -> TopicPartition:
+        place = TopicPartition(topic, partition)
+        if place not in self._positions:
+            raise refused(UNKNOWN_TOPIC, f"{topic}:{partition} is not assigned to this consumer")
+        return place
+
+    def _handled(self) -> dict[TopicPartition, int]:
+        """Positions, as if the records that an iterator holds back had not come."""
+        positions = dict(self._positions)
+        for record in reversed(self.rest):
+            positions[TopicPartition(record.topic, record.partition)] = record.offset
+        return positions
+
+    def _forget_rest(self, places: Iterable[TopicPartition]) -> None:
+        if not self.rest:
+            return
+        handled, gone = self._handled(), set(places)
+        self.rest = deque(r for r in self.rest if (r.topic, r.partition) not in gone)
+        self._positions |= {place: handled[place] for place in gone if place in handled}
+
+    def _subscribed(self, client: _krust.Client) -> dict[str, int]:
+        """The topics subscribed to, with their partitions; 0: it is not there (yet)."""
+        names = [name for name in self._topics if not name.startswith("^")]
+        patterns = [re.compile(name) for name in self._topics if name.startswith("^")]
+        found = partition_counts(client, names)
+        if patterns:
+            for topic in client.request("Metadata", {"topics": None})["topics"]:
+                if not topic["is_internal"] and any(one.match(topic["name"]) for one in patterns):
+                    found[topic["name"]] = len(topic["partitions"])
+        return found
+
+
+def _coordinator(terms: Terms, given: Mapping[str, object]) -> Coordinator:
+    answer_ms = options.number(given, "request.timeout.ms", 30_000)
+    return Coordinator(terms.group_id, given, answer_ms, answer_ms)
+
+
+def _terms(given: Mapping[str, object]) -> Terms | None:
+    """What a member tells its group; None: there is no group."""
+    options.choice(given, "group.protocol", "classic")
+    group_id = given.get("group.id")
+    if group_id is None:
+        return None
+    instance_id, rack = given.get("group.instance.id"), given.get("client.rack")
+    return Terms(
+        str(group_id),
+        None if instance_id is None else str(instance_id),
+        None if rack is None else str(rack),
+        options.number(given, "session.timeout.ms", 45_000),
+        options.number(given, "heartbeat.interval.ms", 3000),
+        options.number(given, "max.poll.interval.ms", 300_000),
+        options.number(given, "metadata.max.age.ms", 300_000),
+        _strategies(given.get("partition.assignment.strategy", ("range", COOPERATIVE))),
+    )
+
+
+def _strategies(given: object) -> tuple[Strategy, ...]:
+    several = given.split(",") if isinstance(given, str) else given
+    if not isinstance(several, (list, tuple)):
+        several = [several]
+    return tuple(map(_strategy, several))
+
+
+def _strategy(given: object) -> Strategy:
+    """A name, an assignor or its class; one of the user's own may say `cooperative = True`."""
+    try:
+        if isinstance(given, str):
+            name = given.strip()
+            if name == COOPERATIVE:
+                return Strategy(name, find.find("sticky"), cooperative=True)
+            assignor = find.find(name)
+        else:
+            made = given() if isinstance(given, type) else given
+            if not isinstance(made, Assignor):
+                raise ConfigError(f"partition.assignment.strategy: {given!r} is no assignor")
+            assignor = made
+    except find.FindError as error:
+        raise ConfigError(f"partition.assignment.strategy: {error}", hint=error.hint) from error
+    return Strategy(assignor.name, assignor, bool(getattr(assignor, "cooperative", False)))
+
+
+@atexit.register
+def _at_exit() -> None:
+    with ExitStack() as stack:
+        for consumer in list(_living):
+            if consumer._pid == os.getpid():
+                stack.callback(consumer.close)

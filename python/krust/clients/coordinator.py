@@ -1,0 +1,152 @@
+"""What a client asks the coordinator of its group, whichever broker that is.
+
+The coordinator is looked up when it is needed and again when it moves, loads or does not answer.
+Offsets are asked for by topic name (OffsetFetch 9, OffsetCommit 9). Threads: one at a time; `end`
+from any.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust import _krust
+from krust.clients import options as settings
+from krust.coordinator.consumer_protocol import TopicPartition
+from krust.errors import KafkaError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MOVING = frozenset({14, 15, 16})
+"""Loading, not available, not the coordinator: the answer is elsewhere or later."""
+OFFSET_COMMIT, OFFSET_FETCH, BY_NAME = 8, 9, 9
+PAUSE_S = 0.1
+
+
+class Standing(NamedTuple):
+    """In whose name a request is made; outside of a group: generation -1, no member."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class Coordinator:
+    """A connection to one group's coordinator."""
+
+    def __init__(
+        self, group_id: str, options: Mapping[str, object], answer_ms: int, patience_ms: int
+    ) -> None:
+        """One answer may take `answer_ms`; finding who answers, `patience_ms` in all."""
+        core = settings.core(options, settings.COMMON) | {"request.timeout.ms": answer_ms}
+        self.client = _krust.Client(str(options[settings.BOOTSTRAP]), core)
+        self._group_id = group_id
+        self.patience_s = patience_ms / 1000
+        self._node: int | None = None
+
+    def ask(self, api: str, body: dict[str, Any], newest: tuple[int, int] = (-1, 0)) -> Any:
+        """Ask; the answer says neither "not me" nor "not yet".
+
+        newest  an API's key, and the version it is asked in where the broker knows newer ones
+        raises  KafkaError, UnreachableError: nobody took the question in time
+        """
+        until = time.monotonic() + self.patience_s
+        while True:
+            try:
+                node = self._found()
+                version = self._version(node, *newest) if newest[0] >= 0 else None
+                answer = self.client.request(api, body, version, broker=node)
+                codes = MOVING & set(_codes(answer))
+                if not codes:
+                    return answer
+                error: Exception = refused(min(codes), f"group {self._group_id!r}: {api}")
+            except UnreachableError as unreachable:
+                error = unreachable
+            self._node = None
+            if time.monotonic() > until:
+                raise error
+            time.sleep(PAUSE_S)
+
+    def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the group has committed, of these; a partition without a commit is left out."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in places:
+            topics.setdefault(topic, []).append(partition)
+        if not topics:
+            return {}
+        wanted = [{"name": name, "partition_indexes": ps} for name, ps in topics.items()]
+        one = {"group_id": self._group_id, "topics": wanted}
+        answer = self.ask("OffsetFetch", {**one, "groups": [one]}, (OFFSET_FETCH, BY_NAME))
+        group = answer["groups"][0] if answer.get("groups") else answer
+        check(group.get("error_code", 0), f"offsets of group {self._group_id!r}")
+        found = {}
+        for topic in group["topics"]:
+            for partition in topic["partitions"]:
+                place = TopicPartition(topic["name"], partition["partition_index"])
+                check(partition["error_code"], f"offset of {place.topic}:{place.partition}")
+                if partition["committed_offset"] >= 0:
+                    found[place] = partition["committed_offset"]
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], standing: Standing) -> None:
+        """Commit. KafkaError: the first refusal."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in offsets.items():
+            one = {"partition_index": partition, "committed_offset": offset}
+            topics.setdefault(topic, []).append({**one, "committed_metadata": ""})
+        body = {
+            "group_id": self._group_id,
+            "generation_id_or_member_epoch": standing.generation,
+            "member_id": standing.member_id,
+            "group_instance_id": standing.instance_id,
+            "topics": [{"name": name, "partitions": ps} for name, ps in topics.items()],
+        }
+        answer = self.ask("OffsetCommit", body, (OFFSET_COMMIT, BY_NAME))
+        for topic in answer["topics"]:
+            for partition in topic["partitions"]:
+                subject = f"commit of {topic['name']}:{partition['partition_index']}"
+                check(partition["error_code"], subject)
+
+    def end(self) -> None:
+        """Calls that wait end with KeyboardInterrupt, now and from now on."""
+        self.client.end()
+
+    def _found(self) -> int:
+        if self._node is None:
+            body = {"key": self._group_id, "key_type": 0, "coordinator_keys": [self._group_id]}
+            answer = self.client.request("FindCoordinator", body)
+            [found] = answer.get("coordinators") or [answer]
+            if found["error_code"] in MOVING:
+                raise UnreachableError(f"group {self._group_id!r} has no coordinator yet")
+            check(found["error_code"], f"coordinator of group {self._group_id!r}")
+            self._node = int(found["node_id"])
+        return self._node
+
+    def _version(self, node: int, key: int, newest: int) -> int:
+        served = {key: last for key, _, _, last in self.client.versions(node)}
+        return min(newest, served.get(key, newest))
+
+
+def refused(code: int, subject: str) -> KafkaError:
+    """The exception for one of Kafka's error codes."""
+    name, retriable = _krust.error_facts(code)
+    words = f"{subject}: {name.replace('_', ' ').lower()}"
+    return KafkaError(words, code=code, name=name, retriable=retriable)
+
+
+def check(code: int, subject: str) -> None:
+    """Raise what a code says, if it says something."""
+    if code:
+        raise refused(code, subject)
+
+
+def _codes(answer: object) -> Iterable[int]:
+    if isinstance(answer, list):
+        for one in answer:
+            yield from _codes(one)
+    elif isinstance(answer, dict):
+        if "error_code" in answer:
+            yield answer["error_code"]
+        for one in answer.values():
+            yield from _codes(one)

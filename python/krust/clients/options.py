@@ -1,0 +1,124 @@
+"""THE table of clients' settings: which there are, by which other names people know them.
+
+Given as a dict in Kafka's keys, as keywords with `_` for `.`, or both; the keyword wins. A key that
+is not supported is an error, never silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BOOTSTRAP = "bootstrap.servers"
+COMMON = frozenset(
+    {
+        BOOTSTRAP,
+        "client.id",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+PRODUCER = COMMON | {
+    "acks",
+    "allow.auto.create.topics",
+    "batch.size",
+    "buffer.memory",
+    "compression.level",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.block.ms",
+    "max.request.size",
+}
+FETCH = COMMON | {
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+}
+ALIASES = {
+    "metadata.broker.list": BOOTSTRAP,
+    "compression.codec": "compression.type",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+}
+"""librdkafka's names of the same settings."""
+
+
+def read(
+    supported: frozenset[str], config: Mapping[str, object] | None, more: Mapping[str, object]
+) -> dict[str, object]:
+    """The settings given, by Kafka's keys; `bootstrap.servers` is among them.
+
+    config  Kafka's keys, or librdkafka's, with dots
+    more    the same with `_`
+    raises  ConfigError: one that is not supported, or no broker is named
+    """
+    given = dict(config or {}) | {name.replace("_", "."): value for name, value in more.items()}
+    options: dict[str, object] = {}
+    for name, value in given.items():
+        key = ALIASES.get(name, name)
+        if key not in supported:
+            raise ConfigError(f"this client has no setting {name!r}", hint=_near(name, supported))
+        if value is not None:
+            options[key] = value
+    servers = options.get(BOOTSTRAP)
+    if not isinstance(servers, str) and isinstance(servers, (list, tuple)):
+        options[BOOTSTRAP] = servers = ",".join(map(str, servers))
+    if not isinstance(servers, str) or not servers.strip():
+        raise ConfigError("no broker is named", hint='give bootstrap_servers="host:9092"')
+    return options
+
+
+def core(options: Mapping[str, object], known: frozenset[str]) -> dict[str, object]:
+    """Those of the settings that the native core takes, as it takes them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in options.items()
+        if name in known and name != BOOTSTRAP
+    }
+
+
+def number(options: Mapping[str, object], name: str, default: int) -> int:
+    """A setting that is a number. ConfigError: it is none, or below zero."""
+    value = options.get(name, default)
+    try:
+        parsed = int(str(value))
+    except ValueError:
+        parsed = -1
+    if parsed < 0:
+        raise ConfigError(f"{name}: {value!r} is no number from 0 up")
+    return parsed
+
+
+def switch(options: Mapping[str, object], name: str, default: bool) -> bool:
+    """A setting that is true or false."""
+    text = str(options.get(name, default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{name}: {text!r} is neither true nor false")
+    return text == "true"
+
+
+def choice(options: Mapping[str, object], name: str, default: str, *others: str) -> str:
+    """A setting that is one of some words."""
+    text = str(options.get(name, default)).lower()
+    if text not in (default, *others):
+        raise ConfigError(f"{name}: {text!r} is none of {', '.join((default, *others))}")
+    return text
+
+
+def _near(name: str, supported: frozenset[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*supported, *ALIASES], 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(supported))}"

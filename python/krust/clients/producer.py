@@ -1,0 +1,181 @@
+"""`krust.Producer`: records to any Kafka, delivered by a thread that never meets the interpreter.
+
+    with krust.Producer(bootstrap_servers="localhost:9092") as producer:
+        producer.produce("orders", b"value", key=b"key")             # waits only when it is full
+        where = producer.send("orders", b"value").result()           # where.offset
+
+Threads: any may produce. What is to be called on delivery is called on the thread that calls
+`poll`, `flush`, `close`, or a `produce` that has to wait: nothing comes out of the blue.
+Promised: records of one partition arrive in the order of the calls, once each (idempotence is on
+unless `enable.idempotence=false`); `with`, `close` and the end of the interpreter send what is
+left; a record that could not be written is an error of its delivery, else of the next `flush`.
+Not promised: transactions; that a record whose delivery failed by timeout was not written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import time
+import warnings
+import weakref
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from krust import _krust
+from krust.clients import options
+from krust.errors import KrustError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from krust._krust import Delivered, _Headers
+
+DELIVERY_MS = 120_000
+_SLICE_S = 0.05
+_living: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class Delivery:
+    """What becomes of one record that `send` took."""
+
+    __slots__ = ("_error", "_producer", "_where")
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._error: KrustError | None = None
+        self._where: Delivered | None = None
+
+    def __call__(self, error: KrustError | None, where: Delivered) -> None:
+        """Settle it; what the producer calls."""
+        self._error, self._where = error, where
+
+    def done(self) -> bool:
+        """Whether it is known what became of it."""
+        return self._where is not None
+
+    def result(self, timeout_ms: float | None = None) -> Delivered:
+        """Wait for the delivery: where the record is.
+
+        raises  KafkaError, UnreachableError: it was not written, or not in `timeout_ms`
+        """
+        end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while self._where is None:
+            self._producer.serve()
+            left = _SLICE_S if end is None else min(_SLICE_S, end - time.monotonic())
+            if self._where is None and left <= 0:
+                raise UnreachableError(f"no delivery within {timeout_ms} ms")
+            if self._where is None:
+                select.select([self._producer.fileno()], [], [], left)
+        if self._error is not None:
+            raise self._error
+        return self._where
+
+
+class Producer(_krust.Sender):
+    """Writes records.
+
+    config, more  see `krust.clients.options`: acks, linger.ms, batch.size, compression.type,
+                  delivery.timeout.ms, enable.idempotence, buffer.memory, max.block.ms ...
+    raises        ConfigError: a setting that does not exist or cannot be
+    """
+
+    _delivery_ms: int
+    _pid: int
+    open: bool = False
+    """Whether it takes records."""
+
+    def __new__(cls, config: Mapping[str, object] | None = None, /, **more: object) -> Self:
+        """Start the thread; see the class."""
+        given = options.read(options.PRODUCER, config, more)
+        if str(given.get("acks", "all")) in ("all", "-1"):
+            given.setdefault("enable.idempotence", True)
+        bootstrap = str(given[options.BOOTSTRAP])
+        made = super().__new__(cls, bootstrap, options.core(given, options.PRODUCER))
+        made._delivery_ms = options.number(given, "delivery.timeout.ms", DELIVERY_MS)
+        made._pid, made.open = os.getpid(), True
+        _living.add(made)
+        return made
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+        """`__new__` has done it."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: _Headers | None = None,
+    ) -> Delivery:
+        """Add a record, as `produce` does, and follow it."""
+        delivery = Delivery(self)
+        self.produce(topic, value, key, partition, delivery, timestamp_ms, headers)
+        return delivery
+
+    def poll(self, timeout_ms: float = 0) -> int:
+        """Call what waits for deliveries, waiting for the first; how many batches had news."""
+        served = self.serve()
+        if not served and timeout_ms > 0:
+            select.select([self.fileno()], [], [], timeout_ms / 1000)
+            served = self.serve()
+        return served
+
+    def flush(self, timeout_ms: float | None = None) -> int:
+        """Send all and wait for the answers: how many batches are left after `timeout_ms`.
+
+        raises  KafkaError, UnreachableError: records without `on_delivery` were not written
+        """
+        left = self.drain(2 * self._delivery_ms if timeout_ms is None else int(timeout_ms))
+        lost = self.lost()
+        if lost is not None:
+            error, count = lost
+            error.add_note(f"{count} records were not delivered; this is the first one's reason")
+            raise error
+        return left
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """`flush`, then end. Idempotent. UnreachableError: not all was sent in `timeout_ms`."""
+        if not self.open:
+            return
+        left = None
+        try:
+            left = self.flush(timeout_ms)
+        finally:
+            self.open = False
+            _living.discard(self)
+            self.end()
+        if left:
+            raise UnreachableError(f"{left} batches were not delivered within {timeout_ms} ms")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except KrustError:
+            if kind is None:
+                raise
+
+    def __del__(self, warn: Callable[..., Any] = warnings.warn) -> None:
+        if self.open and self._pid == os.getpid():
+            warn(f"{self!r} was not closed", ResourceWarning, source=self)
+            self.close()
+
+
+@atexit.register
+def _at_exit() -> None:
+    with ExitStack() as stack:
+        for producer in list(_living):
+            if producer._pid == os.getpid():
+                stack.callback(producer.close)

@@ -1,0 +1,102 @@
+"""The Python clients against three brokers: krust, Apache Kafka 3.9 and 4.3 (see tests/cli)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from krust import _krust
+from tests.cli.conftest import Command, krust
+from tests.cli.test_bad_peers import peer, take
+
+__all__ = ["krust"]
+_NUMBER = itertools.count(1)
+
+
+@pytest.fixture
+def bootstrap(krust: Command) -> str:
+    """A broker's address."""
+    return krust.bootstrap
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic's name that nothing else uses."""
+    return f"clients-{os.getpid()}-{next(_NUMBER)}"
+
+
+def create(bootstrap: str, name: str, partitions: int) -> None:
+    """A topic that every broker of the cluster knows."""
+    topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+    client = _krust.Client(bootstrap)
+    [answer] = client.request("CreateTopics", {"topics": [topic], "timeout_ms": 20_000})["topics"]
+    assert answer["error_code"] in (0, 36), answer
+    _krust.Producer(bootstrap, {"allow.auto.create.topics": "false"}).send(name, [])
+
+
+@pytest.fixture
+def topic(bootstrap: str, name: str) -> str:
+    """A new topic with three partitions."""
+    create(bootstrap, name, 3)
+    return name
+
+
+@pytest.fixture
+def single(bootstrap: str, name: str) -> str:
+    """A new topic with one partition."""
+    create(bootstrap, name, 1)
+    return name
+
+
+def read(bootstrap: str, topic: str, partition: int = 0) -> list[_krust.Record]:
+    """Every record of a partition."""
+    client = _krust.Client(bootstrap)
+    [(*_, end, _)] = client.list_offsets([(topic, partition, -1)])
+    consumer = _krust.Consumer(bootstrap)
+    consumer.assign([(topic, partition, 0, end)])
+    found: list[_krust.Record] = []
+    while not consumer.done():
+        found += consumer.poll(1000)[0]
+    return found
+
+
+class Proxy:
+    """Stands between clients and a broker; `answer` may delay, cut or lose each answer.
+
+    answer  called with (API key, the frame, the client's connection); True: it was dealt with
+    """
+
+    def __init__(self, answer: Callable[[int, bytes, socket.socket], bool]) -> None:
+        self.upstream: tuple[str, int] = ("", 0)
+        self._answer = answer
+
+    def serve(self, connection: socket.socket) -> None:
+        with socket.create_connection(self.upstream) as broker:
+            keys: list[int] = []
+
+            def forward() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        request = take(connection)
+                        keys.append(struct.unpack_from(">h", request)[0])
+                        broker.sendall(struct.pack(">i", len(request)) + request)
+
+            threading.Thread(target=forward, daemon=True).start()
+            while True:
+                answer = take(broker)
+                if not self._answer(keys.pop(0), answer, connection):
+                    connection.sendall(struct.pack(">i", len(answer)) + answer)
+
+
+@contextlib.contextmanager
+def proxied(proxy: Proxy) -> Iterator[str]:
+    """The address of a proxy."""
+    with peer(proxy.serve) as address:
+        yield address
