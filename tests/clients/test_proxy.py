@@ -1,0 +1,145 @@
+"""A cutting, half-answering way to the broker: nothing lost, nothing twice, deadlines kept."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import krust
+from krust.errors import UnreachableError
+from tests.clients.conftest import Proxy, create, proxied, read
+from tests.serving import Served
+
+PRODUCE, FETCH = 0, 1
+COUNT = 3000
+
+
+def cutting(every: int, key: int, part: Callable[[bytes], bytes]) -> Callable[..., bool]:
+    """Sends only a part of each `every`th answer to an API, and hangs up."""
+    answers = itertools.count(1)
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        if api != key or next(answers) % every:
+            return False
+        with contextlib.suppress(OSError):
+            connection.sendall(part(struct.pack(">i", len(frame)) + frame))
+            connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    return answer
+
+
+@contextlib.contextmanager
+def behind(folder: Path, answer: Callable[[int, bytes, socket.socket], bool]) -> Iterator[str]:
+    """A broker that tells its clients to come through the proxy."""
+    proxy = Proxy(answer)
+    with proxied(proxy) as address:
+        options: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
+        with Served(folder / "data", options=options) as broker:
+            proxy.upstream = broker.address
+            yield address
+
+
+@pytest.mark.parametrize("part", [lambda frame: b"", lambda frame: frame[: len(frame) // 2]])
+def test_a_producer_writes_each_record_once_and_in_order_though_answers_are_lost(
+    tmp_path: Path, part: Callable[[bytes], bytes]
+) -> None:
+    with behind(tmp_path, cutting(5, PRODUCE, part)) as bootstrap:
+        create(bootstrap, "t", 2)
+        told = []
+        with krust.Producer(
+            bootstrap_servers=bootstrap, batch_size=2000, retry_backoff_ms=5, linger_ms=1
+        ) as producer:
+            for number in range(COUNT):
+                producer.produce(
+                    "t",
+                    b"%d" % number,
+                    partition=number % 2,
+                    on_delivery=lambda error, where: told.append((error, where.offset)),
+                )
+        assert sorted(told, key=lambda one: one[1]) == [(None, at // 2) for at in range(COUNT)]
+        for partition in range(2):
+            values = [record.value for record in read(bootstrap, "t", partition)]
+            assert values == [b"%d" % number for number in range(partition, COUNT, 2)]
+
+
+def test_a_consumer_reads_each_record_once_though_answers_are_cut(tmp_path: Path) -> None:
+    half = cutting(3, FETCH, lambda frame: frame[: len(frame) // 2])
+    with behind(tmp_path, half) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(bootstrap_servers=bootstrap) as producer:
+            for number in range(COUNT):
+                producer.produce("t", b"%d" % number)
+        with krust.Consumer(
+            bootstrap_servers=bootstrap, max_partition_fetch_bytes=2000, retry_backoff_ms=5
+        ) as consumer:
+            consumer.assign([("t", 0, 0)])
+            values: list[bytes | None] = []
+            while len(values) < COUNT:
+                values += [record.value for record in consumer.poll(1000)]
+        assert values == [b"%d" % number for number in range(COUNT)]
+
+
+def test_a_delivery_that_is_never_answered_fails_when_its_time_is_over(tmp_path: Path) -> None:
+    silent = threading.Event()
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return api == PRODUCE and silent.is_set()
+
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        producer = krust.Producer(
+            bootstrap_servers=bootstrap, delivery_timeout_ms=300, request_timeout_ms=100
+        )
+        assert producer.send("t", b"answered").result(20_000).offset == 0
+        silent.set()
+        with pytest.raises(UnreachableError, match="no answer in time"):
+            producer.send("t", b"lost").result(20_000)
+        producer.close()
+
+
+records = st.lists(
+    st.tuples(st.integers(0, 2), st.binary(max_size=300), st.booleans()), max_size=200
+)
+
+
+@pytest.fixture(scope="module")
+def cut_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cut")
+    with behind(folder, cutting(4, PRODUCE, lambda frame: frame[:9])) as address:
+        yield address
+
+
+_TOPICS = itertools.count()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(records, st.sampled_from(["none", "gzip", "lz4", "zstd"]), st.integers(200, 3000))
+def test_each_partition_has_its_records_in_the_order_of_the_calls(
+    cut_broker: str, records: list[tuple[int, bytes, bool]], codec: str, size: int
+) -> None:
+    topic = f"order-{next(_TOPICS)}"
+    create(cut_broker, topic, 3)
+    with krust.Producer(
+        bootstrap_servers=cut_broker,
+        compression_type=codec,
+        batch_size=size,
+        linger_ms=0,
+        retry_backoff_ms=1,
+    ) as producer:
+        for partition, value, pause in records:
+            producer.produce(topic, value, partition=partition)
+            if pause:
+                producer.poll()
+    for partition in range(3):
+        written = [record.value for record in read(cut_broker, topic, partition)]
+        assert written == [value for at, value, _ in records if at == partition]
