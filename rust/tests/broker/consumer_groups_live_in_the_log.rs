@@ -416,3 +416,50 @@ fn what_makes_no_sense_is_passed_over() {
     let (groups, found) = loaded(&house);
     assert_eq!((groups.len(), found.len()), (0, 1), "{found:?}");
 }
+
+/// Bytes with one thing wrong: cut anywhere, any byte changed.
+fn damaged(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut all: Vec<_> = (0..bytes.len()).map(|at| bytes[..at].to_vec()).collect();
+    for at in 0..bytes.len() {
+        for byte in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut changed = bytes.to_vec();
+            changed[at] = byte;
+            all.push(changed);
+        }
+    }
+    all
+}
+
+#[test]
+fn damaged_records_harm_no_other_group() {
+    let house = house();
+    let image = house.broker.image();
+    let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
+    let log = &partition.local.as_ref().unwrap().log;
+    let (bytes, mut count) = (kafkas(), 0);
+    for golden in batch::iter(&bytes).map(Result::unwrap) {
+        for record in golden.records().map(Result::unwrap) {
+            let (key, value) = (record.key.unwrap(), record.value.unwrap());
+            let keys = damaged(key).into_iter().map(|key| (key, value.to_vec()));
+            let values = damaged(value).into_iter().map(|value| (key.to_vec(), value));
+            let mut builder = Builder::new();
+            for (key, value) in keys.chain(values) {
+                let (key, value) = (Some(&*key), Some(&*value));
+                builder.add(&Entry { timestamp: NOW_MS, key, value, headers: &[] });
+                count += 1;
+            }
+            let bytes = builder.to_bytes(&Fields::default()).unwrap();
+            log.append_as_leader(&bytes).unwrap();
+        }
+    }
+    assert!(count > 10_000, "{count}");
+    drop(image);
+    write(&house, "g", vec![epoch(5)]);
+    let mut house = restarted(house);
+    let (_, found) = loaded(&house);
+    let healthy = |record: &&Value| matches!(record, Value::List(parts) if parts[0] == text("g"));
+    assert_eq!(found.iter().filter(healthy).count(), 1);
+    let mut conn = house.connect();
+    let request = commit(8, "another", &[(0, 3, -1, None)]);
+    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
+}
