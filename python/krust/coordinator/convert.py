@@ -18,6 +18,7 @@ from krust.coordinator.consumer.target import digest, ids, named
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
+    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -61,6 +62,8 @@ def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGrou
             raise ValueError(f"{why} {each.id} cannot be taken over: {error}.") from error
         new.enlist(member)
         new.target[member.id] = member.assigned
+    for each in group.members.values():
+        _still_reads(new, each, group, settings)
     new.state = new.now()
     return new
 
@@ -79,7 +82,7 @@ def upgrade(turn: Turn, group: Group, new: ConsumerGroup) -> None:
             turn,
             *(records.member(each) for each in members),
             records.epoch(new.epoch, new.topics_hash),
-            *(records.target(each.id, each.assigned) for each in members),
+            *(records.target(each.id, new.target[each.id]) for each in members),
             records.target_epoch(new.assignment_epoch),
             *(records.current(each) for each in members),
         )
@@ -113,7 +116,7 @@ def _member(
     each: ClassicMember, group: Group, assignment: bytes, settings: GroupSettings
 ) -> Member:
     """A classic member in a consumer group."""
-    said = read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
+    said = _said(each, group)
     had = read_assignment(assignment)
     if had.user_data and group.protocol not in KNOWN:
         raise ValueError("its assignor's own data would be lost")
@@ -131,6 +134,23 @@ def _member(
         assigned=ids(had.partitions, settings),
         connection=each.connection,
     )
+
+
+def _still_reads(
+    new: ConsumerGroup, each: ClassicMember, group: Group, settings: GroupSettings
+) -> None:
+    """What a cooperative member had when it joined it gives up only after its sync, which may be
+    still to come: it is its own until it joins without it.
+    """
+    member = new.members[each.id]
+    claimed = ids(_said(each, group).owned, settings) - new.owners.keys()
+    new.release(member)
+    member.assigned |= claimed
+    new.take(member)
+
+
+def _said(each: ClassicMember, group: Group) -> Subscription:
+    return read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
 
 
 def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:

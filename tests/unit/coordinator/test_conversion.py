@@ -120,6 +120,23 @@ def test_a_classic_member_is_called_when_what_it_waits_for_is_free() -> None:
     assert bench.row(new)["rejoin"] is True, "the other classic member did not come"
 
 
+def test_what_a_cooperative_member_has_still_to_give_up_stays_its_own() -> None:
+    bench = Mixed()
+    a, b = bench.classic()
+    joins = [
+        bench.join(each, protocols=[("range", metadata(*owned))])
+        for each, owned in ((a, ("t0", "t1")), (b, ("t2", "t3")))
+    ]
+    generation = bench.answers[joins[0]]["generation_id"]
+    bench.sync(a, generation, {a: given("t0", "t1"), b: given("t2")})
+    answer = bench.beat("c", 0)
+    assert "t3" not in shown(answer), "it was not synced, so b reads t3"
+    for owned in (("t2", "t3"), ("t2",)):
+        bench.come(b, *owned)
+    found = shown(bench.beat("c", answer["member_epoch"]))
+    assert "t3" in found
+
+
 def test_who_waits_when_a_group_is_converted_is_told_to_join_again() -> None:
     bench = Mixed()
     a, b = bench.classic()
