@@ -876,6 +876,8 @@ zookeeper.ssl.truststore.type  string  null  *  ignored  fixed
 """
 
 _KRUST = """\
+krust.disk.reserve.bytes  long  268435456  0..  yes  fixed
+    A log directory with less room than that is warned of; 0: never.
 krust.flush.mode  string  async  async|ack  yes  fixed
     ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
 krust.group.assignor.timeout.ms  int  50  1..5000  yes  fixed

@@ -83,6 +83,14 @@ def test_a_full_disk_refuses_reads_on_and_recovers(small_disk: Path) -> None:
         assert len(Confluent().read(broker.bootstrap, "full", written + 1)) == written + 1
 
 
+def test_a_disk_that_fills_up_is_warned_of_before_it_is_full(small_disk: Path) -> None:
+    with Served(small_disk / "data", options={"krust.disk.reserve.bytes": 1 << 30}) as broker:
+        create(broker.bootstrap, "room")
+        assert produce(broker.bootstrap, "room", b"there is room yet") == 0
+        assert broker.stop() == 0
+        assert broker.stderr().count("krust.disk.reserve.bytes") == 1
+
+
 def test_a_full_disk_does_not_keep_it_from_stopping(small_disk: Path) -> None:
     with Served(small_disk / "data", options=OPTIONS) as broker:
         create(broker.bootstrap, "full")

@@ -121,11 +121,12 @@ pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
 
 /// How often the broker keeps house.
 pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
-    let Intervals { checkpoint_ms, retention_ms } = Intervals::default();
+    let Intervals { checkpoint_ms, retention_ms, reserve_bytes } = Intervals::default();
     let checkpoint = table.bytes("log.flush.offset.checkpoint.interval.ms", checkpoint_ms)?;
     Ok(Intervals {
         checkpoint_ms: checkpoint.max(1),
         retention_ms: table.bytes("log.retention.check.interval.ms", retention_ms)?.max(1),
+        reserve_bytes: table.bytes("krust.disk.reserve.bytes", reserve_bytes)?,
     })
 }
 

@@ -117,6 +117,8 @@ pub struct LogDir {
     broker_id: i32,
     was_clean: bool,
     offline: AtomicBool,
+    /// Less room was left than should be, when somebody looked last.
+    low: AtomicBool,
     offsets: Mutex<Table>,
     logs: Mutex<Vec<Weak<Log>>>,
     opened: Mutex<HashSet<TopicPartition>>,
@@ -156,6 +158,7 @@ impl LogDir {
             broker_id: options.broker_id,
             was_clean: clean.exists(),
             offline: AtomicBool::new(false),
+            low: AtomicBool::new(false),
             offsets: Mutex::new(Table { offsets: FILES.map(read), changed: [false; FILES.len()] }),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
@@ -241,6 +244,22 @@ impl LogDir {
     /// Free and total bytes of its file system.
     pub fn disk_space(&self) -> Result<(u64, u64), StorageError> {
         crate::sys::disk_space(&self.path).map_err(|e| StorageError::io("statvfs", &self.path, e))
+    }
+
+    /// Whether less than `reserve_bytes` are free. Says so in the log when that changes.
+    pub fn is_low(&self, reserve_bytes: u64) -> Result<bool, StorageError> {
+        let (free, _) = self.disk_space()?;
+        let low = free < reserve_bytes;
+        let dir = self.path.display();
+        match (low, self.low.swap(low, Ordering::AcqRel)) {
+            (true, false) => tracing::warn!(
+                %dir, free, "the disk is filling up: less is free than krust.disk.reserve.bytes; \
+                 when it is full, appends are refused"
+            ),
+            (false, true) => tracing::info!(%dir, free, "there is room on the disk again"),
+            _ => {}
+        }
+        Ok(low)
     }
 
     /// Writes the checkpoint files, from the logs that are open. Call it every
@@ -553,6 +572,14 @@ mod tests {
         assert!(again.was_clean());
         drop(again);
         assert!(!LogDir::open(dir.path(), &options).unwrap().was_clean());
+    }
+
+    #[test]
+    fn a_disk_is_low_when_less_than_the_reserve_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
+        assert!(dir.is_low(u64::MAX).unwrap());
+        assert!(!dir.is_low(0).unwrap());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The thread that keeps house: retention, checkpoints and what the rooms above ask for, each at
-//! its interval.
+//! The thread that keeps house: retention, checkpoints, a look at the disk's room, and what the
+//! rooms above ask for, each at its interval.
 //!
 //! Threads: one of its own; it takes a partition's mutex for short. Time between rounds is
 //! monotonic, ages of records are wall time.
@@ -16,13 +16,18 @@ use super::dirs::LogDir;
 use super::errors::StorageError;
 use crate::clock::Clock;
 
-/// How often what is done, in milliseconds.
+/// So often room on the disk is looked at.
+const SPACE_MS: u64 = 10_000;
+
+/// How often what is done, in milliseconds, and when to warn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
     /// `log.flush.offset.checkpoint.interval.ms`.
     pub checkpoint_ms: u64,
     /// `log.retention.check.interval.ms`.
     pub retention_ms: u64,
+    /// `krust.disk.reserve.bytes`: with less free, a warning; 0: never.
+    pub reserve_bytes: u64,
 }
 
 /// Something to be done at an interval.
@@ -43,7 +48,7 @@ pub struct Keeper {
 
 impl Default for Intervals {
     fn default() -> Self {
-        Self { checkpoint_ms: 60_000, retention_ms: 300_000 }
+        Self { checkpoint_ms: 60_000, retention_ms: 300_000, reserve_bytes: 0 }
     }
 }
 
@@ -107,7 +112,13 @@ fn all(
     clock: Arc<dyn Clock>,
     others: Vec<Chore>,
 ) -> Vec<Chore> {
-    let logs = dirs.clone();
+    let (logs, disks) = (dirs.clone(), dirs.clone());
+    let look = move || {
+        for dir in disks.iter().filter(|dir| !dir.is_offline() && intervals.reserve_bytes > 0) {
+            report(dir, dir.is_low(intervals.reserve_bytes).map(|_| ()));
+        }
+    };
+    look();
     let retain = move || logs.iter().for_each(|dir| dir.retain(clock.wall_ms()));
     let checkpoint = move || {
         for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
@@ -117,6 +128,7 @@ fn all(
     let mut chores = vec![
         Chore { interval_ms: intervals.retention_ms, run: Box::new(retain) },
         Chore { interval_ms: intervals.checkpoint_ms, run: Box::new(checkpoint) },
+        Chore { interval_ms: SPACE_MS, run: Box::new(look) },
     ];
     chores.extend(others);
     chores
