@@ -169,13 +169,14 @@ class Group(Roster):
         """The core takes these members for dead.
 
         One whose join or sync waits is silent because it waits: the core is told so. When it says
-        it again, it means the connection is gone on which the answer would leave.
+        it again, it means the connection is gone on which the answer would leave. One that was
+        answered in this very batch begins its session anew with the next row.
         """
         turn.dirty[self.id] = None
         before = len(self.members)
         for member_id in member_ids:
             member = self.members.get(member_id)
-            if member is None:
+            if member is None or (member.renew and not member.waits):
                 continue
             if not member.waits:
                 self._remove(turn, member, f"session of {member_id} expired")

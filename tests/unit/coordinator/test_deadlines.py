@@ -182,6 +182,19 @@ def test_a_member_whose_sync_waits_is_not_dead() -> None:
     assert bench.fence["members"][b]["timed"] is True
 
 
+def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
+    bench = Bench()
+    a, b = bench.stable(2)
+    for each in (a, b):
+        bench.join(each)
+    bench.sync(b, bench.generation)
+    expired = bench.event("SessionExpired", members=[b])._replace(ticket=0)
+    bench.batch(bench.syncing(a, bench.generation, {b: b"x"}), expired)
+    assert set(bench.fence["members"]) == {a, b}
+    bench.news("SessionExpired", members=[b])
+    assert set(bench.fence["members"]) == {a}
+
+
 def test_a_waiting_member_whose_connection_is_gone_goes_when_it_is_said_again() -> None:
     bench = Bench()
     a, b = bench.stable(2)
