@@ -70,9 +70,7 @@ class Admin:
         body = {"topics": [{**one, "configs": configs}], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreateTopics", body)["topics"]
         _check(answer, f"topic {topic!r}")
-        until = time.monotonic() + _PATIENCE_S
-        while not self._has_leaders(topic) and time.monotonic() < until:
-            time.sleep(0.02)
+        self._settle(topic, max(partitions, 1))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its records. KafkaError: UNKNOWN_TOPIC_OR_PARTITION ..."""
@@ -85,11 +83,15 @@ class Admin:
         _check(answer, f"topic {topic!r}")
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Let a topic have `total` partitions. KafkaError: INVALID_PARTITIONS ..."""
+        """Let a topic have `total` partitions; returns when they have leaders.
+
+        raises  KafkaError: INVALID_PARTITIONS ...
+        """
         one = {"name": topic, "count": total, "assignments": None}
         body = {"topics": [one], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreatePartitions", body)["results"]
         _check(answer, f"topic {topic!r}")
+        self._settle(topic, total)
 
     def config(self, topic: str) -> dict[str, str | None]:
         """Every setting of a topic, defaults included; None: a secret, or unset."""
@@ -171,9 +173,14 @@ class Admin:
     def _coordinator(self, group_id: str) -> Coordinator:
         return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)
 
-    def _has_leaders(self, topic: str) -> bool:
-        leaders = self._leaders(topic).values()
-        return bool(leaders) and all(leader >= 0 for leader in leaders)
+    def _settle(self, topic: str, partitions: int) -> None:
+        """Wait until so many partitions have leaders: a broker may hear of them late."""
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
+            leaders = self._leaders(topic).values()
+            if len(leaders) >= partitions and min(leaders) >= 0:
+                return
+            time.sleep(0.02)
 
     def _leaders(self, topic: str) -> dict[int, int]:
         body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}

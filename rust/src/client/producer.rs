@@ -128,6 +128,8 @@ struct Lane {
 /// A request on its way.
 struct Sent {
     batches: Vec<(Key, Closed)>,
+    /// The ids it names topics by; metadata may have changed when the answer comes.
+    ids: HashMap<Arc<str>, TopicId>,
     wait: Wait,
 }
 
@@ -372,8 +374,8 @@ impl Producer {
             }
         }
         let timeout = self.cluster.options().request_timeout;
-        let sent = Sent { batches, wait: self.cluster.options().wait(timeout) };
-        match self.transmit(node, &sent, (&ids, wait)) {
+        let sent = Sent { batches, ids, wait: self.cluster.options().wait(timeout) };
+        match self.transmit(node, &sent, wait) {
             Ok(()) if self.config.acks == 0 => {
                 for (key, closed) in sent.batches {
                     self.settle(&key, closed, Ok(-1));
@@ -393,12 +395,8 @@ impl Producer {
         Ok(())
     }
 
-    fn transmit(
-        &mut self,
-        node: i32,
-        sent: &Sent,
-        (ids, wait): (&HashMap<Arc<str>, TopicId>, &Wait),
-    ) -> Result<()> {
+    fn transmit(&mut self, node: i32, sent: &Sent, wait: &Wait) -> Result<()> {
+        let ids = &sent.ids;
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let by_name = ids.values().any(|id| *id == TopicId::ZERO);
         let version = connection.version(PRODUCE, if by_name { 12 } else { newest(PRODUCE) })?;
@@ -445,7 +443,7 @@ impl Producer {
             Some(connection) => connection.receive(&sent.wait),
             None => Err(Error::Closed { address: format!("broker {node}") }),
         };
-        match answer.and_then(|reply| self.read(node, &reply)) {
+        match answer.and_then(|reply| self.read(node, &reply, &sent.ids)) {
             Ok(mut outcomes) => {
                 let missing = || Err(Error::refused(-1, "the answer leaves the partition out"));
                 for (key, closed) in sent.batches {
@@ -463,17 +461,18 @@ impl Producer {
         }
     }
 
-    fn read(&mut self, node: i32, reply: &Reply) -> Result<HashMap<Key, Result<i64>>> {
+    fn read(
+        &mut self,
+        node: i32,
+        reply: &Reply,
+        ids: &HashMap<Arc<str>, TopicId>,
+    ) -> Result<HashMap<Key, Result<i64>>> {
         let response = ProduceResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.cluster.bad(Target::Broker(node), error))?;
         let mut outcomes = HashMap::new();
         for topic in &response.responses {
-            let by_id = || {
-                self.lanes.keys().find(|key| {
-                    reply.version >= 13 && self.cluster.topic_id(&key.0) == topic.topic_id
-                })
-            };
-            let name: Arc<str> = match by_id() {
+            let by_id = ids.iter().find(|(_, id)| reply.version >= 13 && **id == topic.topic_id);
+            let name: Arc<str> = match by_id {
                 Some((name, _)) => Arc::clone(name),
                 None => topic.name.into(),
             };
