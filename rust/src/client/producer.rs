@@ -2,10 +2,11 @@
 //!
 //! Each partition has one open batch and a queue of closed ones. A request takes the head of the
 //! queue of every partition of one broker. An idempotent producer has up to five batches of a
-//! partition on their way (the broker keeps that many); any other has one, so that a retry cannot
-//! overtake. A batch that failed for a passing reason goes back to its place in the queue; nothing
-//! of its partition is sent until all that was on its way has come home. A batch that is not
-//! acknowledged when its delivery time ends is reported as failed, as is one refused for good.
+//! partition on their way (the broker keeps that many) once its first is acknowledged; else there
+//! is one, so that a retry cannot overtake. A batch that failed for a passing reason goes back to
+//! its place in the queue; nothing of its partition is sent until all that was on its way has come
+//! home. A batch that is not acknowledged when its delivery time ends is reported as failed, as is
+//! one refused for good.
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
 //! Threads: one at a time. Nothing is sent between calls: there is no thread behind this; the one
 //! that a [`Sender`](super::sender::Sender) has makes the calls for whoever wants that.
@@ -122,6 +123,9 @@ struct Lane {
     in_flight: usize,
     /// A batch came back: wait until the others have, too.
     muted: bool,
+    /// A batch of this identity was acknowledged: until then a broker takes any sequence for the
+    /// first, so a second batch on its way could overtake the first one for ever.
+    begun: bool,
     next_sequence: i32,
 }
 
@@ -340,9 +344,9 @@ impl Producer {
 
     /// Partitions with a batch that may go, by the leader's node.
     fn sendable(&mut self, wait: &Wait) -> Result<BTreeMap<i32, Vec<(Key, TopicId)>>> {
-        let window = if self.config.idempotent { IDEMPOTENT_WINDOW } else { 1 };
         let mut by_node: BTreeMap<i32, Vec<(Key, TopicId)>> = BTreeMap::new();
         for (key, lane) in &self.lanes {
+            let window = if lane.begun { IDEMPOTENT_WINDOW } else { 1 };
             if lane.queue.is_empty() || lane.muted || lane.in_flight >= window {
                 continue;
             }
@@ -508,6 +512,7 @@ impl Producer {
     fn settle(&mut self, key: &Key, closed: Closed, outcome: Result<i64>) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.in_flight = lane.in_flight.saturating_sub(1);
+        lane.begun |= self.config.idempotent && outcome.is_ok();
         let again = match &outcome {
             Ok(_) | Err(Error::Refused { code: DUPLICATE_SEQUENCE, .. }) => false,
             // An earlier batch came back; this one only arrived before it.
@@ -547,7 +552,7 @@ impl Producer {
         }
         self.identity = None;
         for lane in self.lanes.values_mut() {
-            lane.next_sequence = 0;
+            (lane.next_sequence, lane.begun) = (0, false);
         }
         let queue = self.lanes.get_mut(key).map(|lane| std::mem::take(&mut lane.queue));
         for closed in queue.unwrap_or_default() {
