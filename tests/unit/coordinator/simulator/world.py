@@ -139,9 +139,8 @@ class World:
         self.now_ms = end_ms
 
     def _sweep(self) -> None:
-        """Sessions."""
-        for group_id, members in self.core.expired(self.now_ms).items():
-            self._news("SessionExpired", {"group_id": group_id, "members": members})
+        """The policy thread wakes to look whose session is over."""
+        self._rouse(20)
         self.later(100, self._sweep)
 
     def _fate(self) -> None:
@@ -188,19 +187,26 @@ class World:
 
     def _hand(self, event: Event) -> None:
         self._inbox.append(event)
+        self._rouse(20)
+
+    def _rouse(self, within_ms: int) -> None:
         if not self._called:
             self._called = True
-            self.later(self.rng.randrange(20), self._call)
+            self.later(self.rng.randrange(within_ms), self._call)
 
     def _call(self) -> None:
+        """The core's way: what waits, and behind it whose session is over by now."""
         self._called = False
-        if not self._inbox:
-            return
-        size = 1 if self.single else self.rng.randrange(1, len(self._inbox) + 1)
+        size = 1 if self.single else self.rng.randrange(len(self._inbox) + 1)
         batch, self._inbox = self._inbox[:size], self._inbox[size:]
         if self._inbox:
-            self._called = True
-            self.later(self.rng.randrange(5), self._call)
+            self._rouse(5)
+        batch += [
+            Event(0, "SessionExpired", 0, {"group_id": group_id, "members": members}, {})
+            for group_id, members in self.core.expired(self.now_ms).items()
+        ]
+        if not batch:
+            return
         for event in batch:
             if event.api == "GroupsLoaded":
                 self.unsure -= {each["group_id"] for each in event.message["groups"]}
