@@ -340,13 +340,13 @@ classic|consumer|share|streams|unknown  yes  fixed
     Rebalance protocols that groups may use.
 group.coordinator.threads  int  1  1..  ignored  fixed
     Threads of the group coordinator.
-group.initial.rebalance.delay.ms  int  3000  *  ignored  fixed
+group.initial.rebalance.delay.ms  int  3000  *  yes  fixed
     How long a new group waits for more members; 0 in dev mode.
-group.max.session.timeout.ms  int  1800000  *  ignored  fixed
+group.max.session.timeout.ms  int  1800000  *  yes  fixed
     Longest session timeout a member may ask for.
-group.max.size  int  max  1..  ignored  fixed
+group.max.size  int  max  1..  yes  fixed
     Most members of a classic group.
-group.min.session.timeout.ms  int  6000  *  ignored  fixed
+group.min.session.timeout.ms  int  6000  *  yes  fixed
     Shortest session timeout a member may ask for.
 group.share.delivery.count.limit  int  5  2..10  ignored  fixed
     How often a share group delivers one record.
