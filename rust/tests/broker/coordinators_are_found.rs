@@ -58,10 +58,10 @@ fn a_topic_that_cannot_be_made_is_no_coordinator() {
 }
 
 #[test]
-fn transactional_ids_and_others_need_no_topic() {
+fn transactional_ids_and_others_are_refused_without_a_topic() {
     let mut house = House::new();
     let mut conn = house.connect();
-    for (key_type, wanted) in [(1, (0, 0, 9092)), (2, (42, -1, -1)), (9, (42, -1, -1))] {
+    for (key_type, wanted) in [(1, (53, -1, -1)), (2, (42, -1, -1)), (9, (42, -1, -1))] {
         let reply = house.ask(&mut conn, &find(6, "t", key_type));
         assert_eq!(found(6, &reply), wanted);
     }

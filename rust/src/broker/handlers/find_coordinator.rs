@@ -2,11 +2,12 @@
 //! Behaviour: a group (key type 0) is coordinated by the leader of its partition of
 //!     `__consumer_offsets`. The first use creates that topic: the policy is asked (`AutoCreate`),
 //!     the request parked, then answered; if the topic is not there even then, or the partition has
-//!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (1): this node. Any other key
-//!     type is INVALID_REQUEST (42).
+//!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
+//!     Any other key type is INVALID_REQUEST (42).
 //! Version notes: v0 knows groups only; v1 adds the key type and an error message; v4 asks for many
 //!     keys at once and answers each; v6 adds share groups (key type 2), refused here.
-//! Not done: share groups.
+//! Not done: transactions, share groups.
 
 use super::super::apis::Outcome;
 use super::super::call::{Call, Head};
@@ -42,7 +43,6 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
     let request = FindCoordinatorRequest::decode(&mut call.reader(), version)?;
     let keys = if version < KEYS_FROM { vec![request.key] } else { request.coordinator_keys };
-    let node = call.broker.settings.load().node_id;
     let image = call.image();
     if request.key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
         let keys = keys.into_iter().map(str::to_owned).collect();
@@ -52,7 +52,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let peer = &call.session.peer;
     let place = |key: &str| match request.key_type {
         GROUP => place(&image, peer, leader(&image, key)),
-        TRANSACTION => place(&image, peer, Some(node)),
+        TRANSACTION => Err(ErrorCode::TransactionalIdAuthorizationFailed),
         _ => Err(ErrorCode::InvalidRequest),
     };
     let found: Vec<(&str, Place)> = keys.into_iter().map(|key| (key, place(key))).collect();
@@ -101,9 +101,10 @@ fn respond<'a>(found: &'a [(&'a str, Place)], version: i16) -> FindCoordinatorRe
         let error = place.as_ref().err().copied().unwrap_or(ErrorCode::None);
         let error_message = match error {
             ErrorCode::None => None,
-            ErrorCode::InvalidRequest => {
-                Some("only groups and transactional ids have coordinators")
+            ErrorCode::TransactionalIdAuthorizationFailed => {
+                Some("there are no transactions here yet; produce without transactional.id")
             }
+            ErrorCode::InvalidRequest => Some("only groups have coordinators here"),
             _ => Some("the coordinator is not available yet"),
         };
         Coordinator { key, node_id, host, port, error_code: error.code(), error_message }
