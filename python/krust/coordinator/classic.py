@@ -166,22 +166,18 @@ class Group(Roster):
             self._complete_if_all(turn)  # one that was pending may be the last it waited for
 
     def expire(self, turn: Turn, member_ids: Iterable[str]) -> None:
-        """The core takes these members for dead.
-
-        One whose join or sync waits is silent because it waits: the core is told so. When it says
-        it again, it means the connection is gone on which the answer would leave. One that was
-        answered in this very batch begins its session anew with the next row.
+        """The core takes these members for dead. One that waits is silent for that: said again, its
+        connection is gone. The session of one just answered begins anew with the next row.
         """
         turn.dirty[self.id] = None
         before = len(self.members)
-        for member_id in member_ids:
-            member = self.members.get(member_id)
-            if member is None or (member.renew and not member.waits):
+        for member in [self.members[each] for each in member_ids if each in self.members]:
+            if not member.waits and member.renew:
                 continue
             if not member.waits:
-                self._remove(turn, member, f"session of {member_id} expired")
+                self._remove(turn, member, f"session of {member.id} expired")
             elif member.suspected:
-                self._remove(turn, member, f"connection of {member_id} closed")
+                self._remove(turn, member, f"connection of {member.id} closed")
             else:
                 member.suspected = True
         if len(self.members) < before:
@@ -408,6 +404,13 @@ class Group(Roster):
         self._park(turn, member, ask)
         self._rebalance(turn, member_id, ask, why)
 
+    def refresh(self, turn: Turn) -> None:
+        """After a replay: a rebalance that the log shows to be due."""
+        if len(self.members) > turn.settings.max_size:
+            self.call_again(turn, "more members than group.max.size")
+        if self.state == STABLE and self.leader is None:
+            self.call_again(turn, "converted, and not called yet")
+
     def call_again(self, turn: Turn, why: str) -> None:
         """Everybody is to join again, for a reason from outside."""
         self._prepare(turn, "", why)
@@ -455,10 +458,11 @@ class Group(Roster):
             self._complete_if_all(turn)
 
     def _after_loss(self, turn: Turn) -> None:
-        """Members have gone; the reasons are noted."""
+        """Members have gone; no join waits any more for the one that needed longest."""
         if self.state in (STABLE, COMPLETING_REBALANCE):
             self._prepare(turn, "", "")
-        else:
+        elif self._join_due is not None:
+            self._join_due = min(self._join_due, turn.now_ms + self.rebalance_timeout_ms())
             self._complete_if_all(turn)
 
     def _complete_if_all(self, turn: Turn) -> None:

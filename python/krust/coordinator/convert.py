@@ -105,6 +105,7 @@ def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> Group:
     new.state = STABLE if new.members else EMPTY
     new.protocol = new.vote() if new.members else None
     new.subscribed = new.topics()
+    new.leader = None  # a restart reads from it that the members are still to be called
     new.store(turn)
     turn.dirty[new.id] = None
     if new.members:

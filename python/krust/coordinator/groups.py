@@ -328,10 +328,8 @@ class Coordinator:
                 log = logs.get(group_id, ())
                 self.replay(group_id, values.get(group_id), turn.now_ms, log)
                 group = self._groups.get(group_id)
-                if isinstance(group, ConsumerGroup) and not known:
+                if group is not None and not known:
                     group.refresh(turn)
-                elif isinstance(group, Group) and len(group.members) > self.settings.max_size:
-                    group.call_again(turn, "more members than group.max.size")
             except Exception:
                 line = f"group {group_id!r} cannot be read\n{traceback.format_exc()}"
                 turn.out.lines.append(line)

@@ -262,6 +262,6 @@ class Roster:
             group.enlist(member)
         group.state = STABLE if group.members else EMPTY
         leader = value["leader"]
-        group.leader = leader if leader in group.members else group.leader
+        group.leader = leader if leader in group.members else None
         group.subscribed = group.topics()
         return group

@@ -279,6 +279,17 @@ def test_who_waits_for_an_assignor_and_goes_is_answered() -> None:
     assert bench.state == "Empty"
 
 
+def test_who_waits_for_an_assignor_is_not_dead_unless_the_core_says_it_again() -> None:
+    bench = ConsumerBench(assignors=CUSTOM)
+    event = bench.beating("a", 0, server_assignor="mine")
+    bench.batch(event)
+    bench.news("SessionExpired", members=["a"])
+    assert bench.fence["members"]["a"]["timed"] is False
+    bench.news("SessionExpired", members=["a"])
+    assert bench.answers[event.ticket]["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.state == "Empty"
+
+
 def test_a_group_describes_what_members_have_and_are_to_have() -> None:
     bench = ConsumerBench(topics={"t": 2})
     bench.beat("a", 0, rack_id="r")

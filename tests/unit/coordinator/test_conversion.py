@@ -241,6 +241,7 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
     bench.restart()
     assert bench.fence.get("type") is None
     assert bench.generation == epoch
+    assert bench.state == "PreparingRebalance", "who was not called before is called now"
 
 
 def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:

@@ -182,6 +182,19 @@ def test_a_member_whose_sync_waits_is_not_dead() -> None:
     assert bench.fence["members"][b]["timed"] is True
 
 
+def test_nobody_waits_for_the_patience_of_a_member_that_is_gone() -> None:
+    bench = Bench()
+    a, b, _ = bench.stable(3, rebalance_timeout_ms=10_000)
+    bench.join(a, rebalance_timeout_ms=60_000)
+    waiting = bench.join(b, rebalance_timeout_ms=10_000)
+    bench.news("SessionExpired", members=[a])
+    bench.news("SessionExpired", members=[a])
+    bench.wait(9_999)
+    assert waiting not in bench.answers
+    bench.wait(1)
+    assert bench.answers[waiting]["error_code"] == Code.NONE
+
+
 def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
     bench = Bench()
     a, b = bench.stable(2)

@@ -100,11 +100,16 @@ class ConsumerGroup(Mixed):
         return refusal
 
     def expire(self, turn: Turn, member_ids: Iterable[str]) -> None:
-        """The core takes these members for dead."""
+        """The core takes these members for dead; those that wait, or did until now, are silent for
+        that.
+        """
         turn.dirty[self.id] = None
+        waiting = {each.member_id: each for each in self.waiting}
         for member_id in member_ids:
-            member = self.members.get(member_id)
-            if member is not None:
+            member, held = self.members.get(member_id), waiting.get(member_id)
+            if held is not None and not held.suspected:
+                held.suspected = True
+            elif member is not None and (held is not None or not member.renew):
                 self.remove(turn, member, f"session of {member_id} expired")
 
     def topics_changed(self, turn: Turn) -> None:

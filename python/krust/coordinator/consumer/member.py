@@ -178,6 +178,8 @@ class Waiting:
     changed: bool
     """the subscription is another one"""
     join: Ask | None = None
+    suspected: bool = False
+    """the core has taken the member for dead once: said again, its connection is gone"""
 
 
 def listed(partitions: Iterable[tuple[str, int]]) -> list[Message]:

@@ -91,7 +91,7 @@ class Mixed(Roster):
         """The join of a member that was brought to what it can have; it has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
         self.remind(member)
-        member.joins = False
+        member.joins, member.renew = False, True
         turn.dirty[self.id] = None
         protocol = ask.protocols[0][0]
         reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")

@@ -187,6 +187,8 @@ class Roster:
             else:
                 rejoin = self.must_rejoin(each, settings)
                 rows[each.id] = each.fence(each.classic.session_timeout_ms, not rejoin)
+        for waiting in self.waiting:  # its silence is ours
+            rows[waiting.member_id] = {**rows[waiting.member_id], "timed": False}
         row: Message = {
             "type": "consumer",
             "state": self.state,

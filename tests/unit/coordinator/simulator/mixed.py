@@ -203,7 +203,7 @@ class MixedChecks(Checks):
             super()._joined(event, reply)
 
     def _synced(self, event: Event, reply: Message) -> None:
-        if self.group(event.message["group_id"]) is None:
+        if self.world.core.value(event.message["group_id"], records.EPOCH) is None:
             super()._synced(event, reply)
 
     # -- after each call
