@@ -42,7 +42,9 @@ SETTINGS |= {"delete.retention.ms": "0"}
 
 @contextmanager
 def kafka(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
-    """A Kafka 3.9 in `folder`, again and again the same."""
+    """A Kafka 3.9 in `folder`, again and again the same. On a busy machine it may open its port and
+    die: it misses the session of its own ZooKeeper. Then it is started again.
+    """
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -52,13 +54,29 @@ def kafka(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
     extra = "\n".join(f"{key}={value}" for key, value in more.items())
     start = [str(KAFKA), "start39", str(folder), *map(str, ports)]
     environment = {**os.environ, "EXTRA": extra}
-    run = subprocess.run(start, capture_output=True, text=True, check=False, env=environment)
+    bootstrap = f"127.0.0.1:{ports[0]}"
     try:
-        if run.returncode:
+        for _ in range(3):
+            run = subprocess.run(
+                start, capture_output=True, text=True, check=False, env=environment
+            )
+            if run.returncode == 0 and serves(bootstrap):
+                break
+            subprocess.run([KAFKA, "stop", folder], check=False, capture_output=True)
+        else:
             pytest.skip(f"Kafka does not start: {(run.stderr or run.stdout)[-300:]}")
-        yield f"127.0.0.1:{ports[0]}"
+        yield bootstrap
     finally:
         subprocess.run([KAFKA, "stop", folder], check=False, capture_output=True)
+
+
+def serves(bootstrap: str) -> bool:
+    """Whether a broker answers there, and not its port alone."""
+    try:
+        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_S / 2)
+    except KafkaException:
+        return False
+    return True
 
 
 def alter(bootstrap: str, settings: dict[str, str]) -> None:

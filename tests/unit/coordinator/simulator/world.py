@@ -195,16 +195,19 @@ class World:
             self.later(self.rng.randrange(within_ms), self._call)
 
     def _call(self) -> None:
-        """The core's way: what waits, and behind it whose session is over by now."""
+        """The core's way: what waits, and behind it whose session is over by now (where one event
+        is a batch: when nothing waits).
+        """
         self._called = False
         size = 1 if self.single else self.rng.randrange(len(self._inbox) + 1)
         batch, self._inbox = self._inbox[:size], self._inbox[size:]
         if self._inbox:
             self._rouse(5)
-        batch += [
-            Event(0, "SessionExpired", 0, {"group_id": group_id, "members": members}, {})
-            for group_id, members in self.core.expired(self.now_ms).items()
-        ]
+        if not (self.single and batch):
+            batch += [
+                Event(0, "SessionExpired", 0, {"group_id": group_id, "members": members}, {})
+                for group_id, members in self.core.expired(self.now_ms).items()
+            ]
         if not batch:
             return
         for event in batch:
