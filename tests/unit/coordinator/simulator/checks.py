@@ -119,7 +119,8 @@ class Checks:
         value = self.world.core.log.get(group_id) or {"members": [], "generation": -1}
         stored = {each["member_id"]: each["assignment"] for each in value["members"]}
         durable = stored.get(member_id) == reply["assignment"]
-        if value["generation"] > event.message["generation_id"] and not self.world.single:
+        later = value["generation"] > event.message["generation_id"] or member_id not in stored
+        if later and not self.world.single:
             return  # the same batch went on
         self.must("durable", durable, f"{member_id} has what is not in the log")
         asked = event.message["generation_id"]

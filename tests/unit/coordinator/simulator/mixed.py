@@ -83,6 +83,8 @@ class MixedWorld(World):
             client = (LyingReader if lies else Reader)(self, name, group_id, instance)
         else:
             client = Bilingual(self, name, group_id, instance)
+            if instance:  # it may be given what its forerunner had, of before the topics changed
+                self.later(rng.randrange(3000), client.notice)
         self.everybody.append(client)
         self.clients = [each for each in self.clients if each.state != "gone"] + [client]
 
