@@ -73,9 +73,9 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which name was probably meant."""
-        from difflib import get_close_matches
-
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], COMMANDS, 1)
             hint = f' Did you mean "{near[0]}"?' if near else ""
             ctx.fail(f'no such command "{args[0]}".{hint}')

@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from contextlib import contextmanager
@@ -255,9 +254,8 @@ def _stops(stdin_too: bool) -> Iterator[Any]:
     After the first signal the system's own reaction is back in force, so that a second one ends
     the process even where Python does not get to run.
     """
-    reader, writer = socket.socketpair()
-    for end in (reader, writer):
-        end.setblocking(False)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
     ours = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         ours.append(signal.SIGHUP)
@@ -269,7 +267,7 @@ def _stops(stdin_too: bool) -> Iterator[Any]:
 
     for number in ours:
         signal.signal(number, first)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def wait() -> str:
         poll = select.poll()
@@ -278,8 +276,8 @@ def _stops(stdin_too: bool) -> Iterator[Any]:
             poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
         while True:
             ready = {handle for handle, _ in poll.poll()}
-            if reader.fileno() in ready:
-                return signal.Signals(reader.recv(1)[0]).name
+            if reader in ready:
+                return signal.Signals(os.read(reader, 1)[0]).name
             if not os.read(sys.stdin.fileno(), 65536):
                 return "end of standard input"
 
@@ -289,8 +287,8 @@ def _stops(stdin_too: bool) -> Iterator[Any]:
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
-        reader.close()
-        writer.close()
+        os.close(reader)
+        os.close(writer)
 
 
 def _banner(broker: Broker, config: Config, took_ms: float) -> None:
@@ -350,6 +348,8 @@ def _check(config: Config) -> None:
         )
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise ServerError(f"cannot write {folder}", hint="choose another with --data-dir")
+    import socket
+
     for _, host, port in settings.listeners(str(config.text("listeners"))):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as probe:
