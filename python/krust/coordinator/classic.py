@@ -172,14 +172,12 @@ class Group(Roster):
         turn.dirty[self.id] = None
         before = len(self.members)
         for member in [self.members[each] for each in member_ids if each in self.members]:
-            if not member.waits and member.renew:
-                continue
-            if not member.waits:
-                self._remove(turn, member, f"session of {member.id} expired")
-            elif member.suspected:
-                self._remove(turn, member, f"connection of {member.id} closed")
-            else:
+            if member.waits and not member.suspected:
                 member.suspected = True
+            elif member.waits:
+                self._remove(turn, member, f"connection of {member.id} closed")
+            elif not member.renew:
+                self._remove(turn, member, f"session of {member.id} expired")
         if len(self.members) < before:
             self._after_loss(turn)
 
@@ -369,8 +367,7 @@ class Group(Roster):
 
     def _replace(self, turn: Turn, ask: Ask, old: Member, member_id: str) -> None:
         """A static member is back without its id: it takes the old one's place, which is fenced."""
-        led = self.leader
-        assignment = old.assignment
+        led, assignment = self.leader, old.assignment
         if old.join is not None:
             self._end_join(turn, old, replies.join(Code.FENCED_INSTANCE_ID, old.id))
         if old.sync is not None:
@@ -402,6 +399,8 @@ class Group(Roster):
             self.answer(turn, ask.ticket, reply)
             return
         self._park(turn, member, ask)
+        if self._join_due is not None:  # the one it replaces may have wanted longer
+            self._join_due = min(self._join_due, turn.now_ms + self.rebalance_timeout_ms())
         self._rebalance(turn, member_id, ask, why)
 
     def refresh(self, turn: Turn) -> None:

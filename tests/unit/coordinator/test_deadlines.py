@@ -195,6 +195,16 @@ def test_nobody_waits_for_the_patience_of_a_member_that_is_gone() -> None:
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
+def test_nobody_waits_for_the_patience_of_a_static_member_that_was_replaced() -> None:
+    bench = Bench()
+    a, _ = bench.stable(2, rebalance_timeout_ms=10_000)
+    bench.join(version=5, group_instance_id="i", rebalance_timeout_ms=60_000)
+    waiting = bench.join(version=5, group_instance_id="i", rebalance_timeout_ms=10_000)
+    bench.join(a, rebalance_timeout_ms=10_000)
+    bench.wait(10_000)
+    assert bench.answers[waiting]["error_code"] == Code.NONE
+
+
 def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
     bench = Bench()
     a, b = bench.stable(2)
