@@ -171,10 +171,10 @@ class Client:
         think = self.world.rng.randrange(20 if quick else int(longest))
         if self.slow and self.world.chance(0.3):
             think = 40_000  # alive, but it does not sync
-        generation = self.generation
+        joined = (self.member_id, self.generation)
 
         def act() -> None:
-            if self.generation == generation and not self.ticket:
+            if (self.member_id, self.generation) == joined and not self.ticket:
                 self.sync(given)
 
         self.world.later(think, act)
