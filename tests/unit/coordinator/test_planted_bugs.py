@@ -1,11 +1,7 @@
-"""The simulator's own test: bugs that were planted are found, each by the check meant for it.
-
-A plant replaces a method for the length of a test; nothing in the product knows of it.
-"""
+"""Bugs planted in classic groups, each to be found by its own check (`simulator/plants.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,19 +11,11 @@ from krust.coordinator.classic import Group
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.member import Member
 from krust.errors import Code
-from tests.unit.coordinator.simulator.checks import Violation
+from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
 from tests.unit.coordinator.simulator.world import simulate
 
-SEEDS = 300
-Patch = pytest.MonkeyPatch
-PLANTS: list[tuple[str, Callable[[Patch], None]]] = []
-
-
-def caught_by(check: str) -> Callable[[Callable[[Patch], None]], None]:
-    def plant(bug: Callable[[Patch], None]) -> None:
-        PLANTS.append((check, bug))
-
-    return plant
+PLANTS = Plants(simulate)
+caught_by = PLANTS.caught_by
 
 
 @caught_by("generation")
@@ -281,18 +269,10 @@ def hears_an_assignor_of_another_generation(patch: Patch) -> None:
     patch.setattr(Group, "assigned", assigned)
 
 
-@pytest.mark.parametrize(("check", "bug"), PLANTS, ids=[bug.__name__ for _, bug in PLANTS])
-def test_finds(check: str, bug: Callable[[Patch], None]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        bug(patch)
-        for seed in range(SEEDS):
-            try:
-                simulate(seed)
-            except Violation as found:
-                if found.check == check:
-                    return
-    pytest.fail(f"{bug.__name__} lived through {SEEDS} seeds, or other checks found it")
+@PLANTS.each()
+def test_finds(check: str, bug: Bug) -> None:
+    PLANTS.must_find(check, bug)
 
 
 def test_there_are_enough() -> None:
-    assert len(PLANTS) >= 12
+    assert len(PLANTS.bugs) >= 12

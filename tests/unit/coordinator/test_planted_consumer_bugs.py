@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from krust.coordinator import convert
 from krust.coordinator.consumer import group, reconcile
@@ -15,19 +12,11 @@ from krust.coordinator.consumer.member import NOTHING, STABLE, UNREVOKED, Member
 from krust.coordinator.consumer.mixed import Mixed
 from krust.coordinator.consumer.roster import Roster
 from krust.coordinator.groups import Coordinator
-from tests.unit.coordinator.simulator.checks import Violation
 from tests.unit.coordinator.simulator.mixed import simulate
+from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
 
-SEEDS = 300
-Patch = pytest.MonkeyPatch
-PLANTS: list[tuple[str, Callable[[Patch], None]]] = []
-
-
-def caught_by(check: str) -> Callable[[Callable[[Patch], None]], None]:
-    def plant(bug: Callable[[Patch], None]) -> None:
-        PLANTS.append((check, bug))
-
-    return plant
+PLANTS = Plants(simulate)
+caught_by = PLANTS.caught_by
 
 
 @caught_by("owners")
@@ -202,20 +191,10 @@ def does_not_publish_who_is_new(patch: Patch) -> None:
     patch.setattr(Roster, "publish", publish)
 
 
-@pytest.mark.parametrize(("check", "bug"), PLANTS, ids=[bug.__name__ for _, bug in PLANTS])
-def test_finds(check: str, bug: Callable[[Patch], None]) -> None:
-    others = set()
-    with pytest.MonkeyPatch.context() as patch:
-        bug(patch)
-        for seed in range(SEEDS):
-            try:
-                simulate(seed)
-            except Violation as found:
-                if found.check == check:
-                    return
-                others.add(found.check)
-    pytest.fail(f"{bug.__name__} lived through {SEEDS} seeds; others found {sorted(others)}")
+@PLANTS.each()
+def test_finds(check: str, bug: Bug) -> None:
+    PLANTS.must_find(check, bug)
 
 
 def test_there_are_enough() -> None:
-    assert len(PLANTS) >= 8
+    assert len(PLANTS.bugs) >= 8

@@ -1,0 +1,50 @@
+"""The simulator's own test: a bug is planted for the length of a test, and films are shown until
+the check that is meant for it finds it. Nothing in the product knows of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.coordinator.simulator.checks import Violation
+
+SEEDS = 300
+Patch = pytest.MonkeyPatch
+Bug = Callable[[Patch], None]
+
+
+class Plants:
+    """The bugs for one kind of world, which `simulate` makes from a seed."""
+
+    def __init__(self, simulate: Callable[[int], object]) -> None:
+        self._simulate = simulate
+        self.bugs: list[tuple[str, Bug]] = []
+
+    def caught_by(self, check: str) -> Callable[[Bug], None]:
+        """Plant a bug, and say which check has to find it."""
+
+        def plant(bug: Bug) -> None:
+            self.bugs.append((check, bug))
+
+        return plant
+
+    def each(self) -> pytest.MarkDecorator:
+        """The parameters `check` and `bug` of a test."""
+        names = [bug.__name__ for _, bug in self.bugs]
+        return pytest.mark.parametrize(("check", "bug"), self.bugs, ids=names)
+
+    def must_find(self, check: str, bug: Bug) -> None:
+        """Fail where its own check lets a bug live."""
+        others = set()
+        with pytest.MonkeyPatch.context() as patch:
+            bug(patch)
+            for seed in range(SEEDS):
+                try:
+                    self._simulate(seed)
+                except Violation as found:
+                    if found.check == check:
+                        return
+                    others.add(found.check)
+        pytest.fail(f"{bug.__name__} lived through {SEEDS} seeds; others found {sorted(others)}")
