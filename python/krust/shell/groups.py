@@ -16,6 +16,7 @@ import re
 import time
 import uuid
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, assignors
@@ -66,7 +67,7 @@ class Groups:
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
-            topics=self._shape,
+            topics=partial(_shape, state),  # no method: who stops must not be in a cycle
             topic_of=state.names.get,
             match_topics=server.match_topics,
             **more,
@@ -110,10 +111,9 @@ class Groups:
             self._follow(outcome)
 
     def close(self) -> None:
-        """End what runs for the groups, and let go of the core, whose descriptors go with it."""
+        """End what runs for the groups."""
         if self._assigning is not None:
             self._assigning.close()
-        self.coordinator.settings = GroupSettings()
 
     def _assigns(self) -> Assigning:
         """The assignors; most brokers never load this code."""
@@ -176,23 +176,6 @@ class Groups:
                 self._server.answer(ticket, each)
                 return
 
-    def _shape(self, name: str) -> TopicShape | None:
-        """A topic as the coordinator asks for it."""
-        topic = self._state.topics.get(name)
-        if topic is None:
-            return None
-        return TopicShape(topic.id, len(topic.partitions), self._racks(topic))
-
-    def _racks(self, topic: Topic) -> tuple[frozenset[str], ...]:
-        """The racks of each partition's replicas, as far as this broker knows: its own."""
-        rack = self._state.config.text("broker.rack")
-        if not rack:
-            return ()
-        here, nowhere = frozenset({rack}), frozenset[str]()
-        return tuple(
-            here if self._state.node_id in each.replicas else nowhere for each in topic.partitions
-        )
-
     def _topics(self, call: AssignCall) -> Topics:
         """What an assignor may know of a group's topics, as it is now."""
         from krust.coordinator import assigning
@@ -203,7 +186,7 @@ class Groups:
         racks = {
             (topic.name, number): racks
             for topic in found
-            for number, racks in enumerate(self._racks(topic))
+            for number, racks in enumerate(_racks(self._state, topic))
             if racks
         }
         counts = {topic.name: len(topic.partitions) for topic in found}
@@ -212,6 +195,23 @@ class Groups:
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
+
+def _shape(state: State, name: str) -> TopicShape | None:
+    """A topic as the coordinator asks for it."""
+    topic = state.topics.get(name)
+    if topic is None:
+        return None
+    return TopicShape(topic.id, len(topic.partitions), _racks(state, topic))
+
+
+def _racks(state: State, topic: Topic) -> tuple[frozenset[str], ...]:
+    """The racks of each partition's replicas, as far as this broker knows: its own."""
+    rack = state.config.text("broker.rack")
+    if not rack:
+        return ()
+    here, nowhere = frozenset({rack}), frozenset[str]()
+    return tuple(here if state.node_id in each.replicas else nowhere for each in topic.partitions)
 
 
 def _offered(names: str, objects: Mapping[str, Assignor]) -> dict[str, str]:
