@@ -11,20 +11,99 @@ use std::path::Path;
 
 use crate::ids::{Offset, TopicPartition};
 
-/// Below which offset the log is known to be on the disk.
-pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
-/// The first offset that readers may see, where it is not the first segment's.
-pub const LOG_START: &str = "log-start-offset-checkpoint";
-/// The high watermarks.
-pub const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
-/// Up to where compacted logs are clean.
-pub const CLEANED: &str = "cleaner-offset-checkpoint";
-
 /// The offsets of one checkpoint file.
-pub type Offsets = BTreeMap<TopicPartition, Offset>;
+type Offsets = BTreeMap<TopicPartition, Offset>;
+
+/// What the files say of one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Points {
+    pub recovery: Option<Offset>,
+    pub log_start: Option<Offset>,
+    pub high_watermark: Option<Offset>,
+    pub cleaned: Option<Offset>,
+}
+
+/// The checkpoint files of a log directory.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Below which offset the log is known to be on the disk.
+    pub recovery: Kept,
+    /// The first offset that readers may see, where it is not the first segment's.
+    pub log_start: Kept,
+    pub high_watermark: Kept,
+    /// Up to where a compacted log is clean.
+    pub cleaned: Kept,
+}
+
+/// A checkpoint file's content, and whether the file is behind it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    file: &'static str,
+    offsets: Offsets,
+    changed: bool,
+}
+
+impl Table {
+    /// Reads the files in the log directory at `path`.
+    pub(crate) fn read(path: &Path) -> Self {
+        let kept = |file| Kept { file, offsets: read(&path.join(file)), changed: false };
+        Self {
+            recovery: kept("recovery-point-offset-checkpoint"),
+            log_start: kept("log-start-offset-checkpoint"),
+            high_watermark: kept("replication-offset-checkpoint"),
+            cleaned: kept("cleaner-offset-checkpoint"),
+        }
+    }
+
+    pub(crate) fn points(&self, name: &TopicPartition) -> Points {
+        Points {
+            recovery: self.recovery.offset(name),
+            log_start: self.log_start.offset(name),
+            high_watermark: self.high_watermark.offset(name),
+            cleaned: self.cleaned.offset(name),
+        }
+    }
+
+    pub(crate) const fn files(&mut self) -> [&mut Kept; 4] {
+        [&mut self.recovery, &mut self.log_start, &mut self.high_watermark, &mut self.cleaned]
+    }
+}
+
+impl Kept {
+    pub(crate) fn set(&mut self, name: &TopicPartition, offset: Option<Offset>) {
+        let before = match offset {
+            Some(offset) => self.offsets.insert(name.clone(), offset),
+            None => self.offsets.remove(name),
+        };
+        self.changed |= before != offset;
+    }
+
+    /// Sets a partition's offset to `point` if it is above that.
+    pub(crate) fn lower(&mut self, name: &TopicPartition, point: Offset) {
+        if self.offset(name).is_some_and(|known| known > point) {
+            self.set(name, Some(point));
+        }
+    }
+
+    /// Has `write` write name and text of the file, if that is behind.
+    pub(crate) fn write<E>(
+        &mut self,
+        write: impl FnOnce(&str, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.changed {
+            write(self.file, &to_text(&self.offsets))?;
+            self.changed = false;
+        }
+        Ok(())
+    }
+
+    fn offset(&self, name: &TopicPartition) -> Option<Offset> {
+        self.offsets.get(name).copied()
+    }
+}
 
 /// Reads the text of a checkpoint; `None` if it is not one.
-pub fn parse(text: &str) -> Option<Offsets> {
+fn parse(text: &str) -> Option<Offsets> {
     let mut lines = text.lines();
     if lines.next()?.trim() != "0" {
         return None;
@@ -45,7 +124,7 @@ pub fn parse(text: &str) -> Option<Offsets> {
 }
 
 /// The text of a checkpoint.
-pub fn to_text(offsets: &Offsets) -> String {
+fn to_text(offsets: &Offsets) -> String {
     let mut text = format!("0\n{}\n", offsets.len());
     for (name, offset) in offsets {
         text.push_str(&format!("{} {} {offset}\n", name.topic, name.partition));
@@ -54,7 +133,7 @@ pub fn to_text(offsets: &Offsets) -> String {
 }
 
 /// Reads a checkpoint file; one that is missing or torn is empty.
-pub(crate) fn read(path: &Path) -> Offsets {
+fn read(path: &Path) -> Offsets {
     let Ok(text) = std::fs::read_to_string(path) else { return Offsets::new() };
     parse(&text).unwrap_or_else(|| {
         tracing::warn!(path = %path.display(), "checkpoint is not readable, taken as empty");

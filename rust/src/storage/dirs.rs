@@ -1,13 +1,12 @@
 //! One entry of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints, and
-//! what partitions lie in it.
+//! what partitions lie in it (see `names`).
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
 //! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, taken away at the start; `.lock`,
-//! held by fcntl as Java does; directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`,
-//! `-stray`.
+//! held by fcntl as Java does.
 //! States: online -> offline on EIO or any failed sync, until the next start: what was written
 //! before may be lost without a trace, so nothing is acknowledged from it again.
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
-//! Not promised: plain files of strangers are left alone, directories of strangers are not listed.
+//! Not promised: plain files of strangers are left alone.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,12 +16,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::checkpoints::{self, CLEANED, HIGH_WATERMARK, LOG_START, Offsets, RECOVERY_POINT};
+use super::checkpoints::{Points, Table};
 use super::descriptors::Descriptors;
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::log::Log;
-use crate::ids::{Offset, TopicId, TopicPartition};
+use super::names::{self, Found, Kind};
+use crate::ids::{Offset, TopicPartition};
 
 const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
@@ -42,70 +42,6 @@ pub struct DirOptions {
     pub disk: Arc<dyn Disk>,
     /// The cache of open files, shared by all directories.
     pub descriptors: Arc<Descriptors>,
-}
-
-/// What a partition's directory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// In use.
-    Live,
-    /// On its way out.
-    Delete,
-    /// A copy that is being built to replace one in another directory.
-    Future,
-    /// Put aside because the cluster does not know it.
-    Stray,
-}
-
-/// A partition's directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Whose.
-    pub name: TopicPartition,
-    /// The topic's id, where `partition.metadata` tells.
-    pub topic_id: Option<TopicId>,
-    /// What it is.
-    pub kind: Kind,
-    /// Where it lies.
-    pub path: PathBuf,
-}
-
-/// The offsets that the checkpoint files hold for one partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Points {
-    pub recovery: Option<Offset>,
-    pub log_start: Option<Offset>,
-    pub high_watermark: Option<Offset>,
-    pub cleaned: Option<Offset>,
-}
-
-/// The checkpoint files, in the order of a [`Table`].
-const FILES: [&str; 4] = [RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANED];
-const AT_CLEANED: usize = 3;
-
-/// The checkpoint files' content, and which of them are behind it.
-#[derive(Debug, Default)]
-struct Table {
-    offsets: [Offsets; FILES.len()],
-    changed: [bool; FILES.len()],
-}
-
-impl Table {
-    fn set(&mut self, index: usize, name: &TopicPartition, offset: Option<Offset>) {
-        if let (Some(map), Some(changed)) =
-            (self.offsets.get_mut(index), self.changed.get_mut(index))
-        {
-            let before = match offset {
-                Some(offset) => map.insert(name.clone(), offset),
-                None => map.remove(name),
-            };
-            *changed |= before != offset;
-        }
-    }
-
-    fn offset(&self, index: usize, name: &TopicPartition) -> Option<Offset> {
-        self.offsets.get(index).and_then(|map| map.get(name)).copied()
-    }
 }
 
 /// An open log directory.
@@ -152,14 +88,13 @@ impl LogDir {
         let path = path.canonicalize().map_err(|e| StorageError::io("resolve", path, e))?;
         let lock = take_lock(&path)?;
         let clean = path.join(CLEAN);
-        let read = |name| checkpoints::read(&path.join(name));
         let dir = Self {
             cluster_id: Mutex::new(None),
             broker_id: options.broker_id,
             was_clean: clean.exists(),
             offline: AtomicBool::new(false),
             low: AtomicBool::new(false),
-            offsets: Mutex::new(Table { offsets: FILES.map(read), changed: [false; FILES.len()] }),
+            offsets: Mutex::new(Table::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
             lock: Mutex::new(Some(lock)),
@@ -225,20 +160,7 @@ impl LogDir {
 
     /// The partitions that lie in it.
     pub fn partitions(&self) -> Result<Vec<Found>, StorageError> {
-        let fail = |e| StorageError::io("list", &self.path, e);
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let name = entry.file_name();
-            let Some((name, kind)) = name.to_str().and_then(parse_name) else { continue };
-            if !entry.file_type().map_err(fail)?.is_dir() {
-                continue;
-            }
-            let path = entry.path();
-            found.push(Found { topic_id: read_topic_id(&path), name, kind, path });
-        }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(found)
+        names::list(&self.path).map_err(|e| StorageError::io("list", &self.path, e))
     }
 
     /// Free and total bytes of its file system.
@@ -294,9 +216,9 @@ impl LogDir {
             return;
         }
         let mut table = self.offsets.lock();
-        table.set(0, log.name(), Some(log.recovery_point()));
-        table.set(1, log.name(), log.checkpointed_start());
-        table.set(2, log.name(), Some(log.high_watermark()));
+        table.recovery.set(log.name(), Some(log.recovery_point()));
+        table.log_start.set(log.name(), log.checkpointed_start());
+        table.high_watermark.set(log.name(), Some(log.high_watermark()));
     }
 
     /// Takes note of a log that was opened in it.
@@ -314,19 +236,13 @@ impl LogDir {
 
     /// What the checkpoints say of a partition.
     pub(crate) fn points(&self, name: &TopicPartition) -> Points {
-        let table = self.offsets.lock();
-        Points {
-            recovery: table.offset(0, name),
-            log_start: table.offset(1, name),
-            high_watermark: table.offset(2, name),
-            cleaned: table.offset(AT_CLEANED, name),
-        }
+        self.offsets.lock().points(name)
     }
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
-        (0..FILES.len()).for_each(|index| table.set(index, name, None));
+        table.files().into_iter().for_each(|file| file.set(name, None));
         self.write_offsets(&mut table)
     }
 
@@ -334,11 +250,8 @@ impl LogDir {
     /// there.
     pub(crate) fn lower(&self, name: &TopicPartition, point: Offset) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
-        for index in [0, AT_CLEANED] {
-            if table.offset(index, name).is_some_and(|known| known > point) {
-                table.set(index, name, Some(point));
-            }
-        }
+        table.recovery.lower(name, point);
+        table.cleaned.lower(name, point);
         self.write_offsets(&mut table)
     }
 
@@ -349,7 +262,7 @@ impl LogDir {
         offset: Offset,
     ) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
-        table.set(AT_CLEANED, name, Some(offset));
+        table.cleaned.set(name, Some(offset));
         self.write_offsets(&mut table)
     }
 
@@ -412,16 +325,10 @@ impl LogDir {
     }
 
     fn write_offsets(&self, table: &mut Table) -> Result<(), StorageError> {
-        let Table { offsets, changed } = table;
-        for ((name, map), changed) in FILES.iter().zip(offsets).zip(changed) {
-            if std::mem::take(changed)
-                && let Err(error) = self.replace(name, checkpoints::to_text(map).as_bytes())
-            {
-                *changed = true;
-                return Err(error);
-            }
-        }
-        Ok(())
+        table
+            .files()
+            .into_iter()
+            .try_for_each(|file| file.write(|name, text| self.replace(name, text.as_bytes())))
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
@@ -488,78 +395,9 @@ fn take_lock(path: &Path) -> Result<File, StorageError> {
     Ok(file)
 }
 
-/// Reads a directory's name; `None` if it is no partition's.
-fn parse_name(name: &str) -> Option<(TopicPartition, Kind)> {
-    let kinds = [("-delete", Kind::Delete), ("-future", Kind::Future), ("-stray", Kind::Stray)];
-    for (suffix, kind) in kinds {
-        if let Some((head, id)) = name.strip_suffix(suffix).and_then(|head| head.rsplit_once('.'))
-            && id.len() == 32
-        {
-            return Some((parse_partition(head)?, kind));
-        }
-    }
-    Some((parse_partition(name)?, Kind::Live))
-}
-
-fn parse_partition(name: &str) -> Option<TopicPartition> {
-    let (topic, partition) = name.rsplit_once('-')?;
-    let digits = !partition.is_empty() && partition.bytes().all(|b| b.is_ascii_digit());
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    if !digits || topic.is_empty() || !topic.bytes().all(legal) {
-        return None;
-    }
-    Some(TopicPartition::new(topic, partition.parse().ok()?))
-}
-
-/// The name that a partition's directory gets on its way out: 255 bytes at most.
-pub(crate) fn delete_name(name: &TopicPartition) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let half = |salt: u8| RandomState::new().hash_one((salt, name));
-    let suffix = format!(".{:016x}{:016x}-delete", half(1), half(2));
-    let partition = format!("-{}", name.partition);
-    let room = 255 - suffix.len() - partition.len();
-    format!("{}{partition}{suffix}", name.topic.get(..room).unwrap_or(&name.topic))
-}
-
-/// The topic's id that `partition.metadata` in `path` tells.
-pub(crate) fn read_topic_id(path: &Path) -> Option<TopicId> {
-    let text = std::fs::read_to_string(path.join("partition.metadata")).ok()?;
-    let value = |key: &str| {
-        text.lines()
-            .filter_map(|l| l.split_once(':'))
-            .find(|(k, _)| *k == key)
-            .map(|(_, v)| v.trim())
-    };
-    if value("version") != Some("0") {
-        return None;
-    }
-    value("topic_id")?.parse().ok().filter(|id| *id != TopicId::ZERO)
-}
-
-/// The text of `partition.metadata`.
-pub(crate) fn topic_id_text(id: TopicId) -> String {
-    format!("version: 0\ntopic_id: {id}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_partitions_are_read_as_kafka_reads_them() {
-        let live = |topic: &str, n| Some((TopicPartition::new(topic, n), Kind::Live));
-        assert_eq!(parse_name("a-b.c-12"), live("a-b.c", 12));
-        assert_eq!(parse_name("__consumer_offsets-0"), live("__consumer_offsets", 0));
-        let out = "gone-0.5eba921ef6314005a5efe6a2a22c01d7-delete";
-        assert_eq!(parse_name(out), Some((TopicPartition::new("gone", 0), Kind::Delete)));
-        for strange in ["lost+found", "x", "-1", "a-", "a-b", "a b-1"] {
-            assert_eq!(parse_name(strange), None, "{strange}");
-        }
-        let long = TopicPartition::new("x".repeat(249), 123_456);
-        let name = delete_name(&long);
-        assert_eq!(name.len(), 255);
-        assert_eq!(parse_name(&name).map(|found| found.1), Some(Kind::Delete));
-    }
 
     #[test]
     fn a_directory_is_locked_against_a_second_user() {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! dirs         one entry of log.dirs: lock, meta.properties, clean marker, checkpoints, offline
+//! names        the directories of partitions in it
 //! log          one partition: stage, commit, read, truncate, retention
 //! recovery     from whatever a crash left to a log that ends in a whole batch
 //! segment      one .log file with its indexes      scan        headers of a file, one by one
@@ -10,7 +11,7 @@
 //! producers    .snapshot                           epochs      leader-epoch-checkpoint
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
-//! checkpoints  the small text files                keeper      retention and checkpoints, in time
+//! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
 //! inspect      read-only dump and verify           cleaner     compaction
 //! ```
 //!
@@ -19,11 +20,11 @@
 //! sync thread owns flushed, the replica protocol owns high_watermark.
 //! Not promised: an append that was not flushed may be gone after a power cut.
 
-pub mod checkpoints;
+mod checkpoints;
 mod cleaner;
 mod config;
 mod descriptors;
-pub mod dirs;
+mod dirs;
 pub mod epochs;
 mod errors;
 pub mod files;
@@ -31,6 +32,7 @@ pub mod index;
 pub mod inspect;
 mod keeper;
 mod log;
+mod names;
 pub mod producers;
 pub mod recording;
 mod recovery;
@@ -43,11 +45,12 @@ pub mod txnindex;
 pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
 pub use config::{LogConfig, TimestampType};
 pub use descriptors::Descriptors;
-pub use dirs::{DirOptions, Found, Kind, LogDir};
+pub use dirs::{DirOptions, LogDir};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use keeper::{Chore, Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use names::{Found, Kind};
 pub use producers::ProducerFacts;
 pub use sync::Syncer;
 pub use temporary::TemporaryDisk;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::dirs;
 use super::super::errors::StorageError;
 use super::super::files;
+use super::super::names;
 use super::super::segment::{SNAPSHOT, Segment};
 use super::tail::End;
 use super::{Log, Mark, Writer};
@@ -19,8 +19,6 @@ use crate::ids::Offset;
 
 /// The file of the leader epochs.
 pub(super) const EPOCHS: &str = "leader-epoch-checkpoint";
-/// The file of the topic's id.
-const PARTITION: &str = "partition.metadata";
 
 impl Log {
     /// Makes all that is committed durable and moves the flushed offset. Blocks; never on a
@@ -105,7 +103,7 @@ impl Log {
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
         let dir = &self.home.dir;
-        let target = dir.path().join(dirs::delete_name(&self.name));
+        let target = dir.path().join(names::delete_name(&self.name));
         let mut path = self.home.path.write();
         let fail = |error| dir.failed(&format!("delete {}", self.name), error);
         if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
@@ -128,9 +126,9 @@ impl Log {
         let path = self.home.path.read().clone();
         let fail = |error| dir.failed(&format!("make {}", self.name), error);
         dir.disk().make_dir(&path).map_err(fail)?;
-        let metadata = path.join(PARTITION);
+        let metadata = path.join(names::METADATA);
         if let (Some(id), false) = (self.topic_id.get(), metadata.exists()) {
-            let text = dirs::topic_id_text(*id);
+            let text = names::topic_id_text(*id);
             files::replace_derived(dir.disk(), &metadata, text.as_bytes()).map_err(fail)?;
         }
         self.open_segment(writer, now_ms)
@@ -226,7 +224,7 @@ impl Log {
         let snapshot = self.writer.lock().snapshot;
         let paths = snapshot.map(|offset| self.home.file(offset, SNAPSHOT));
         let dir = &self.home.dir;
-        for path in paths.into_iter().chain([path.join(PARTITION)]) {
+        for path in paths.into_iter().chain([path.join(names::METADATA)]) {
             match dir.disk().open(&path) {
                 Ok(file) => dir.sync_data(&path, &file)?,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -7,8 +7,10 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use super::super::dirs::{self, LogDir, Points};
+use super::super::checkpoints::Points;
+use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
+use super::super::names;
 use super::super::recovery::{self, Recovered, Request};
 use super::super::segment::Home;
 use super::read::Marks;
@@ -57,7 +59,7 @@ fn build(
     (mut found, points): (Recovered, Points),
 ) -> Arc<Log> {
     let topic_id = OnceLock::new();
-    if let Some(id) = dirs::read_topic_id(&home.path.read()).or(options.topic_id) {
+    if let Some(id) = names::read_topic_id(&home.path.read()).or(options.topic_id) {
         let _ = topic_id.set(id);
     }
     let damage = OnceLock::new();
