@@ -388,6 +388,12 @@ class Consumer:
     def strayed(self) -> list[tuple[str, int, int]]:
         """Partitions that rest because their offset is not there: (topic, partition, offset)."""
 
+def records(topic: str, partition: int, first: int, fetched: bytes) -> list[Record]:
+    """The records from offset `first` on in what a broker answered to a Fetch.
+
+    What was cut at the end is left out. KafkaError (2): what is there is no batch.
+    """
+
 @final
 class LogDump:
     """The batches of one `.log` file, read without a broker."""

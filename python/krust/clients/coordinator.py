@@ -32,6 +32,13 @@ class Standing(NamedTuple):
     instance_id: str | None = None
 
 
+class Committed(NamedTuple):
+    """What a group has committed of a partition: the next offset to read, and the caller's word."""
+
+    offset: int
+    metadata: str
+
+
 class Coordinator:
     """A connection to one group's coordinator."""
 
@@ -69,6 +76,10 @@ class Coordinator:
             time.sleep(PAUSE_S)
 
     def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the group stands, of these; a partition without a commit is left out."""
+        return {place: commit.offset for place, commit in self.commits(places).items()}
+
+    def commits(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed, of these; a partition without a commit is left out."""
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
@@ -86,15 +97,18 @@ class Coordinator:
                 place = TopicPartition(topic["name"], partition["partition_index"])
                 check(partition["error_code"], f"offset of {place.topic}:{place.partition}")
                 if partition["committed_offset"] >= 0:
-                    found[place] = partition["committed_offset"]
+                    word = partition["metadata"] or ""
+                    found[place] = Committed(partition["committed_offset"], word)
         return found
 
-    def commit(self, offsets: Mapping[TopicPartition, int], standing: Standing) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], standing: Standing, metadata: str = ""
+    ) -> None:
         """Commit. KafkaError: the first refusal."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
             one = {"partition_index": partition, "committed_offset": offset}
-            topics.setdefault(topic, []).append({**one, "committed_metadata": ""})
+            topics.setdefault(topic, []).append({**one, "committed_metadata": metadata})
         body = {
             "group_id": self._group_id,
             "generation_id_or_member_epoch": standing.generation,

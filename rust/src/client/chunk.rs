@@ -9,9 +9,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::{Error, Result};
-use crate::record::batch::{Batch, Record};
+use crate::record::batch::{self, Batch, Record};
 use crate::record::compression::{Codec, Inflate};
 
+/// Where batches and the messages before them have their magic.
+const MAGIC_AT: usize = 16;
 /// What one batch may inflate to.
 const INFLATED: usize = 256 << 20;
 
@@ -51,6 +53,30 @@ pub struct Origin {
 }
 
 impl Chunk {
+    /// The records from offset `first` on in what a broker answered to a Fetch: a message set
+    /// becomes batches, what was cut at the end is left out.
+    pub fn of((topic, partition): (Arc<str>, i32), first: i64, fetched: &[u8]) -> Result<Self> {
+        let key = (topic, partition);
+        let mut bytes = match fetched.get(MAGIC_AT) {
+            Some(magic) if *magic < 2 => super::legacy::upgrade(fetched, &key)?,
+            _ => fetched.to_vec(),
+        };
+        let whole =
+            batch::iter(&bytes).map_while(|batch| batch.ok()).map(|batch| batch.size()).sum();
+        bytes.truncate(whole);
+        let (topic, partition) = key;
+        Ok(Self {
+            topic,
+            partition,
+            high_watermark: -1,
+            first,
+            end: None,
+            bytes,
+            hidden: HashSet::new(),
+            walk: Walk::default(),
+        })
+    }
+
     /// Goes to the next batch with records to show, and inflates it; `false`: there is none.
     pub fn open(&mut self) -> Result<bool> {
         while !self.walk.open {
@@ -64,6 +90,11 @@ impl Chunk {
                 (self.walk.at, self.first) =
                     (self.walk.at + batch.size(), self.first.max(batch.last_offset() + 1));
                 continue;
+            }
+            if !batch.crc_ok() {
+                return Err(
+                    self.corrupt(&format!("checksum of the batch at {}", batch.base_offset()))
+                );
             }
             if batch.codec() != Codec::None {
                 let mut inflated = std::mem::take(&mut self.walk.inflated);

@@ -39,6 +39,9 @@ pub(super) fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Resul
             Err(RecordError::Truncated { .. }) => break,
             Err(error) => return Err(corrupt(error)),
         };
+        if !message.crc_ok() {
+            return Err(corrupt(RecordError::Corrupt("checksum of a message")));
+        }
         held.clear();
         let mut base_offset = None;
         for inner in legacy::records(&message, INFLATED, &mut held).map_err(corrupt)? {

@@ -146,21 +146,37 @@ pub(super) struct Consumer {
     shell: Shell<State>,
 }
 
-impl Consumer {
-    /// Records of one opened chunk, until `list` has `limit`.
-    fn fill(&self, list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
-        let maker = Maker::new(list.py(), chunk);
-        let mut failed = None;
-        let shown = chunk.show(&mut |record, origin| {
-            let added = maker.record(record, origin).and_then(|record| list.append(record));
-            failed = added.err();
-            failed.is_none() && list.len() < limit
-        });
-        match failed {
-            Some(error) => Err(error),
-            None => shown.map_err(|error| of_client(list.py(), &error)),
-        }
+/// Records of one opened chunk, until `list` has `limit`.
+fn fill(list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
+    let maker = Maker::new(list.py(), chunk);
+    let mut failed = None;
+    let shown = chunk.show(&mut |record, origin| {
+        let added = maker.record(record, origin).and_then(|record| list.append(record));
+        failed = added.err();
+        failed.is_none() && list.len() < limit
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => shown.map_err(|error| of_client(list.py(), &error)),
     }
+}
+
+/// See `_krust.pyi`.
+#[pyfunction]
+pub(super) fn records<'py>(
+    py: Python<'py>,
+    topic: &str,
+    partition: i32,
+    first: i64,
+    fetched: &[u8],
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    let failed = |error: client::Error| of_client(py, &error);
+    let mut chunk = Chunk::of((Arc::from(topic), partition), first, fetched).map_err(failed)?;
+    while chunk.open().map_err(failed)? {
+        fill(&list, &mut chunk, usize::MAX)?;
+    }
+    Ok(list)
 }
 
 #[pymethods]
@@ -246,7 +262,7 @@ impl Consumer {
         while list.len() < limit {
             let Some(mut chunk) = self.shell.run(py, |state| state.next(time))? else { break };
             time = None;
-            self.fill(&list, &mut chunk, limit)?;
+            fill(&list, &mut chunk, limit)?;
             let place = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
             match next.iter_mut().find(|(topic, partition, _)| {
                 *topic == chunk.topic && *partition == chunk.partition

@@ -33,7 +33,7 @@ mod _krust {
     #[pymodule_export]
     use super::client::error_facts;
     #[pymodule_export]
-    use super::consumer::{Consumer, Record};
+    use super::consumer::{Consumer, Record, records};
     #[pymodule_export]
     use super::logs::logs;
     #[pymodule_export]

@@ -1,0 +1,196 @@
+"""`SimpleConsumer`: one broker, asked for exactly what the caller says; no group, no leader search.
+
+    with SimpleConsumer("localhost:9092") as consumer:
+        [begin] = consumer.get_offsets_before("orders", 0, EARLIEST)
+        for record in consumer.fetch(FetchRequest("orders", 0, begin)):
+            print(record.offset, record.value)
+
+A request is one round trip. What the broker says of a partition (it moved: 6, that offset is gone:
+1) is told and not mended; the caller decides, as with Kafka's own of 2013.
+Offsets go through the offset manager: whichever broker coordinates the group, found when needed.
+Threads: one at a time. Source: the simple consumer of Apache Kafka 0.8, in Python's names.
+Not promised: transactions are not hidden (Fetch 4 and newer give what read_uncommitted gives).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from krust import _krust
+from krust.clients import options
+from krust.clients.coordinator import Committed, Coordinator, Standing, check, refused
+from krust.coordinator.consumer_protocol import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from krust._krust import Record
+    from krust.errors import KafkaError
+
+LATEST, EARLIEST = -1, -2
+"""Times for `get_offsets_before`: the end of a partition, its start."""
+_BY_NAME = 12
+_LIST_OFFSETS = 2
+
+
+class FetchRequest(NamedTuple):
+    """What is wanted of one partition: from `offset` on, about `max_bytes` (one batch at least)."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a broker gave of one partition; iterating gives its records, or raises `error`."""
+
+    topic: str
+    partition: int
+    error: KafkaError | None
+    high_watermark: int
+    """The offset that the next committed record gets; -1 with an error."""
+    records: list[Record] = field(repr=False)
+
+    def __iter__(self) -> Iterator[Record]:
+        if self.error is not None:
+            raise self.error
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+class SimpleConsumer:
+    """Reads from the broker it is given.
+
+    broker  "host:port"
+    more    client.id, request.timeout.ms, ... as keywords; see `krust.clients.options.COMMON`
+    """
+
+    def __init__(self, broker: str, **more: object) -> None:
+        self._given = options.read(options.COMMON, {options.BOOTSTRAP: broker}, more)
+        core = options.core(self._given, options.COMMON)
+        self._client = _krust.Client(str(self._given[options.BOOTSTRAP]), core)
+        self._managers: dict[str, Coordinator] = {}
+
+    def fetch(
+        self, request: FetchRequest, *, max_wait_ms: int = 500, min_bytes: int = 1
+    ) -> Fetched:
+        """Records of one partition, waiting up to `max_wait_ms` until there are `min_bytes`.
+
+        raises  KafkaError: the partition is not here, or the offset is not in it
+        """
+        [fetched] = self.multifetch([request], max_wait_ms=max_wait_ms, min_bytes=min_bytes)
+        if fetched.error is not None:
+            raise fetched.error
+        return fetched
+
+    def multifetch(
+        self, requests: Sequence[FetchRequest], *, max_wait_ms: int = 500, min_bytes: int = 1
+    ) -> list[Fetched]:
+        """Records of several partitions in one round trip, in the order asked.
+
+        One that fails has its `error`, beside the others' records.
+        """
+        topics: dict[str, dict[int, FetchRequest]] = {}
+        for request in requests:
+            topics.setdefault(request.topic, {})[request.partition] = request
+        body = {
+            "replica_id": -1,
+            "max_wait_ms": max_wait_ms,
+            "min_bytes": min_bytes,
+            "topics": [
+                {"topic": topic, "partitions": [_wanted(one) for one in partitions.values()]}
+                for topic, partitions in topics.items()
+            ],
+        }
+        answer = self._client.request("Fetch", body, _BY_NAME)
+        check(answer.get("error_code", 0), "Fetch")
+        found = {
+            (topic["topic"], partition["partition_index"]): partition
+            for topic in answer["responses"]
+            for partition in topic["partitions"]
+        }
+        return [_fetched(one, found.get((one.topic, one.partition))) for one in requests]
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int = LATEST, max_offsets: int = 1
+    ) -> list[int]:
+        """Offsets at which segments begin that are older than `time` (ms, LATEST or EARLIEST).
+
+        They descend, at most `max_offsets`. A broker that dropped ListOffsets 0 (Kafka from 4 on)
+        knows one: of the first record at or after `time`; none so late: [].
+        raises  KafkaError: the partition is not here
+        """
+        wanted = {"partition_index": partition, "timestamp": time, "max_num_offsets": max_offsets}
+        body = {"replica_id": -1, "topics": [{"name": topic, "partitions": [wanted]}]}
+        [oldest] = [first for key, _, first, _ in self._client.versions() if key == _LIST_OFFSETS]
+        answer = self._client.request("ListOffsets", body, 0 if oldest == 0 else None)
+        [found] = answer["topics"][0]["partitions"]
+        check(found["error_code"], f"offsets of {topic}:{partition}")
+        if oldest == 0:
+            return list(found["old_style_offsets"])
+        return [found["offset"]] if found["offset"] >= 0 else []
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+    ) -> None:
+        """Store how far a group has read, with a word of the caller's own.
+
+        raises  KafkaError: the first refusal; a group with members refuses (25)
+        """
+        places = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        self._manager(group_id).commit(places, Standing(), metadata)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, Committed]:
+        """How far a group has read; a partition without a commit is left out."""
+        places = [TopicPartition(*place) for place in partitions]
+        return self._manager(group_id).commits(places)
+
+    def close(self) -> None:
+        """Calls that wait end, now and from now on."""
+        self._client.end()
+        for manager in self._managers.values():
+            manager.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _manager(self, group_id: str) -> Coordinator:
+        if group_id not in self._managers:
+            patience_ms = options.number(self._given, "request.timeout.ms", 30_000)
+            self._managers[group_id] = Coordinator(group_id, self._given, patience_ms, patience_ms)
+        return self._managers[group_id]
+
+
+def _wanted(request: FetchRequest) -> dict[str, Any]:
+    return {
+        "partition": request.partition,
+        "fetch_offset": request.offset,
+        "partition_max_bytes": request.max_bytes,
+    }
+
+
+def _fetched(request: FetchRequest, answer: Mapping[str, Any] | None) -> Fetched:
+    topic, partition, offset, _ = request
+    subject = f"{topic}:{partition} from offset {offset}"
+    if answer is None:
+        return Fetched(topic, partition, refused(-1, subject), -1, [])
+    if answer["error_code"]:
+        return Fetched(topic, partition, refused(answer["error_code"], subject), -1, [])
+    records = _krust.records(topic, partition, offset, answer["records"] or b"")
+    return Fetched(topic, partition, None, answer["high_watermark"], records)
