@@ -1,7 +1,8 @@
 //! What a group commits is what it fetches, at every version, and nothing else.
 
-use krust::broker::{Flow, Settings};
+use krust::broker::{Flow, GroupRecord, Settings};
 use krust::ids::TopicId;
+use krust::protocol::ErrorCode;
 use krust::protocol::offset_commit::OffsetCommitResponse;
 use krust::protocol::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
@@ -92,6 +93,40 @@ fn what_cannot_be_committed_is_refused_alone() {
     }
     let large = commit(8, GROUP.0, &wanted[1..2]);
     assert_eq!(committed(&mut house, &mut conn, &large), [12]);
+}
+
+#[test]
+fn metadata_is_refused_where_a_record_cannot_hold_it_whatever_the_setting_says() {
+    let settings = Settings { offset_metadata_max_bytes: 1 << 20, ..Settings::default() };
+    let mut house = House::with(settings);
+    furnish(&mut house);
+    let mut conn = house.connect();
+    // A record counts bytes where the setting counts UTF-16 units: here half as many.
+    let (most, large, wide) = ("x".repeat(32_767), "x".repeat(32_768), "ß".repeat(16_384));
+    let wanted = [(0, 1, -1, Some(&*most)), (1, 2, -1, Some(&*large)), (2, 3, -1, Some(&*wide))];
+    for version in 8..=10 {
+        let request = commit(version, GROUP.0, &wanted);
+        assert_eq!(committed(&mut house, &mut conn, &request), [0, 12, 12]);
+    }
+    let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
+    assert_eq!(rows, [row(0, 1, -1, &most)]);
+}
+
+#[test]
+fn a_group_id_is_refused_where_a_record_cannot_hold_it() {
+    let mut house = house();
+    let mut conn = house.connect();
+    let (most, large) = ("g".repeat(32_767), "g".repeat(32_768));
+    for version in 8..=10 {
+        for (group_id, code) in [(&most, 0), (&large, 24)] {
+            let request = commit(version, group_id, &[(0, 1, -1, None)]);
+            assert_eq!(committed(&mut house, &mut conn, &request), [code]);
+        }
+    }
+    let append =
+        |group_id| house.broker.append_group_records(group_id, &[GroupRecord::DropOffsets]);
+    assert!(append(&most).is_ok());
+    assert_eq!(append(&large).err(), Some(ErrorCode::InvalidGroupId));
 }
 
 #[test]

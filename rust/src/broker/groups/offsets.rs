@@ -13,7 +13,7 @@ use super::super::image::FastHasher;
 use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::offset_commit_value::OffsetCommitValue;
 
-/// The longest metadata that a record's value can hold.
+/// The longest metadata that a record's value can hold, in bytes.
 pub(crate) const METADATA_MAX: usize = 0x7fff;
 
 /// Group, topic and partition of an offset.

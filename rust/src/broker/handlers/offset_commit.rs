@@ -4,7 +4,8 @@
 //!     partitions: 14 while it is replayed, 16 where it lives elsewhere, 15 past
 //!     `offsets.commit.timeout.ms`, 22, 25, 27, 82 from the fence (of a consumer group 25, 113, and
 //!     35 before v9), 28 where the batch is larger than the topic takes. Of a partition: unknown 3
-//!     (by id 100), metadata above `offset.metadata.max.bytes` 12. Nothing to commit: no error.
+//!     (by id 100), metadata larger than `offset.metadata.max.bytes`, or than a record can
+//!     hold, 12. Nothing to commit: no error.
 //! Version notes: v1 has a time of the client's own; v2-v4 an expiry of their own; v6 leader
 //!     epochs; v7 static members; v9 answers 69 where 22 meant that there is no such group, and
 //!     bears the epoch of a member of a consumer group; v10 topic ids. v0 is the policy's: the
@@ -177,13 +178,14 @@ impl Commit<'_, '_> {
 
     /// Refuses the partitions with too much metadata.
     fn measure(&self, codes: &mut [ErrorCode], settings: &Settings) {
-        let limit = settings.offset_metadata_max_bytes.min(groups::METADATA_MAX);
+        let limit = settings.offset_metadata_max_bytes;
         let partitions = self.request.topics.iter().flat_map(|topic| &topic.partitions);
         for (partition, code) in partitions.zip(codes) {
             let metadata = partition.committed_metadata.unwrap_or_default();
             // Kafka counts UTF-16 units, of which there are never more than bytes.
             let is_large = metadata.len() > limit && metadata.encode_utf16().count() > limit;
-            if is_large && *code == ErrorCode::None {
+            let fits = !is_large && metadata.len() <= groups::METADATA_MAX;
+            if !fits && *code == ErrorCode::None {
                 *code = ErrorCode::OffsetMetadataTooLarge;
             }
         }
