@@ -1,13 +1,17 @@
 //! Offsets go when their time is up, and the policy hears of groups that have none left.
 
-use krust::broker::{Event, FenceRow, FenceState, GroupKind};
+use krust::broker::{Event, FenceRow, FenceState, GroupKind, GroupRecord};
 use krust::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use krust::protocol::value::Value;
+use krust::record::batch;
+use krust::storage::LogConfig;
 
-use crate::double::{Conn, Frame, House, NOW_MS, frame};
-use crate::groups::{GROUP, ask, commit, committed, furnish, house, offsets};
+use crate::double::{Conn, Frame, House, Made, NOW_MS, frame};
+use crate::groups::{
+    GROUP, GROUPS, ask, commit, committed, furnish, groups_topic, house, offsets, wait_until_loaded,
+};
 use crate::members::{member, publish_row, row, store};
 use crate::records::TOPIC;
 
@@ -150,6 +154,41 @@ fn a_consumer_groups_offsets_live_from_their_commits_in_each_state() {
     publish_row(&house, Some(FenceRow { since_ms, ..group(FenceState::Empty, &[]) }));
     assert_eq!(left(&mut house, &mut conn, 1), [], "when the last member left does not count");
     assert_eq!(named(&house.events()).len(), 1);
+}
+
+#[test]
+fn tombstones_that_one_batch_cannot_hold_take_several() {
+    let furnish = |house: &mut House| {
+        house.topic(TOPIC, Made { partitions: 100, ..Made::default() });
+        let made = groups_topic();
+        let config = LogConfig { max_message_bytes: 1000, ..made.config };
+        house.topic(GROUPS, Made { config, ..made });
+        wait_until_loaded(house);
+    };
+    let mut house = House::new();
+    furnish(&mut house);
+    let mut conn = house.connect();
+    for drop in [|house: &House| house.broker.expire_offsets(), drop_offsets] {
+        let before = house.log(GROUPS, GROUP.1).len();
+        for first in (0..100).step_by(5) {
+            let wanted: Vec<_> = (first..first + 5).map(|at| (at, 1, -1, None)).collect();
+            committed(&mut house, &mut conn, &commit(8, GROUP.0, &wanted));
+        }
+        house.clock.advance(WEEK_MS);
+        drop(&house);
+        assert_eq!(ask(&mut house, &mut conn, (8, GROUP.0, None)), (0, vec![]));
+        let log = house.log(GROUPS, GROUP.1);
+        let batches: Vec<_> = batch::iter(&log[before..]).map(Result::unwrap).collect();
+        assert!(batches.len() > 21 && batches.iter().all(|batch| batch.size() <= 1000));
+    }
+    let mut again = house.again();
+    furnish(&mut again);
+    let mut conn = again.connect();
+    assert_eq!(ask(&mut again, &mut conn, (8, GROUP.0, None)), (0, vec![]));
+}
+
+fn drop_offsets(house: &House) {
+    house.broker.append_group_records(GROUP.0, &[GroupRecord::DropOffsets]).unwrap();
 }
 
 fn restarted(house: House) -> House {

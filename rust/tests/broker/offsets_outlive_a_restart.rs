@@ -175,6 +175,20 @@ fn compressed_batches_and_tombstones_count() {
 }
 
 #[test]
+fn a_log_larger_than_what_is_read_at_a_time_is_read_whole() {
+    let house = house();
+    for first in (0..100_000).step_by(10_000) {
+        let offsets: Vec<_> = (first..first + 10_000).map(|at| (at, Some(1))).collect();
+        append(&house, &batch_of(&offsets, |_| {}));
+    }
+    assert!(house.log(GROUPS, GROUP.1).len() > 5 << 20);
+    let mut house = restarted(house);
+    let mut conn = house.connect();
+    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    assert_eq!(rows.len(), 100_000);
+}
+
+#[test]
 fn of_transactions_only_committed_ones_count() {
     let house = house();
     for (producer, commit) in [(1, Some(true)), (2, Some(false)), (3, None)] {

@@ -6,7 +6,7 @@ use krust::ids::{Epoch, TopicId};
 use krust::protocol::value::Value;
 
 use crate::double::{House, map};
-use crate::groups::{GROUP, GROUPS, groups_topic, house};
+use crate::groups::{GROUP, GROUPS, codes, commit, groups_topic, house};
 use crate::members::{
     GENERATION, MEMBER, beat, heartbeat, join, joined, member, metadata, replies, row, welcome,
 };
@@ -68,6 +68,23 @@ fn until_these_are_committed() {
         assert_eq!(joined(version, &conn.reply(&request)), wanted);
         assert_eq!(joined(version, &other.reply(&describe)), wanted);
         assert_eq!((conn.flow, other.flow), (Flow::Go, Flow::Go));
+    }
+}
+
+#[test]
+fn and_a_commit_no_longer_than_it_may_take() {
+    let mut house = house();
+    in_sync(&mut house, &[0, 1]);
+    let mut conn = house.connect();
+    for version in 1..=10 {
+        let request = commit(version, GROUP.0, &[(0, 1, -1, None)]);
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        house.clock.advance(4999);
+        house.turn(&mut [&mut conn]);
+        assert!(conn.is_waiting(), "offsets.commit.timeout.ms is 5000");
+        house.clock.advance(1);
+        house.turn(&mut [&mut conn]);
+        assert_eq!(codes(version, &conn.reply(&request)), [15]);
     }
 }
 

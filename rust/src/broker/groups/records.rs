@@ -190,3 +190,22 @@ fn nonsense(group: &str, error: &ValueError) -> ErrorCode {
     tracing::error!(group, "the policy's record of a group: {error}");
     ErrorCode::UnknownServerError
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pen_gives_back_what_a_large_batch_took() {
+        let mut pen = Pen::default();
+        let metadata = "x".repeat(30_000);
+        let large = OffsetCommitValue { metadata: &metadata, ..OffsetCommitValue::default() };
+        for (count, value) in [(10, Some(&large)), (1, None)] {
+            pen.begin(0);
+            (0..count).for_each(|partition| pen.offset(("g", "t", partition), value));
+            let size = pen.finish().unwrap().len();
+            assert_eq!(size > KEPT, value.is_some());
+            assert_eq!(pen.bytes.capacity() > KEPT, value.is_some());
+        }
+    }
+}

@@ -296,3 +296,29 @@ impl Replayed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::compression::deflate;
+    use crate::record::legacy::Plain;
+
+    fn message(codec: Codec, value: &[u8]) -> Vec<u8> {
+        let (mut bytes, value) = (Vec::new(), Some(value));
+        let attributes = codec as i8;
+        legacy::put(&mut bytes, &Plain { magic: 1, attributes, value, ..Plain::default() });
+        bytes
+    }
+
+    #[test]
+    fn a_message_of_an_older_format_inflates_no_further_than_it_may() {
+        let mut replayed = Replayed::default();
+        let most = INFLATED - 34; // the message around the value
+        for (size, fits) in [(most, true), (most + 1, false)] {
+            let (inside, mut value) = (message(Codec::None, &vec![0; size]), Vec::new());
+            deflate(Codec::Gzip, None, &inside, &mut value).unwrap();
+            let outcome = replayed.chunk(&message(Codec::Gzip, &value));
+            assert_eq!(outcome.is_ok(), fits, "{outcome:?}");
+        }
+    }
+}
