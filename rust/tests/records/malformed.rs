@@ -1,9 +1,9 @@
 //! Bytes that are not what they say: cut, flipped, blown up. Each answer is an error or the truth,
 //! never a panic, never more memory or time than the bytes can account for.
 
-use krust::record::batch::{self, Batch, Bounds, Fields, Header, Rules};
+use krust::record::batch::{self, Batch, Bounds, Builder, Entry, Fields, Header, Rules};
 use krust::record::compression::{Codec, Inflate, budget, deflate};
-use krust::record::{RecordError, convert, legacy};
+use krust::record::{RecordError, convert, legacy, retain};
 
 use super::sample::{CODECS, Owned, build, down, read, read_set};
 
@@ -126,6 +126,17 @@ fn bombs_stop_at_their_budget() {
         let limited = Inflate::new(codec, &bomb).unwrap().read_all(1000, &mut Vec::new());
         assert!(matches!(limited, Err(RecordError::TooLarge { .. })), "{codec:?}");
     }
+}
+
+#[test]
+fn a_bomb_is_not_opened_for_compaction_either() {
+    let entry = Entry { timestamp: 0, key: None, value: Some(&vec![0; 64 << 20]), headers: &[] };
+    let mut builder = Builder::new();
+    builder.add(&entry);
+    let bomb = builder.to_bytes(&Fields { codec: Codec::Zstd, ..Fields::default() }).unwrap();
+    assert!(budget(bomb.len()) < 64 << 20);
+    let outcome = retain::Reader::default().open(&bomb).map(|opened| opened.len());
+    assert!(matches!(outcome, Err(RecordError::Invalid { .. })), "{outcome:?}");
 }
 
 #[test]

@@ -270,6 +270,45 @@ fn records_without_a_key_go_and_a_small_map_takes_several_rounds() {
 }
 
 #[test]
+fn a_batch_with_more_keys_than_the_map_may_hold_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let keys: Vec<String> = (0..58).map(|n| n.to_string()).collect();
+    let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), Some("v"))).collect();
+    append(&log, &keyed(&pairs)).unwrap();
+    append_after_roll(&log, &keyed(&[("0", Some("w"))]));
+    let none = CleanerOptions { dedupe_buffer_bytes: 0, ..CleanerOptions::default() };
+    let error = log.compact(NOW_MS, &none).unwrap_err().to_string();
+    assert!(error.contains("57 keys that log.cleaner.dedupe.buffer.size allows"), "{error}");
+    assert_eq!(offsets(&log).len(), 59);
+    assert_eq!(compact(&home, &log), None, "not before a restart");
+}
+
+#[test]
+fn a_log_larger_than_each_buffer_is_cleaned_through_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let (value, mut last) = ("v".repeat(100), BTreeMap::new());
+    for first in (0..20_000).step_by(100) {
+        // Every key comes twice, in one batch and the next.
+        let keys: Vec<String> = (first..first + 200).map(|n| n.to_string()).collect();
+        let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), Some(value.as_str()))).collect();
+        let base = append(&log, &keyed(&pairs)).unwrap().base_offset.0;
+        last.extend((base..).zip(keys).map(|(offset, key)| (key, offset)));
+    }
+    append_after_roll(&log, &keyed(&[("end", Some(""))]));
+    let small = CleanerOptions { io_buffer_bytes: 0, ..CleanerOptions::default() };
+    let done = log.compact(NOW_MS, &small).unwrap().unwrap();
+    assert!(done.bytes_written > 2 << 20, "{done:?}");
+    let mut expected: Vec<i64> = last.into_values().collect();
+    expected.sort_unstable();
+    expected.push(40_000);
+    assert_eq!(offsets(&log), expected);
+}
+
+#[test]
 fn segments_of_magic_0_and_1_are_cleaned_in_their_own_format() {
     for magic in [0, 1] {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {

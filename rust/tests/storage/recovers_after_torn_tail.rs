@@ -41,3 +41,25 @@ fn appends_go_on_where_the_log_was_cut() {
     append(&log, &batch(&[b"a", b"b"])).unwrap();
     assert_eq!(home.open().log_end_offset().0, 14);
 }
+
+#[test]
+fn a_batch_larger_than_what_is_read_at_a_time_is_checked_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new(dir.path());
+    let log = home.open();
+    let large = vec![7; 1_000_000];
+    for values in [&[&large[..60 << 10]][..], &[&large[..70 << 10]], &[&large[..]], &[b"small"]] {
+        append(&log, &batch(values)).unwrap();
+    }
+    drop(log);
+    assert_eq!(home.open().log_end_offset().0, 4);
+    let path = home.file(0, "log");
+    let bytes = std::fs::read(&path).unwrap();
+    let second = 61 << 10;
+    for (wrong, end) in [(bytes.len() - 1000, 2), (second + (68 << 10), 1), (1000, 0)] {
+        let mut bytes = bytes.clone();
+        bytes[wrong] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(home.open().log_end_offset().0, end, "{wrong}");
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, Offset, TopicPartition};
+use krust::record::RecordError;
 use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
@@ -237,9 +238,13 @@ pub fn bytes_of(log: &Log) -> Vec<u8> {
             break;
         }
         for batch in batch::iter(&found) {
-            next = batch.unwrap().last_offset() + 1;
+            let batch = match batch {
+                Err(RecordError::Truncated { .. }) => break,
+                whole => whole.unwrap(),
+            };
+            next = batch.last_offset() + 1;
+            bytes.extend_from_slice(batch.bytes());
         }
-        bytes.extend(found);
     }
     bytes
 }

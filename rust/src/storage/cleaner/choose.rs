@@ -201,6 +201,8 @@ mod tests {
         assert_eq!(group(&sizes, 30, &config), 2);
         assert_eq!(group(&sizes[1..], 30, &config), 2);
         assert_eq!(group(&[(0, 900, 8), (10, 1, 0)], 30, &config), 1);
+        let indexed = LogConfig { segment_index_bytes: 16, ..LogConfig::default() };
+        assert_eq!(group(&sizes, 30, &indexed), 2);
         let far = [(0, 10, 0), (1 << 31, 10, 0)];
         assert_eq!(group(&far, (1 << 31) + 5, &config), 1);
         assert_eq!(group(&[far[0], (1 << 31, 0, 0)], (1 << 31) + 5, &config), 2);

@@ -193,6 +193,24 @@ mod tests {
     }
 
     #[test]
+    fn an_offset_that_its_bits_cannot_hold_is_not_put() {
+        let mut map = KeyMap::new(1 << 20, 0.9, (7, u64::MAX));
+        let last = 7 + (1 << OFFSET_BITS) - 2;
+        assert!(put(&mut map, b"far", last));
+        assert_eq!(map.last_offset(map.hash(b"far")), last);
+        assert!(!put(&mut map, b"farther", last + 1) && !put(&mut map, b"before", 6));
+        assert_eq!(map.len(), 1);
+    }
+
+    #[test]
+    fn whatever_the_settings_one_key_goes_in_and_one_slot_stays_free() {
+        for (load_factor, limit) in [(7.0, 99), (1.0, 99), (0.0, 1), (-7.0, 1), (f64::NAN, 1)] {
+            assert_eq!(KeyMap::new(1600, load_factor, (0, u64::MAX)).limit(), limit);
+        }
+        assert_eq!(KeyMap::new(0, 1.0, (0, 0)).limit(), FEWEST_SLOTS - 1);
+    }
+
+    #[test]
     fn a_short_range_takes_little_memory() {
         let map = KeyMap::new(128 << 20, 0.9, (0, 500));
         assert_eq!(map.slots.len(), 1000);
