@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from krust.coordinator.consumer import mixed
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,
@@ -87,6 +88,16 @@ def test_classic_members_fetch_what_they_are_to_have_by_joining_again() -> None:
     assert {bench.row(each)["rejoin"] for each in (a, b)} == {False}
     assert shown(bench.beat("c", epoch)) == "t1"
     assert bench.state == "Stable"
+
+
+def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "MAX_PENDING", 3)
+    bench = Mixed()
+    bench.classic()
+    bench.beat("c", 0)
+    told = [bench.come(version=4)["member_id"] for _ in range(4)]
+    assert bench.come(told[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.come(told[1], version=4)["error_code"] == Code.NONE
 
 
 def test_a_cooperative_member_revokes_between_two_joins() -> None:
