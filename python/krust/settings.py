@@ -240,13 +240,13 @@ broker.session.timeout.ms  int  9000  *  ignored  fixed
     How long a KRaft broker may be silent.
 client.quota.callback.class  class  null  *  refused  fixed
     A Java class that computes client quotas.
-compression.gzip.level  int  -1  1..9|-1  yes  cluster
+compression.gzip.level  int  -1  1..9|-1  ignored  cluster
     Level used where the broker itself compresses with gzip.
-compression.lz4.level  int  9  1..17  yes  cluster
+compression.lz4.level  int  9  1..17  ignored  cluster
     Level used where the broker itself compresses with lz4.
 compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  yes  cluster
     Codec of stored batches; `producer` keeps what the producer chose.
-compression.zstd.level  int  3  -131072..22  yes  cluster
+compression.zstd.level  int  3  -131072..22  ignored  cluster
     Level used where the broker itself compresses with zstd.
 connection.failed.authentication.delay.ms  int  100  0..  ignored  fixed
     Delay before a connection that failed to authenticate is closed.
@@ -433,8 +433,8 @@ log.flush.offset.checkpoint.interval.ms  int  60000  0..  yes  fixed
     Time between writes of the recovery points.
 log.flush.scheduler.interval.ms  long  max  *  yes  fixed
     Time between looks for logs that must be flushed.
-log.flush.start.offset.checkpoint.interval.ms  int  60000  0..  yes  fixed
-    Time between writes of the log start offsets.
+log.flush.start.offset.checkpoint.interval.ms  int  60000  0..  ignored  fixed
+    Time between writes of the log start offsets; here all checkpoints are written together.
 log.index.interval.bytes  int  4096  0..  yes  cluster
     Bytes of log between two entries of its index.
 log.index.size.max.bytes  int  10485760  4..  yes  cluster
@@ -445,7 +445,7 @@ log.local.retention.bytes  long  -2  -2..  ignored  cluster
     Bytes kept locally of a tiered partition.
 log.local.retention.ms  long  -2  -2..  ignored  cluster
     Time records of a tiered partition are kept locally.
-log.message.downconversion.enable  boolean  true  *  yes  cluster
+log.message.downconversion.enable  boolean  true  *  ignored  cluster
     Whether old clients get batches converted to their format.
 log.message.format.version  string  3.0-IV1  *  ignored  fixed
     Format of stored messages; always the newest.
@@ -453,7 +453,7 @@ log.message.timestamp.after.max.ms  long  3600000  0..  yes  cluster
     How far a timestamp may lie in the future (default of Kafka 4).
 log.message.timestamp.before.max.ms  long  max  0..  yes  cluster
     How far a timestamp may lie in the past.
-log.message.timestamp.difference.max.ms  long  max  0..  yes  cluster
+log.message.timestamp.difference.max.ms  long  max  0..  ignored  cluster
     Old name of the two limits before and after.
 log.message.timestamp.type  string  CreateTime  CreateTime|LogAppendTime  yes  cluster
     Whether records keep the producer's timestamp or get the time of the append.
@@ -531,7 +531,7 @@ num.network.threads  int  3  1..  yes  cluster
     Network threads, at most one a processor; unset, krust suits the machine.
 num.partitions  int  1  1..  yes  fixed
     Partitions of a topic that is created without a number.
-num.recovery.threads.per.data.dir  int  1  1..  yes  cluster
+num.recovery.threads.per.data.dir  int  1  1..  ignored  cluster
     Threads for each data directory that recover logs at the start.
 num.replica.alter.log.dirs.threads  int  null  *  ignored  fixed
     Threads that move replicas between log directories.
@@ -580,7 +580,7 @@ producer.id.expiration.ms  int  86400000  1..  yes  cluster
     How long a partition remembers an idle producer.
 producer.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
     Housekeeping of waiting Produce requests.
-queued.max.request.bytes  long  -1  *  ignored  fixed
+queued.max.request.bytes  long  -1  *  yes  fixed
     Most bytes of requests that wait.
 queued.max.requests  int  500  1..  ignored  fixed
     Most requests that wait.
@@ -652,8 +652,8 @@ replica.fetch.response.max.bytes  int  10485760  0..  ignored  fixed
     Bytes a fetcher asks for altogether.
 replica.fetch.wait.max.ms  int  500  *  ignored  fixed
     Longest wait of a fetcher.
-replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
-    Time between writes of the high watermarks.
+replica.high.watermark.checkpoint.interval.ms  long  5000  *  ignored  fixed
+    Time between writes of the high watermarks; here all checkpoints are written together.
 replica.lag.time.max.ms  long  30000  *  ignored  fixed
     How long a replica may lag behind and stay in sync.
 replica.selector.class  string  null  *  ignored  fixed
@@ -668,7 +668,7 @@ replication.quota.window.size.seconds  int  1  1..  ignored  fixed
     Length of each such sample.
 request.timeout.ms  int  30000  *  ignored  fixed
     Time limit of the broker's own requests.
-reserved.broker.max.id  int  1000  0..  yes  fixed
+reserved.broker.max.id  int  1000  0..  ignored  fixed
     Largest number a broker may set itself.
 sasl.client.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL clients.
@@ -747,13 +747,13 @@ socket.connection.setup.timeout.max.ms  long  30000  *  ignored  fixed
     Longest time for a connection to be made.
 socket.connection.setup.timeout.ms  long  10000  *  ignored  fixed
     First time limit for a connection to be made.
-socket.listen.backlog.size  int  50  1..  yes  fixed
+socket.listen.backlog.size  int  50  1..  ignored  fixed
     Length of the queue of connections not accepted yet.
-socket.receive.buffer.bytes  int  102400  *  yes  fixed
+socket.receive.buffer.bytes  int  102400  *  ignored  fixed
     SO_RCVBUF of accepted sockets; -1 leaves the system's.
 socket.request.max.bytes  int  104857600  1..  yes  fixed
     Largest request; a longer one closes the connection unread.
-socket.send.buffer.bytes  int  102400  *  yes  fixed
+socket.send.buffer.bytes  int  102400  *  ignored  fixed
     SO_SNDBUF of accepted sockets; -1 leaves the system's.
 ssl.allow.dn.changes  boolean  false  *  ignored  fixed
     Whether a new certificate may name another subject.
@@ -897,13 +897,13 @@ krust.threads  int  0  0..  yes  fixed
 _TOPIC = """\
 cleanup.policy  list  delete  compact|delete  yes
     What becomes of old records: `delete`, `compact`, or both.
-compression.gzip.level  int  -1  1..9|-1  yes
+compression.gzip.level  int  -1  1..9|-1  ignored
     Level used where the broker itself compresses with gzip.
-compression.lz4.level  int  9  1..17  yes
+compression.lz4.level  int  9  1..17  ignored
     Level used where the broker itself compresses with lz4.
 compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  yes
     Codec of stored batches; `producer` keeps what the producer chose.
-compression.zstd.level  int  3  -131072..22  yes
+compression.zstd.level  int  3  -131072..22  ignored
     Level used where the broker itself compresses with zstd.
 delete.retention.ms  long  86400000  0..  yes
     How long tombstones stay in a compacted topic.
@@ -927,7 +927,7 @@ max.compaction.lag.ms  long  max  1..  yes
     How long a record may stay uncompacted.
 max.message.bytes  int  1048588  0..  yes
     Largest batch that is taken, compressed.
-message.downconversion.enable  boolean  true  *  yes
+message.downconversion.enable  boolean  true  *  ignored
     Whether old clients get batches converted to their format.
 message.format.version  string  3.0-IV1  *  ignored
     Format of stored messages; always the newest.
@@ -935,7 +935,7 @@ message.timestamp.after.max.ms  long  3600000  0..  yes
     How far a timestamp may lie in the future (default of Kafka 4).
 message.timestamp.before.max.ms  long  max  0..  yes
     How far a timestamp may lie in the past.
-message.timestamp.difference.max.ms  long  max  0..  yes
+message.timestamp.difference.max.ms  long  max  0..  ignored
     Old name of the two limits before and after.
 message.timestamp.type  string  CreateTime  CreateTime|LogAppendTime  yes
     Whether records keep the producer's timestamp or get the time of the append.

@@ -20,6 +20,16 @@ def test_every_default_is_a_value_of_its_setting(setting: Setting) -> None:
     assert all(name in BROKER for name in setting.synonyms)
 
 
+def test_a_setting_that_is_said_to_act_is_read() -> None:
+    root = Path(__file__).parents[2]
+    files = [*root.glob("rust/src/**/*.rs"), *root.glob("python/krust/**/*.py")]
+    text = "".join(file.read_text() for file in files if file.name != "settings.py")
+    acts = [one for one in (*BROKER.values(), *TOPIC.values()) if one.support == "yes"]
+    read = {one.name for one in acts if f'"{one.name}"' in text}
+    read |= {name for one in TOPIC.values() if one.name in read for name in one.synonyms}
+    assert not {one.name for one in acts} - read
+
+
 def test_the_strongest_source_wins(tmp_path: Path) -> None:
     weak, strong = tmp_path / "weak.toml", tmp_path / "strong.properties"
     weak.write_text('"num.partitions" = 2\n"log.retention.hours" = 1\n"message.max.bytes" = 2000\n')
