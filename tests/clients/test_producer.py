@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -115,6 +116,47 @@ def test_a_record_that_is_too_large_fails_in_its_delivery_or_else_in_flush(
         ]
         producer.produce(single, b"small")
     assert [record.value for record in read(bootstrap, single)] == [b"small"]
+
+
+def test_a_failure_that_nobody_watches_is_told_whatever_else_waits_to_be_told(
+    bootstrap: str, single: str
+) -> None:
+    told: list[object] = []
+    with krust.Producer(bootstrap_servers=bootstrap, batch_size=1) as producer:
+        for _ in range(1100):
+            producer.produce(single, b"x", on_delivery=lambda *what: told.append(what))
+        while producer.held_bytes():
+            time.sleep(0.01)
+        producer.produce(single, bytes(2_000_000))
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            producer.flush(20_000)
+    assert len(told) == 1100
+
+
+def test_of_failures_that_nobody_watches_no_more_than_a_thousand_are_kept(
+    bootstrap: str, single: str
+) -> None:
+    krust.Admin(bootstrap_servers=bootstrap).alter_config(single, {"max.message.bytes": 100})
+    with krust.Producer(bootstrap_servers=bootstrap, batch_size=1) as producer:
+        for _ in range(1100):
+            producer.produce(single, bytes(100))
+        while producer.held_bytes():
+            time.sleep(0.01)
+        assert producer.serve() == 1000
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            producer.flush(20_000)
+
+
+def test_a_topic_that_does_not_come_holds_up_no_other(
+    bootstrap: str, name: str, single: str
+) -> None:
+    with krust.Producer(
+        bootstrap_servers=bootstrap, allow_auto_create_topics=False, max_block_ms=600_000
+    ) as producer:
+        producer.produce(single, b"0")
+        assert not producer.try_produce(f"{name}-not", b"x")
+        for _ in range(3):
+            producer.send(single, b"1").result(5000)
 
 
 def test_a_full_buffer_makes_produce_wait_and_loses_nothing(bootstrap: str, single: str) -> None:

@@ -36,7 +36,7 @@ use crate::record::batch::{Builder, Entry};
 const TOPIC_ASK: Duration = Duration::from_millis(500);
 /// Emptied builders kept for the next batches.
 const SPARE: usize = 16;
-/// Failures of batches that nobody watches, kept for [`Sender::take_delivered`].
+/// Failures of batches that nobody watches, kept for [`Sender::take_delivered`] at most.
 const UNWATCHED: usize = 1000;
 /// What a record's lengths, deltas and attributes take at most.
 const RECORD_OVERHEAD: usize = 36;
@@ -87,6 +87,8 @@ struct State {
     closed: Vec<Filled>,
     pending: HashMap<u64, Pending>,
     delivered: Vec<Delivered>,
+    /// How many of those nobody watches.
+    unwatched: usize,
     spare: Vec<Builder>,
     sticky: Sticky,
     next_ticket: u64,
@@ -141,6 +143,7 @@ impl Sender {
             closed: Vec::new(),
             pending: HashMap::new(),
             delivered: Vec::new(),
+            unwatched: 0,
             spare: Vec::new(),
             sticky: Sticky::new(seed),
             next_ticket: 1,
@@ -296,7 +299,9 @@ impl Sender {
     pub fn take_delivered(&self) -> Vec<Delivered> {
         let mut rest = [0; 64];
         while matches!((&self.news).read(&mut rest), Ok(count) if count == rest.len()) {}
-        std::mem::take(&mut self.shared.state.lock().delivered)
+        let mut state = self.shared.state.lock();
+        state.unwatched = 0;
+        std::mem::take(&mut state.delivered)
     }
 
     /// Readable when `take_delivered` has something, or an offer that waits may be made again.
@@ -462,7 +467,8 @@ impl Work {
         for one in delivered {
             let Some(pending) = state.pending.remove(&one.ticket) else { continue };
             state.held_bytes = state.held_bytes.saturating_sub(pending.size);
-            let failed = one.error.is_some() && state.delivered.len() < UNWATCHED;
+            let failed = !pending.watched && one.error.is_some() && state.unwatched < UNWATCHED;
+            state.unwatched += usize::from(failed);
             if pending.watched || failed {
                 state.delivered.push(one);
             }
@@ -516,4 +522,25 @@ fn pair() -> Result<(UnixStream, UnixStream)> {
     one.set_nonblocking(true).map_err(failed)?;
     two.set_nonblocking(true).map_err(failed)?;
     Ok((one, two))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_takes_no_more_than_is_said_of_it() {
+        let long = vec![7; 3 << 20];
+        let mut builder = Builder::new();
+        for timestamp in [0, i64::MAX, i64::MIN] {
+            for some in [None, Some(&[][..]), Some(&long[..])] {
+                let headers = [("", None), ("name", some)];
+                let entry = Entry { timestamp, key: some, value: some, headers: &headers };
+                let before = builder.size();
+                builder.add(&entry);
+                let took = builder.size() - before;
+                assert!(took <= size(&entry), "{took} > {}", size(&entry));
+            }
+        }
+    }
 }
