@@ -7,9 +7,11 @@ the command began; otherwise it waits for more.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,13 +20,18 @@ from krust import _krust, spec
 from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.records import DECODERS, FormatError, Record, formatter, to_object
+from krust.errors import KafkaError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from krust.cli.membership import Member
     from krust.cli.options import Options
+    from krust.clients.consumer import Consumer
+
+    Place = tuple[str, int]
+    Assign = Callable[[Sequence[Place]], list[tuple[str, int, int, int | None]]]
 LATEST, EARLIEST = -1, -2
+COMMIT_S = 5.0
 _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 
 
@@ -69,19 +76,19 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
         raise click.UsageError(f"--grep: {error}") from error
     printer = _Printer(how["num"], pattern, show)
     isolation = "read_committed" if how["read_committed"] else "read_uncommitted"
-    consumer = _krust.Consumer(
-        options.bootstrap, session.properties(options, isolation_level=isolation)
-    )
+    given = session.properties(options, isolation_level=isolation)
     asked = session.client(options)
     reach = (wanted, how["exit_at_end"], how["read_committed"])
     if how["group"]:
         if how["partitions"] or wanted.end is not None:
             raise click.UsageError("with -g the group says which partitions, and there is no end")
         session.topics(asked, names, options.bootstrap)
-        from krust.cli.membership import Member
-
-        _run_member(consumer, Member(options, how["group"], names), printer, reach)
+        with _member(options, how["group"], given) as member:
+            share = _Share(member, names, lambda places: _assign(asked, places, reach))
+            while (room := printer.room()) and not (how["exit_at_end"] and share.over()):
+                share.print(printer, room)
         return
+    consumer = _krust.Consumer(options.bootstrap, given)
     places = list(_places(asked, options, names, how["partitions"]))
     consumer.assign(_assign(asked, places, reach))
     if wanted == spec.END and not how["exit_at_end"] and sys.stderr.isatty():
@@ -126,7 +133,7 @@ def _places(
 
 def _assign(
     asked: _krust.Client,
-    places: list[tuple[str, int]],
+    places: Sequence[Place],
     how: tuple[spec.Spec, bool, bool],
 ) -> list[tuple[str, int, int, int | None]]:
     wanted, to_end, committed = how
@@ -192,41 +199,82 @@ def _run(consumer: _krust.Consumer, printer: _Printer) -> None:
         printer.write(list(map(Record.of, consumer.poll(1000, room)[0])))
 
 
-def _run_member(
-    consumer: _krust.Consumer,
-    member: Member,
-    printer: _Printer,
-    reach: tuple[spec.Spec, bool, bool],
-) -> None:
-    """Read what the group gives us. After an error, the session timeout ends the membership."""
-    try:
-        ours = _taken_up(consumer, member, reach)
-        while (room := printer.room()) and not (reach[1] and consumer.done()):
-            if not member.beat():
-                ours = _taken_up(consumer, member, reach)
-            elif not ours:
-                time.sleep(0.5)
-            else:
-                records = list(map(Record.of, consumer.poll(1000, room)[0]))
-                for record in records[: printer.write(records)]:
-                    member.took((record.topic, record.partition), record.offset + 1)
-    except (KeyboardInterrupt, BrokenPipeError):
-        member.leave()
-        raise
-    member.leave()
+def _member(options: Options, group_id: str, given: dict[str, object]) -> Consumer:
+    """A member that commits only what `_Share` says was written."""
+    from krust.clients.consumer import Consumer
+
+    ours = {
+        "bootstrap.servers": options.bootstrap,
+        "group.id": group_id,
+        "session.timeout.ms": 30_000,
+        "max.poll.interval.ms": 60_000,
+        "partition.assignment.strategy": "range,roundrobin",
+        "auto.offset.reset": "earliest",
+    }
+    return Consumer(ours | given | {"enable.auto.commit": False})
 
 
-def _taken_up(
-    consumer: _krust.Consumer, member: Member, reach: tuple[spec.Spec, bool, bool]
-) -> list[tuple[str, int]]:
-    """Join, and go on where the group has committed; never before what there still is."""
-    places = member.join()
-    committed = member.committed()
-    starts = member.asked.offsets(places, EARLIEST)
-    assigned = []
-    for topic, partition, first, last in _assign(member.asked.client, places, reach):
-        place = (topic, partition)
-        begin = max(committed[place], starts[place]) if place in committed else first
-        assigned.append((*place, begin, None if last is None else max(begin, last)))
-    consumer.assign(assigned)
-    return places
+class _Share:
+    """What the group gives us. A record is committed after it was written, never before.
+
+    A coordinator that does not answer is no error until the session is over.
+    assign  says of partitions where to begin in what the group never read, and where to end
+    """
+
+    def __init__(self, member: Consumer, names: Sequence[str], assign: Assign) -> None:
+        self._member, self._assign = member, assign
+        self._written: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        self._begun = False
+        self._commit_at = time.monotonic() + COMMIT_S
+        member.subscribe(
+            names, on_assign=self._begin, on_revoke=self._give_back, on_lost=self._lose
+        )
+
+    def over(self) -> bool:
+        """Whether there is an end, and all that is ours has come to it."""
+        ours = self._member.assignment()
+        over = {place for place in ours if self._member.position(*place) >= self._end(place)}
+        self._member.pause(over - self._member.paused())
+        return self._begun and len(over) == len(ours)
+
+    def print(self, printer: _Printer, room: int) -> None:
+        """Write the next records, and commit when it is time."""
+        found = map(Record.of, self._member.poll(100, room))
+        records = [one for one in found if one.offset < self._end((one.topic, one.partition))]
+        for record in records[: printer.write(records)]:
+            self._written[record.topic, record.partition] = record.offset + 1
+        if time.monotonic() >= self._commit_at:
+            with suppress(UnreachableError):  # the next one will, or giving back tells
+                self._commit()
+            self._commit_at = time.monotonic() + COMMIT_S
+
+    def _end(self, place: Place) -> float:
+        return self._ends.get(place, math.inf)
+
+    def _begin(self, _: Consumer, places: Sequence[Place]) -> None:
+        committed = self._member.committed(places)
+        for topic, partition, first, end in self._assign(places):
+            if (topic, partition) not in committed:
+                self._member.seek(topic, partition, first)
+            if end is not None:
+                self._ends[topic, partition] = end
+        self._begun = True
+
+    def _give_back(self, *_: object) -> None:
+        self._begun = False
+        self._commit()
+
+    def _lose(self, *_: object) -> None:
+        self._begun = False
+        self._written.clear()
+
+    def _commit(self) -> None:
+        from krust.clients.consumer import GROUP_GONE
+
+        try:
+            self._member.commit(self._written)
+        except KafkaError as error:  # what another member has by now is its own affair
+            if error.code not in GROUP_GONE:
+                raise
+        self._written.clear()

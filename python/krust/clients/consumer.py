@@ -61,8 +61,9 @@ LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 COOPERATIVE = "cooperative-sticky"
 _SLICE_S = 0.1
+GROUP_GONE = frozenset({ILLEGAL_GENERATION, 25, 27, 82})
+"""Refusals of a commit that say: the group has moved on without this member."""
 _living: weakref.WeakSet[Consumer] = weakref.WeakSet()
-_GROUP_GONE = frozenset({ILLEGAL_GENERATION, 25, 27, 82})
 
 
 class Consumer:
@@ -400,7 +401,7 @@ class Consumer:
         except UnreachableError:
             self._commit_at = time.monotonic() + self._commit_s
         except KafkaError as error:
-            if error.code not in _GROUP_GONE:
+            if error.code not in GROUP_GONE:
                 raise
             self._commit_at = time.monotonic() + self._commit_s
 
