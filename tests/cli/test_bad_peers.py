@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import socket
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.cli.conftest import Command
-
-
-@contextlib.contextmanager
-def peer(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A port where `serve` has every connection to itself."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve_one, args=(connection,), daemon=True).start()
-
-    def serve_one(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            serve(connection)
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.close()
-
-
-def take(connection: socket.socket) -> bytes:
-    """One frame, without its length."""
-    head = exactly(connection, 4)
-    return exactly(connection, struct.unpack(">i", head)[0])
-
-
-def exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionError("the client left")
-        data += more
-    return data
+from tests.proxy import peer, take
 
 
 def silent(connection: socket.socket) -> None:

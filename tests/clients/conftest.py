@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import socket
-import struct
-import threading
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from krust import _krust
 from tests.cli.conftest import Command, krust
-from tests.cli.test_bad_peers import peer, take
 
 __all__ = ["krust"]
 _NUMBER = itertools.count(1)
@@ -65,38 +59,3 @@ def read(bootstrap: str, topic: str, partition: int = 0) -> list[_krust.Record]:
     while not consumer.done():
         found += consumer.poll(1000)[0]
     return found
-
-
-class Proxy:
-    """Stands between clients and a broker; `answer` may delay, cut or lose each answer.
-
-    answer  called with (API key, the frame, the client's connection); True: it was dealt with
-    """
-
-    def __init__(self, answer: Callable[[int, bytes, socket.socket], bool]) -> None:
-        self.upstream: tuple[str, int] = ("", 0)
-        self._answer = answer
-
-    def serve(self, connection: socket.socket) -> None:
-        with socket.create_connection(self.upstream) as broker:
-            keys: list[int] = []
-
-            def forward() -> None:
-                with contextlib.suppress(OSError):
-                    while True:
-                        request = take(connection)
-                        keys.append(struct.unpack_from(">h", request)[0])
-                        broker.sendall(struct.pack(">i", len(request)) + request)
-
-            threading.Thread(target=forward, daemon=True).start()
-            while True:
-                answer = take(broker)
-                if not self._answer(keys.pop(0), answer, connection):
-                    connection.sendall(struct.pack(">i", len(answer)) + answer)
-
-
-@contextlib.contextmanager
-def proxied(proxy: Proxy) -> Iterator[str]:
-    """The address of a proxy."""
-    with peer(proxy.serve) as address:
-        yield address

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,44 +14,18 @@ from hypothesis import strategies as st
 
 import krust
 from krust.errors import UnreachableError
-from tests.clients.conftest import Proxy, create, proxied, read
-from tests.serving import Served
+from tests.clients.conftest import create, read
+from tests.proxy import Cutting, behind
 
 PRODUCE, FETCH = 0, 1
 COUNT = 3000
-
-
-def cutting(every: int, key: int, part: Callable[[bytes], bytes]) -> Callable[..., bool]:
-    """Sends only a part of each `every`th answer to an API, and hangs up."""
-    answers = itertools.count(1)
-
-    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
-        if api != key or next(answers) % every:
-            return False
-        with contextlib.suppress(OSError):
-            connection.sendall(part(struct.pack(">i", len(frame)) + frame))
-            connection.shutdown(socket.SHUT_RDWR)
-        return True
-
-    return answer
-
-
-@contextlib.contextmanager
-def behind(folder: Path, answer: Callable[[int, bytes, socket.socket], bool]) -> Iterator[str]:
-    """A broker that tells its clients to come through the proxy."""
-    proxy = Proxy(answer)
-    with proxied(proxy) as address:
-        options: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
-        with Served(folder / "data", options=options) as broker:
-            proxy.upstream = broker.address
-            yield address
 
 
 @pytest.mark.parametrize("part", [lambda frame: b"", lambda frame: frame[: len(frame) // 2]])
 def test_a_producer_writes_each_record_once_and_in_order_though_answers_are_lost(
     tmp_path: Path, part: Callable[[bytes], bytes]
 ) -> None:
-    with behind(tmp_path, cutting(5, PRODUCE, part)) as bootstrap:
+    with behind(tmp_path, Cutting(5, [PRODUCE], part)) as bootstrap:
         create(bootstrap, "t", 2)
         told = []
         with krust.Producer(
@@ -73,7 +45,7 @@ def test_a_producer_writes_each_record_once_and_in_order_though_answers_are_lost
 
 
 def test_a_consumer_reads_each_record_once_though_answers_are_cut(tmp_path: Path) -> None:
-    half = cutting(3, FETCH, lambda frame: frame[: len(frame) // 2])
+    half = Cutting(3, [FETCH], lambda frame: frame[: len(frame) // 2])
     with behind(tmp_path, half) as bootstrap:
         create(bootstrap, "t", 1)
         with krust.Producer(bootstrap_servers=bootstrap) as producer:
@@ -115,7 +87,7 @@ records = st.lists(
 @pytest.fixture(scope="module")
 def cut_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cut")
-    with behind(folder, cutting(4, PRODUCE, lambda frame: frame[:9])) as address:
+    with behind(folder, Cutting(4, [PRODUCE], lambda frame: frame[:9])) as address:
         yield address
 
 
