@@ -3,14 +3,18 @@ nothing comes twice or out of order."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
 from tests.proxy import Cutting, behind
+from tests.serving import Served
 
-PRODUCE = 0
+PRODUCE, FETCH = 0, 1
+GROUP_APIS = range(8, 15)
 LINES = [b"line %d" % n for n in range(20_000)]
 
 
@@ -41,3 +45,35 @@ def test_any_other_producer_loses_nothing_and_keeps_the_order_of_what_is_new(
         found = krust.ok("consume", "t", "-e").out.splitlines()
         assert list(dict.fromkeys(found)) == LINES
         assert len(found) > len(LINES), "what was lost on the way back was written twice"
+
+
+def test_a_member_reads_each_record_once_and_its_commits_hold(tmp_path: Path) -> None:
+    cutting = Cutting(3, [FETCH, *GROUP_APIS])
+    with behind(tmp_path, cutting, "--prod") as address:
+        krust = Command(address)
+        krust.ok("topic", "create", "t:1")
+        krust.ok("produce", "t", given=b"\n".join(LINES))
+        found = [krust.ok("consume", "t", "-g", "g", *end).out for end in (["-n", "9000"], ["-e"])]
+        assert cutting.cuts > 3
+        assert b"".join(found).splitlines() == LINES
+        assert found[0].count(b"\n") == 9000
+        assert krust.ok("consume", "t", "-g", "g", "-e").out == b"", "all is committed"
+
+
+def test_a_member_goes_on_when_its_broker_was_restarted(tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as broker:
+        krust, port = Command(broker.bootstrap), broker.address[1]
+        krust.ok("produce", "t", given=b"before\n")
+        member = subprocess.Popen(
+            krust.argv("consume", "t", "-g", "g"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert member.stdout is not None
+        assert member.stdout.readline() == b"before\n"
+        broker.kill()
+    with member, Served(tmp_path / "data", port=port):
+        krust.ok("produce", "t", given=b"after\n")
+        while member.stdout.readline() != b"after\n":  # what was not committed comes again
+            assert member.poll() is None
+        member.send_signal(signal.SIGINT)
+        assert member.wait(30) == 130
+        assert krust.ok("consume", "t", "-g", "g", "-e").out == b""
