@@ -15,7 +15,7 @@ from krust.cli.exits import Exit
 from krust.cli.records import decode, when
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from krust.cli.options import Options
 _FLAGS = ("transactional", "control", "log_append_time", "delete_horizon")
@@ -36,24 +36,8 @@ def command() -> None:
 def dump(options: Options, path: str, where: str | None, records: bool, headers: bool) -> None:
     """Print the batches of PATH: a .log file, a partition's directory, or DATA-DIR/TOPIC/P."""
     wanted = _range(where)
-    bad = 0
-    for batch in _batches(_files(path), records=records or headers):
-        if "base_offset" in batch and not _overlaps(batch, wanted):
-            continue
-        bad += "problem" in batch or not batch.get("crc_ok", True)
-        if "records" in batch:
-            batch["records"] = [
-                _shown(record, _topic(batch), headers=headers)
-                for record in batch["records"]
-                if wanted[0] <= record[0] and (wanted[1] is None or record[0] < wanted[1])
-            ]
-        if options.output in ("json", "ndjson"):
-            click.echo(output.to_json(batch, compact=True))
-        else:
-            _print(batch)
-    if bad:
-        session.note(options, f"{bad} damaged")
-        session.sys_exit(Exit.PROBLEMS)
+    found = _batches(_files(path), records=records or headers)
+    _show(options, (one for one in found if _overlaps(one, wanted)), wanted, headers=headers)
 
 
 @command.command()
@@ -97,21 +81,8 @@ def stat(options: Options, directories: tuple[str, ...]) -> None:
 @click.pass_obj
 def tail(options: Options, path: str, count: int) -> None:
     """Print the last batches of PATH with their records, and what is wrong at the end."""
-    last: deque[dict[str, Any]] = deque(maxlen=count)
-    for file in _files(path)[-2:]:
-        last.extend({"file": str(file), **batch} for batch in logfacts.batches(file, records=True))
-    bad = sum([not logfacts.is_good(batch) for batch in last])
-    for batch in last:
-        if "records" in batch:
-            topic = _topic(batch)
-            batch["records"] = [_shown(each, topic, headers=True) for each in batch["records"]]
-        if options.output in ("json", "ndjson"):
-            click.echo(output.to_json(batch, compact=True))
-        else:
-            _print(batch)
-    if bad:
-        session.note(options, f"{bad} damaged")
-        session.sys_exit(Exit.PROBLEMS)
+    last = deque(_batches(_files(path)[-2:], records=True), count)
+    _show(options, last, (0, None), headers=True)
 
 
 @command.command()
@@ -207,15 +178,15 @@ def _range(where: str | None) -> tuple[int, int | None]:
 
 def _overlaps(batch: dict[str, Any], wanted: tuple[int, int | None]) -> bool:
     first, end = wanted
+    if "base_offset" not in batch:
+        return True
     return batch["last_offset"] >= first and (end is None or batch["base_offset"] < end)
 
 
 def _batches(files: list[Path], *, records: bool) -> Iterator[dict[str, Any]]:
     for file in files:
-        opened = _krust.LogDump(str(file))
-        while found := opened.read(100, records=records):
-            for batch in found:
-                yield {"file": str(file), **batch}
+        for batch in logfacts.batches(file, records=records):
+            yield {"file": str(file), **batch}
 
 
 def _topic(batch: dict[str, Any]) -> str:
@@ -241,6 +212,32 @@ def _shown(
     if headers:
         shown["headers"] = [{"key": name, "value": decode(v, "string")} for name, v in given]
     return shown
+
+
+def _show(
+    options: Options,
+    batches: Iterable[dict[str, Any]],
+    wanted: tuple[int, int | None],
+    *,
+    headers: bool,
+) -> None:
+    """Print batches, with those of their records that are wanted; exit 9 if one is damaged."""
+    bad = 0
+    for batch in batches:
+        bad += not logfacts.is_good(batch)
+        if "records" in batch:
+            batch["records"] = [
+                _shown(record, _topic(batch), headers=headers)
+                for record in batch["records"]
+                if wanted[0] <= record[0] and (wanted[1] is None or record[0] < wanted[1])
+            ]
+        if options.output in ("json", "ndjson"):
+            click.echo(output.to_json(batch, compact=True))
+        else:
+            _print(batch)
+    if bad:
+        session.note(options, f"{bad} damaged")
+        session.sys_exit(Exit.PROBLEMS)
 
 
 def _print(batch: dict[str, Any]) -> None:
