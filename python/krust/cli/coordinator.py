@@ -13,6 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.cli import session
+from krust.clients.coordinator import (
+    BY_NAME,
+    MOVING,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PAUSE_S,
+    Standing,
+    commit_body,
+    find,
+    moving,
+    newest_at,
+)
 from krust.coordinator import consumer_protocol
 from krust.errors import KrustError
 
@@ -21,15 +33,10 @@ if TYPE_CHECKING:
 
     from krust.cli.options import Options
 
-LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
-MOVING = frozenset({LOADING, NOT_AVAILABLE, NOT_COORDINATOR})
 GROUP_ID_NOT_FOUND = 69
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
-BY_NAME = 9
 LATEST, EARLIEST = -1, -2
 DEAD = "Dead"
 CONSUMER = "consumer"
-PAUSE_S = 0.1
 MOMENT_S = 2.0
 
 Place = tuple[str, int]
@@ -54,10 +61,8 @@ class Group(NamedTuple):
 class Coordinators:
     """A client that finds the coordinator of each group."""
 
-    def __init__(self, options: Options, patience_ms: int | None = None) -> None:
-        """`patience_ms`: how long one answer may take, where that is not `--timeout`."""
-        how = {} if patience_ms is None else {"request_timeout_ms": patience_ms}
-        self.client = _krust.Client(options.bootstrap, session.properties(options, **how))
+    def __init__(self, options: Options) -> None:
+        self.client = session.client(options)
         self._options = options
         self._known: dict[str, int] = {}
 
@@ -69,7 +74,7 @@ class Coordinators:
         while True:
             broker = self.of(group_id)
             answer = self.client.request(api, body, version, broker=broker)
-            codes = MOVING.intersection(_codes(answer))
+            codes = moving(answer)
             if not codes:
                 return answer
             if time.monotonic() > until:
@@ -81,9 +86,7 @@ class Coordinators:
         """The broker that keeps a group."""
         until = time.monotonic() + self._options.timeout_ms / 1000
         while group_id not in self._known:
-            body = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
-            answer = self.client.request("FindCoordinator", body)
-            [found] = answer.get("coordinators") or [answer]
+            found = find(self.client, group_id)
             if not found["error_code"]:
                 self._known[group_id] = found["node_id"]
             elif found["error_code"] not in MOVING or time.monotonic() > until:
@@ -91,11 +94,6 @@ class Coordinators:
             else:
                 time.sleep(PAUSE_S)
         return self._known[group_id]
-
-    def version(self, group_id: str, api: int, newest: int) -> int:
-        """The version of an API to use at a group's coordinator: `newest`, or its last."""
-        served = {key: last for key, _, _, last in self.client.versions(self.of(group_id))}
-        return min(newest, served.get(api, newest))
 
     def groups(self, states: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Every group of every broker, by name; `states` in any case, none: all."""
@@ -143,7 +141,7 @@ class Coordinators:
 
     def committed(self, group_id: str) -> dict[Place, int]:
         """Every offset a group has committed."""
-        version = self.version(group_id, OFFSET_FETCH, BY_NAME)
+        version = newest_at(self.client, self.of(group_id), OFFSET_FETCH, BY_NAME)
         one = {"group_id": group_id, "topics": None}
         answer = self.ask(group_id, "OffsetFetch", {**one, "groups": [one]}, version)
         group = answer["groups"][0] if answer.get("groups") else answer
@@ -158,19 +156,8 @@ class Coordinators:
 
     def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
         """Commit from outside the group; error codes by place."""
-        body = {
-            "group_id": group_id,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "topics": [
-                {"name": topic, "partitions": [{"partition_index": p, **at} for p, at in ours]}
-                for topic, ours in by_topic(
-                    (place, {"committed_offset": offset, "committed_metadata": ""})
-                    for place, offset in offsets.items()
-                ).items()
-            ],
-        }
-        version = self.version(group_id, OFFSET_COMMIT, BY_NAME)
+        body = commit_body(group_id, offsets.items(), Standing())
+        version = newest_at(self.client, self.of(group_id), OFFSET_COMMIT, BY_NAME)
         answer = self.ask(group_id, "OffsetCommit", body, version)
         return {
             (topic["name"], partition["partition_index"]): partition["error_code"]
@@ -223,26 +210,6 @@ class Coordinators:
         hint = f'did you mean "{near[0]}"?' if near else "all of them: krust group list"
         text = f'group "{group_id}" does not exist on {self._options.bootstrap}'
         return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
-
-
-def by_topic(
-    places: Iterable[tuple[Place, dict[str, Any]]],
-) -> dict[str, list[tuple[int, dict[str, Any]]]]:
-    """Things of places, as requests want them: topic -> (partition, thing)."""
-    topics: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-    for (topic, partition), thing in places:
-        topics.setdefault(topic, []).append((partition, thing))
-    return topics
-
-
-def _codes(answer: object) -> set[int]:
-    """Every error code in an answer."""
-    if isinstance(answer, list):
-        return set().union(*map(_codes, answer))
-    if not isinstance(answer, dict):
-        return set()
-    codes = set().union(*map(_codes, answer.values()))
-    return codes | {answer["error_code"]} if "error_code" in answer else codes
 
 
 def _consumer(member: dict[str, Any]) -> dict[str, Any]:

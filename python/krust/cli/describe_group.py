@@ -14,7 +14,7 @@ import click
 
 from krust.cli import history, output, session
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, LATEST, Coordinators, by_topic
+from krust.cli.coordinator import DEAD, LATEST, Coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,5 +157,7 @@ def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
 def _short(assigned: Sequence[Place] | None) -> str | None:
     if assigned is None:
         return None
-    topics = by_topic((place, {}) for place in assigned)
-    return " ".join(f"{name}:{','.join(str(p) for p, _ in ours)}" for name, ours in topics.items())
+    topics: dict[str, list[str]] = {}
+    for topic, partition in assigned:
+        topics.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{topic}:{','.join(ours)}" for topic, ours in topics.items())

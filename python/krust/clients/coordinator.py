@@ -62,9 +62,9 @@ class Coordinator:
         while True:
             try:
                 node = self._found()
-                version = self._version(node, *newest) if newest[0] >= 0 else None
+                version = newest_at(self.client, node, *newest) if newest[0] >= 0 else None
                 answer = self.client.request(api, body, version, broker=node)
-                codes = MOVING & set(_codes(answer))
+                codes = moving(answer)
                 if not codes:
                     return answer
                 error: Exception = refused(min(codes), f"group {self._group_id!r}: {api}")
@@ -105,17 +105,7 @@ class Coordinator:
         self, offsets: Mapping[TopicPartition, int], standing: Standing, metadata: str = ""
     ) -> None:
         """Commit. KafkaError: the first refusal."""
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for (topic, partition), offset in offsets.items():
-            one = {"partition_index": partition, "committed_offset": offset}
-            topics.setdefault(topic, []).append({**one, "committed_metadata": metadata})
-        body = {
-            "group_id": self._group_id,
-            "generation_id_or_member_epoch": standing.generation,
-            "member_id": standing.member_id,
-            "group_instance_id": standing.instance_id,
-            "topics": [{"name": name, "partitions": ps} for name, ps in topics.items()],
-        }
+        body = commit_body(self._group_id, offsets.items(), standing, metadata)
         answer = self.ask("OffsetCommit", body, (OFFSET_COMMIT, BY_NAME))
         for topic in answer["topics"]:
             for partition in topic["partitions"]:
@@ -128,18 +118,52 @@ class Coordinator:
 
     def _found(self) -> int:
         if self._node is None:
-            body = {"key": self._group_id, "key_type": 0, "coordinator_keys": [self._group_id]}
-            answer = self.client.request("FindCoordinator", body)
-            [found] = answer.get("coordinators") or [answer]
+            found = find(self.client, self._group_id)
             if found["error_code"] in MOVING:
                 raise UnreachableError(f"group {self._group_id!r} has no coordinator yet")
             check(found["error_code"], f"coordinator of group {self._group_id!r}")
             self._node = int(found["node_id"])
         return self._node
 
-    def _version(self, node: int, key: int, newest: int) -> int:
-        served = {key: last for key, _, _, last in self.client.versions(node)}
-        return min(newest, served.get(key, newest))
+
+def find(client: _krust.Client, group_id: str) -> dict[str, Any]:
+    """What is said of a group's coordinator: `error_code`, `node_id`."""
+    body = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
+    answer = client.request("FindCoordinator", body)
+    found: dict[str, Any]
+    [found] = answer.get("coordinators") or [answer]
+    return found
+
+
+def newest_at(client: _krust.Client, node: int, api: int, newest: int) -> int:
+    """The version of an API to use at a broker: `newest`, or its last."""
+    served = {key: last for key, _, _, last in client.versions(node)}
+    return min(newest, served.get(api, newest))
+
+
+def commit_body(
+    group_id: str,
+    offsets: Iterable[tuple[tuple[str, int], int]],
+    standing: Standing,
+    metadata: str = "",
+) -> dict[str, Any]:
+    """An OffsetCommit by topic name."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in offsets:
+        one = {"partition_index": partition, "committed_offset": offset}
+        topics.setdefault(topic, []).append({**one, "committed_metadata": metadata})
+    return {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": standing.generation,
+        "member_id": standing.member_id,
+        "group_instance_id": standing.instance_id,
+        "topics": [{"name": name, "partitions": ps} for name, ps in topics.items()],
+    }
+
+
+def moving(answer: object) -> frozenset[int]:
+    """The error codes in an answer that say: not me, or not yet."""
+    return MOVING.intersection(_codes(answer))
 
 
 def refused(code: int, subject: str) -> KafkaError:
