@@ -12,16 +12,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
+import functools
 import statistics
-import subprocess
 import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers import AbsentError, Running, free_port, kafka, noida
+from peers import Running, kafka, noida
 
 import krust
 
@@ -36,8 +35,6 @@ TARGETS_MS = {
     "kafka-python": 110,
     "aiokafka": 12,
 }
-EAGER = "group.initial.rebalance.delay.ms=0"
-KAFKA = Path(__file__).parents[1] / "tests/peers/kafka.sh"
 
 
 @contextlib.contextmanager
@@ -47,34 +44,10 @@ def embedded(_: Path) -> Iterator[Running]:
         yield Running(broker.bootstrap, 0)
 
 
-@contextlib.contextmanager
-def eager_kafka(folder: Path) -> Iterator[Running]:
-    """Kafka without the wait for more members."""
-    with kafka(folder, EAGER) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def newest_kafka(folder: Path) -> Iterator[Running]:
-    """Kafka 4, which has the protocol of KIP-848."""
-    port = free_port()
-    command = ["bash", str(KAFKA), "start4", str(folder), str(port)]
-    try:
-        with (folder / "out").open("w") as out:
-            subprocess.run(
-                command, env={**os.environ, "EXTRA": EAGER}, stdout=out, stderr=out, check=True
-            )
-        yield Running(f"127.0.0.1:{port}", 0)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise AbsentError(str(error)) from None
-    finally:
-        subprocess.run(["bash", str(KAFKA), "stop", str(folder)], check=False)
-
-
 PEERS = {
     "krust": embedded,
-    "kafka 3.9.1": eager_kafka,
-    "kafka 4.3.0": newest_kafka,
+    "kafka 3.9.1": kafka,
+    "kafka 4.3.0": functools.partial(kafka, version="4.3.0"),
     "noida-db": noida,
 }
 
@@ -184,7 +157,7 @@ def main() -> None:
             try:
                 servers[name] = stack.enter_context(start(home)).bootstrap
                 fill(servers[name])
-            except (AbsentError, Exception) as error:
+            except Exception as error:
                 print(f"{name}: left out, {error}")
                 servers.pop(name, None)
         for client, run in CLIENTS.items():

@@ -28,7 +28,6 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import signal
 import socket
 import statistics
@@ -38,6 +37,11 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.peers import kafka as apache
+from tests.peers.kafka import AbsentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -164,10 +168,6 @@ SCENARIOS = (
 )
 
 
-class AbsentError(Exception):
-    """A peer cannot be had on this machine; the text says why."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Running:
     """A server that takes connections."""
@@ -249,23 +249,11 @@ def core(folder: Path) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def kafka(folder: Path, *settings: str) -> Iterator[Running]:
-    """Start Apache Kafka through `peer_kafka.sh`, with `KEY=VALUE` beside its defaults."""
-    if shutil.which("java") is None:
-        raise AbsentError("there is no java")
-    script, port = str(HERE / "peer_kafka.sh"), free_port()
-    command = ["bash", script, "start", str(folder), str(port), str(free_port())]
-    command += settings
-    try:
-        # The JVMs keep the streams they inherit, so these are files and not pipes.
-        with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-            code = subprocess.run(command, stdout=out, stderr=err, check=False).returncode
-        if code != 0:
-            lines = (folder / "err").read_text().strip().splitlines() or ["no reason given"]
-            raise AbsentError(lines[-1])
-        yield Running(f"127.0.0.1:{port}", int((folder / "kafka.pid").read_text()))
-    finally:
-        subprocess.run(["bash", script, "stop", str(folder)], check=False)
+def kafka(folder: Path, *settings: str, version: str = "3.9.1") -> Iterator[Running]:
+    """Start Apache Kafka (`tests/peers`), with `KEY=VALUE` beside its defaults."""
+    more = dict(setting.split("=", 1) for setting in settings)
+    with apache.running(version, folder, more) as bootstrap:
+        yield Running(bootstrap, apache.pid(folder))
 
 
 @contextlib.contextmanager

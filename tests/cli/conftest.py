@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.peers import kafka
 from tests.serving import Served
 
-KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 _NUMBER = itertools.count(1)
 
 
@@ -79,27 +77,12 @@ def _kafka(which: str, folder: Path) -> Iterator[str]:
     if running:
         yield running
         return
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no {tool} here")
-    ports = _free_ports()
-    start = ["start39", str(folder), *map(str, ports)]
-    if which == "kafka43":
-        start = ["start4", str(folder), str(ports[0])]
-    run = subprocess.run([KAFKA, *start], capture_output=True, text=True, check=False)
+    version = {"kafka39": "3.9.1", "kafka43": "4.3.0"}[which]
     try:
-        if run.returncode:
-            pytest.skip(f"{which} does not start: {(run.stderr or run.stdout)[-300:]}")
-        yield f"127.0.0.1:{ports[0]}"
-    finally:
-        subprocess.run([KAFKA, "stop", str(folder)], check=False, capture_output=True)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+        with kafka.running(version, folder, {}) as bootstrap:
+            yield bootstrap
+    except kafka.AbsentError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(

@@ -30,8 +30,8 @@ from tests.foreign.members import (
     PYTHON_KINDS,
     Member,
     make,
-    no_java,
 )
+from tests.peers import kafka
 from tests.serving import Served
 
 COOPERATIVE = ("confluent-cooperative", "java-3.9.1-cooperative", "java-4.3.0-cooperative")
@@ -122,7 +122,7 @@ class Chaos:
                 "confluent-range",
             ),
         }
-        if why := no_java():
+        if why := kafka.missing():
             print(f"no members in Java: {why}")
             kinds = {n: tuple(k for k in ks if "java" not in k) for n, ks in kinds.items()}
         self.groups = [Group(name, kinds[name]) for name in only or kinds]

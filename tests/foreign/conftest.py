@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.peers import kafka
 from tests.serving import Served
 
 _NUMBER = itertools.count(1)
-_SCRIPT = Path(__file__).parents[1] / "peers/kafka.sh"
 
 
 def jars(version: str) -> str:
     """The folder with the jars of a Kafka; the test is skipped where they cannot be had."""
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no {tool} here")
-    run = subprocess.run([_SCRIPT, "jars", version], capture_output=True, text=True, check=False)
-    if run.returncode:
-        pytest.skip(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
-    return run.stdout.strip()
+    try:
+        return str(kafka.jars(version))
+    except kafka.AbsentError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def _java_where_wanted(request: pytest.FixtureRequest) -> None:
+    """Skip what is in Java, with the reason, where there is none."""
+    if request.node.get_closest_marker("java") and (reason := kafka.missing()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """One member of a consumer group, as a process: it can be killed, and clients of any age can be it.
 
-    member.py CLIENT BOOTSTRAP GROUP TOPIC
+    python -m tests.foreign.member CLIENT BOOTSTRAP GROUP TOPIC
 
 It subscribes, prints one JSON object a line, commits after each record, and leaves its group when
 its standard input ends:
@@ -11,7 +11,7 @@ its standard input ends:
 each with "at", the monotonic clock in seconds. What is revoked tells the generation that the member
 knew then; -1: none. MEMBER_LOG=DEBUG in the environment: a Python client's log on standard error.
 CLIENT: confluent-range, -cooperative, -consumer; kafka-python, kafka-python-0.9; aiokafka;
-java-3.9.1 and java-4.3.0 (VerifiableConsumer; its jars: tests/peers/kafka.sh), -cooperative,
+java-3.9.1 and java-4.3.0 (VerifiableConsumer), -cooperative,
 -migrating; java-4.3.0-consumer. "consumer" is the protocol of KIP-848, its generation the member's
 epoch.
 """
@@ -32,6 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.peers import kafka
+
 SESSION_MS = 6000
 POLL_S = 0.1
 # kafka-python 3.0.12 forgets a rejoin that the end of a poll interrupts, if new metadata was its
@@ -50,7 +52,6 @@ TOLD_BY_JAVA = re.compile(
     r"(?:joined group with generation Generation\{generationId=|Member \S+ with epoch )(\d+)"
 )
 LOG_LINE = "%(asctime)s %(name)s %(message)s"
-KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 JAVA = Path(__file__).with_name("java")
 JAVA_CLASSIC = (
     "--session-timeout",
@@ -217,15 +218,9 @@ async def aio(bootstrap: str, group: str, topic: str) -> None:
     await consumer.stop()
 
 
-def folder(version: str) -> Path:
-    """Where the jars of a Kafka are; they are fetched when they are not there yet."""
-    told = subprocess.run([KAFKA, "jars", version], capture_output=True, text=True, check=True)
-    return Path(told.stdout.strip())
-
-
 def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) -> None:
     # Kafka 4's artifacts bring no logger: 3.9's serves both.
-    jars = [*map(str, folder("3.9.1").glob("*reload4j-*.jar")), f"{folder(version)}/*"]
+    jars = [*map(str, kafka.jars("3.9.1").glob("*reload4j-*.jar")), f"{kafka.jars(version)}/*"]
     command = ["java", *JVM, f"-Dlog4j.configuration=file:{JAVA}/log4j.properties"]
     command += ["-cp", ":".join(jars), "org.apache.kafka.tools.VerifiableConsumer"]
     command += ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.foreign.member import folder
-
-MEMBER = Path(__file__).with_name("member.py")
+ROOT = Path(__file__).parents[2]
 PYTHON_KINDS = (
     "confluent-range",
     "confluent-cooperative",
@@ -30,24 +26,9 @@ PYTHON_KINDS = (
 )
 JAVA_KINDS = ("java-3.9.1", "java-4.3.0")
 CONSUMER_KINDS = ("confluent-consumer", "java-4.3.0-consumer")
-JAVA_VERSIONS = ("3.9.1", "4.3.0")
 PARTITIONS = 6
 PATIENCE_S = 60
 SHOWN = 80
-
-
-@functools.cache
-def no_java() -> str | None:
-    """Why there are no members in Java here; None: there are."""
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            return f"no {tool} here"
-    try:
-        for version in JAVA_VERSIONS:
-            folder(version)
-    except subprocess.CalledProcessError as error:
-        return f"Maven has no jars for us: {(error.stderr or error.stdout)[-200:]}"
-    return None
 
 
 class Member:
@@ -57,11 +38,12 @@ class Member:
         self.kind = kind
         self.said: list[dict[str, Any]] = []
         self.changed = threading.Condition()
-        command = [sys.executable, str(MEMBER), kind, bootstrap, group, topic]
+        command = [sys.executable, "-m", "tests.foreign.member", kind, bootstrap, group, topic]
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the member ends
         self.trouble = ""
         self.process = subprocess.Popen(
             command,
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

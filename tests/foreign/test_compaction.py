@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,9 +23,9 @@ from confluent_kafka.admin import (
 from krust import _krust
 from tests.foreign.conftest import jars
 from tests.foreign.test_dump_log_segments import sound
+from tests.peers import kafka
 from tests.serving import Served
 
-KAFKA = Path(__file__).parents[1] / "peers/kafka.sh"
 PARTITION = "table-0"
 WAIT_S = 60
 NOW_MS = int(time.time() * 1000)
@@ -41,42 +38,14 @@ SETTINGS |= {"delete.retention.ms": "0"}
 
 
 @contextmanager
-def kafka(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
-    """A Kafka 3.9 in `folder`, again and again the same. On a busy machine it may open its port and
-    die: it misses the session of its own ZooKeeper. Then it is started again.
-    """
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    more = {**cleaner, "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
-    extra = "\n".join(f"{key}={value}" for key, value in more.items())
-    start = [str(KAFKA), "start39", str(folder), *map(str, ports)]
-    environment = {**os.environ, "EXTRA": extra}
-    bootstrap = f"127.0.0.1:{ports[0]}"
+def apache(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
+    """A Kafka 3.9 in `folder`, again and again the same."""
+    one = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
     try:
-        for _ in range(3):
-            run = subprocess.run(
-                start, capture_output=True, text=True, check=False, env=environment
-            )
-            if run.returncode == 0 and serves(bootstrap):
-                break
-            subprocess.run([KAFKA, "stop", folder], check=False, capture_output=True)
-        else:
-            pytest.skip(f"Kafka does not start: {(run.stderr or run.stdout)[-300:]}")
-        yield bootstrap
-    finally:
-        subprocess.run([KAFKA, "stop", folder], check=False, capture_output=True)
-
-
-def serves(bootstrap: str) -> bool:
-    """Whether a broker answers there, and not its port alone."""
-    try:
-        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_S / 2)
-    except KafkaException:
-        return False
-    return True
+        with kafka.running("3.9.1", folder, {**cleaner, **one}) as bootstrap:
+            yield bootstrap
+    except kafka.AbsentError as error:
+        pytest.skip(str(error))
 
 
 def alter(bootstrap: str, settings: dict[str, str]) -> None:
@@ -190,7 +159,7 @@ def test_both_leave_the_same_batches_and_records(tmp_path: Path) -> None:
     lib = jars("3.9.1")
     folder, ours = tmp_path / "kafka", tmp_path / "krust"
     folder.mkdir()
-    with kafka(folder, OFF) as bootstrap:
+    with apache(folder, OFF) as bootstrap:
         fill(bootstrap)
     shutil.copytree(folder / "data", ours)
 
@@ -199,7 +168,7 @@ def test_both_leave_the_same_batches_and_records(tmp_path: Path) -> None:
         with Served(ours, options=cleaner) as broker:
             yield broker.bootstrap
 
-    clean_twice(lambda cleaner: kafka(folder, cleaner), folder / "data", tmp_path / "theirs")
+    clean_twice(lambda cleaner: apache(folder, cleaner), folder / "data", tmp_path / "theirs")
     clean_twice(krust, ours, tmp_path / "mine")
     for times in ("once", "twice"):
         theirs, mine = content(tmp_path / "theirs" / times), content(tmp_path / "mine" / times)

@@ -17,7 +17,6 @@ from tests.foreign.members import (
     fill,
     make,
     members,
-    no_java,
     wait_until,
 )
 from tests.serving import Served
@@ -26,13 +25,6 @@ KINDS = [
     pytest.param(kind, marks=[pytest.mark.java] * kind.startswith("java"))
     for kind in PYTHON_KINDS + JAVA_KINDS + CONSUMER_KINDS
 ]
-
-
-@pytest.fixture(autouse=True)
-def _java_where_wanted(request: pytest.FixtureRequest) -> None:
-    """Skip members in Java, with the reason, where there is none."""
-    if request.node.get_closest_marker("java") and (reason := no_java()):
-        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ from tests.foreign.members import (
     fill,
     make,
     members,
-    no_java,
     wait_until,
 )
 from tests.serving import Served
@@ -30,12 +29,6 @@ HERE = "tests.foreign.server_assignors"
 RULES = {"dealt-*": "Dealt", "raises-*": "Raises", "hangs-*": "Hangs", "lies-*": "Lies"}
 EVERYTHING = set(range(PARTITIONS))
 KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
-
-
-@pytest.fixture(autouse=True)
-def _java_where_wanted(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("java") and (reason := no_java()):
-        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Apache Kafka beside krust, from Maven's jars, on loopback only.
 #   kafka.sh jars VERSION                   fetch the jars; print the folder that holds them
-#   kafka.sh start39 DIR PORT ZKPORT        3.9.1 with a ZooKeeper of its own
-#   kafka.sh start4 DIR PORT                4.3.0, KRaft (PORT + 1 is the controller's)
+#   kafka.sh start VERSION DIR PORT OTHER   OTHER: the port of the ZooKeeper that 3.9.1 brings, of
+#                                           the controller in a later one
 #   kafka.sh stop DIR                       what was started in DIR
 # KAFKA_JARS: where jars are kept (~/.cache/krust/kafka). EXTRA: more lines for server.properties.
-# Returns when the port answers; the process ids lie in DIR/pids.
+# Returns when the port answers; the process ids lie in DIR/pids, the broker's last.
 set -euo pipefail
 cache=${KAFKA_JARS:-$HOME/.cache/krust/kafka}
 
@@ -31,8 +31,13 @@ POM
 
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-launch() { # dir port class properties: start in the background, wait until the port answers
-  java -Xms1G -Xmx1G -cp "$lib/*" "$3" "$4" > "$1/$3.out" 2>&1 &
+# What Kafka's own start script gives to Java.
+broker=(-server -Xms1G -Xmx1G -XX:+UseG1GC -XX:MaxGCPauseMillis=20
+  -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15
+  -Djava.awt.headless=true)
+
+launch() { # dir port class properties options: start it, wait until the port answers
+  java "${@:5}" -cp "$lib/*" "$3" "$4" > "$1/$3.out" 2>&1 &
   echo $! >> "$1/pids"
   for _ in $(seq 600); do
     answers "$2" && return
@@ -55,27 +60,26 @@ ${EXTRA:-}
 PROPERTIES
 }
 
-start39() { # dir port zookeeper-port
+with_zookeeper() { # dir port zookeeper-port
   printf 'dataDir=%s/zk\nclientPort=%s\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n' \
     "$1" "$3" > "$1/zoo.cfg"
   { common "$1"; printf 'broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:%s\n' "$2"
     echo "zookeeper.connect=127.0.0.1:$3"; } > "$1/server.properties"
-  launch "$1" "$3" org.apache.zookeeper.server.quorum.QuorumPeerMain "$1/zoo.cfg"
-  launch "$1" "$2" kafka.Kafka "$1/server.properties"
+  launch "$1" "$3" org.apache.zookeeper.server.quorum.QuorumPeerMain "$1/zoo.cfg" -Xmx256m
+  launch "$1" "$2" kafka.Kafka "$1/server.properties" "${broker[@]}"
 }
 
-start4() { # dir port
-  local controller=$(($2 + 1))
+with_controller() { # dir port controller-port
   { common "$1"; printf 'process.roles=broker,controller\nnode.id=1\n'
-    printf 'controller.quorum.voters=1@127.0.0.1:%s\n' "$controller"
+    printf 'controller.quorum.voters=1@127.0.0.1:%s\n' "$3"
     printf 'controller.listener.names=CONTROLLER\n'
     printf 'listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n'
-    printf 'listeners=PLAINTEXT://127.0.0.1:%s,CONTROLLER://127.0.0.1:%s\n' "$2" "$controller"
+    printf 'listeners=PLAINTEXT://127.0.0.1:%s,CONTROLLER://127.0.0.1:%s\n' "$2" "$3"
   } > "$1/server.properties"
   java -cp "$lib/*" kafka.tools.StorageTool format --ignore-formatted \
     -t "$(java -cp "$lib/*" kafka.tools.StorageTool random-uuid 2>/dev/null | tail -1)" \
     -c "$1/server.properties" > "$1/format.out" 2>&1
-  launch "$1" "$2" kafka.Kafka "$1/server.properties"
+  launch "$1" "$2" kafka.Kafka "$1/server.properties" "${broker[@]}"
 }
 
 stop() { # the broker first: without its ZooKeeper it cannot shut down
@@ -88,13 +92,13 @@ stop() { # the broker first: without its ZooKeeper it cannot shut down
 
 case ${1:-} in
   jars) jars "$2" ;;
-  start39 | start4)
-    dir=$(realpath -m "$2")
+  start)
+    dir=$(realpath -m "$3")
     mkdir -p "$dir" && : > "$dir/pids"
-    for port in "${@:3}"; do if answers "$port"; then echo "port $port is taken" >&2; exit 1; fi; done
-    lib=$(jars "$([ "$1" = start39 ] && echo 3.9.1 || echo 4.3.0)")
-    "$1" "$dir" "${@:3}"
+    for port in "${@:4}"; do if answers "$port"; then echo "port $port is taken" >&2; exit 1; fi; done
+    lib=$(jars "$2")
+    case $2 in 3.*) with_zookeeper "$dir" "${@:4}" ;; *) with_controller "$dir" "${@:4}" ;; esac
     ;;
   stop) stop "$2" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,0 +1,106 @@
+"""Apache Kafka beside krust (kafka.sh), for tests and benches: its jars, and a broker of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("kafka.sh")
+VERSIONS = ("3.9.1", "4.3.0")
+TRIES = 3
+WAIT_S = 30
+
+
+class AbsentError(Exception):
+    """A Kafka cannot be had on this machine; the text says why."""
+
+
+def jars(version: str) -> Path:
+    """The folder with the jars of a Kafka; they are fetched when they are not there yet.
+
+    raises  AbsentError: no Java, no Maven, or Maven has none for us
+    """
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            raise AbsentError(f"no {tool} here")
+    run = _script("jars", version)
+    if run.returncode:
+        raise AbsentError(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
+    return Path(run.stdout.strip())
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why there are no jars of every version here; None: there are."""
+    try:
+        for version in VERSIONS:
+            jars(version)
+    except AbsentError as error:
+        return str(error)
+    return None
+
+
+@contextmanager
+def running(version: str, folder: Path, settings: Mapping[str, object]) -> Iterator[str]:
+    """The address of a Kafka in `folder`, which may hold what an earlier one left.
+
+    On a busy machine it may open its port and die: it misses the session of its own ZooKeeper.
+    Then it is started again.
+
+    raises  AbsentError: there are no jars, or it does not start
+    """
+    jars(version)
+    extra = "\n".join(f"{key}={value}" for key, value in settings.items())
+    ports = _free_ports()
+    bootstrap = f"127.0.0.1:{ports[0]}"
+    try:
+        for _ in range(TRIES):
+            run = _script("start", version, str(folder), *map(str, ports), EXTRA=extra)
+            if run.returncode == 0 and _serves(bootstrap):
+                break
+            _script("stop", str(folder))
+        else:
+            raise AbsentError(f"Kafka does not start: {(run.stderr or run.stdout)[-300:]}")
+        yield bootstrap
+    finally:
+        _script("stop", str(folder))
+
+
+def pid(folder: Path) -> int:
+    """The process of the Kafka that runs in `folder`."""
+    return int((folder / "pids").read_text().split()[-1])
+
+
+def _script(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **more},
+    )
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def _serves(bootstrap: str) -> bool:
+    """Whether a broker answers there, and not its port alone."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_S)
+    except KafkaException:
+        return False
+    return True
