@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.conformance.suites import java_tools
+from tests.peers import kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 SETTINGS: dict[str, str] = {}
-NEEDS = java_tools.NEEDS
+NEEDS, prepare = java_tools.NEEDS, java_tools.prepare
 VERSIONS = tuple(java_tools.API_VERSIONS)
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LIMIT_S = 120
@@ -110,11 +111,6 @@ CONSUMER_LEFT = (
 )
 
 
-def prepare(cache: Path) -> None:
-    """Copy the jars of both versions out of the Maven repository."""
-    java_tools.prepare(cache)
-
-
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
     """Run all checks with each version; its group and topic begin anew."""
     outcomes: dict[str, bool] = {}
@@ -136,7 +132,7 @@ def _checks(
 ) -> dict[str, bool]:
     outcomes = {}
     for name, line, pattern in table:
-        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{cache}/{version}/lib/*"]
+        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka.jars(version)}/*"]
         command += [TOOL, "--bootstrap-server", bootstrap, "--timeout", TIMEOUT_MS]
         command += line.format(folder=cache).split()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
