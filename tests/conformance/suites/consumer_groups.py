@@ -27,6 +27,14 @@ TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LIMIT_S = 120
 TIMEOUT_MS = "60000"  # the tool's own 5 s are short for a JVM on a busy machine
 RECORDS, PARTITIONS = 10, 2
+REFUSED = (
+    (
+        "reset-offsets is refused",
+        "--reset-offsets --group g --to-earliest --topic t --execute",
+        r"can only be reset if the group 'g' is inactive, but the current state is Stable",
+    ),
+    ("delete is refused", "--delete --group g", r"'g' could not be deleted .*GroupNotEmpty"),
+)
 JOINED = (
     ("list", "--list", r"^g$"),
     ("list --state", "--list --state", r"^g Stable"),
@@ -39,12 +47,7 @@ JOINED = (
     ("describe --members --verbose", "--describe --group g --members --verbose", r" m 2 .*0,1"),
     ("describe --state", "--describe --group g --state", r"^g \S+ \(\d+\) range Stable 1$"),
     ("describe --all-groups", "--describe --all-groups --offsets", r"^g t 0 10 10 0 m-"),
-    (
-        "reset-offsets is refused",
-        "--reset-offsets --group g --to-earliest --topic t --execute",
-        r"can only be reset if the group 'g' is inactive, but the current state is Stable",
-    ),
-    ("delete is refused", "--delete --group g", r"'g' could not be deleted .*GroupNotEmpty"),
+    *REFUSED,
     (
         "delete-offsets is refused",
         "--delete-offsets --group g --topic t",
@@ -96,12 +99,7 @@ CONSUMER = (
     ("describe --members", "--describe --group g --members", r"^g \S+ /\S+ m 2"),
     ("describe --members --verbose", "--describe --group g --members --verbose", r" m 2 .*0,1"),
     ("describe --state", "--describe --group g --state", r"^g \S+ \(\d+\) uniform Stable 1$"),
-    (
-        "reset-offsets is refused",
-        "--reset-offsets --group g --to-earliest --topic t --execute",
-        r"can only be reset if the group 'g' is inactive, but the current state is Stable",
-    ),
-    ("delete is refused", "--delete --group g", r"'g' could not be deleted .*GroupNotEmpty"),
+    *REFUSED,
 )
 CONSUMER_LEFT = (
     ("describe --state Empty", "--describe --group g --state", r"^g \S+ \(\d+\).* Empty 0$"),
