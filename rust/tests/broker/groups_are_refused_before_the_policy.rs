@@ -16,8 +16,8 @@ use krust::protocol::value::Value;
 use krust::wire::Reader;
 
 use crate::double::{Conn, House, frame, map};
-use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
-use crate::members::{MEMBER, heartbeat, join, joined, replies, store, welcome};
+use crate::groups::{GROUP, house};
+use crate::members::{MEMBER, heartbeat, join, joined, replies, welcome, while_read};
 
 /// The codes of JoinGroup, SyncGroup, LeaveGroup, DescribeGroups, DeleteGroups at each version.
 fn codes(house: &mut House, conn: &mut Conn, group_id: &'static str) -> Vec<i16> {
@@ -103,25 +103,18 @@ fn where_they_have_no_name_or_no_coordinator() {
 
 #[test]
 fn while_they_are_read() {
-    let house = house();
-    store(&house);
-    let mut house = house.again();
-    let policy = house.policy.clone();
-    let reading = policy.loading.lock().unwrap();
-    house.topic(GROUPS, groups_topic());
-    let mut conn = house.connect();
-    assert!(all(&codes(&mut house, &mut conn, GROUP.0), 14));
-    assert_eq!(of_consumers(&mut house, &mut conn, GROUP.0), [14, 14]);
-    assert!(all(&codes_of_many(&mut house, &mut conn), 14));
-    for version in 0..=5 {
-        let list = frame(16, version, |w, v| ListGroupsRequest::default().encode(w, v));
-        let reply = house.ask(&mut conn, &list);
-        let answer = ListGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
-        assert_eq!((answer.error_code, answer.groups.len()), (14, 0));
-    }
-    assert!(house.events().is_empty());
-    drop(reading);
-    wait_until_loaded(&house);
+    let (mut house, mut conn) = while_read(|house, conn| {
+        assert!(all(&codes(house, conn, GROUP.0), 14));
+        assert_eq!(of_consumers(house, conn, GROUP.0), [14, 14]);
+        assert!(all(&codes_of_many(house, conn), 14));
+        for version in 0..=5 {
+            let list = frame(16, version, |w, v| ListGroupsRequest::default().encode(w, v));
+            let reply = house.ask(conn, &list);
+            let answer = ListGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+            assert_eq!((answer.error_code, answer.groups.len()), (14, 0));
+        }
+        assert!(house.events().is_empty());
+    });
     assert_eq!(house.events().remove(0).api, "GroupsLoaded");
     house.event(&mut conn, &[join(9, GROUP.0, MEMBER).bytes]);
     assert_eq!(house.events().remove(0).api, "JoinGroup");
@@ -129,19 +122,15 @@ fn while_they_are_read() {
 
 #[test]
 fn and_the_policy_answers_for_the_rest() {
-    let house = house();
-    store(&house);
-    let mut house = house.again();
-    let policy = house.policy.clone();
-    let reading = policy.loading.lock().unwrap();
-    house.topic(GROUPS, groups_topic());
-    let mut conn = house.connect();
     let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0, "ready"] };
     let delete = frame(42, 2, |w, v| delete.encode(w, v));
-    house.event(&mut conn, std::slice::from_ref(&delete.bytes));
-    let asked = house.events().remove(0);
+    let mut events = Vec::new();
+    let (mut house, mut conn) = while_read(|house, conn| {
+        house.event(conn, std::slice::from_ref(&delete.bytes));
+        events = house.events();
+    });
+    let asked = events.remove(0);
     assert_eq!(asked.api, "DeleteGroups");
-    drop(reading);
     let ready = Value::List(vec![Value::Str("ready".into())]);
     assert_eq!(asked.request.field("groups_names"), Some(&ready));
     let result =

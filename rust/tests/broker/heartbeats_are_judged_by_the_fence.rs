@@ -5,9 +5,9 @@ use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::wire::Reader;
 
 use crate::double::{Frame, House, frame};
-use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::groups::{GROUP, house};
 use crate::members::{
-    GENERATION, MEMBER, STATIC, beat, heartbeat, member, publish, publish_row, row, store,
+    GENERATION, MEMBER, STATIC, beat, heartbeat, member, publish, publish_row, row, while_read,
 };
 
 fn as_instance(version: i16, member_id: &'static str, instance_id: &'static str) -> Frame {
@@ -65,17 +65,9 @@ fn unless_nobody_coordinates_the_group_here() {
 
 #[test]
 fn and_blindly_taken_while_the_group_is_read() {
-    let house = house();
-    store(&house);
-    let mut house = house.again();
-    let policy = house.policy.clone();
-    let reading = policy.loading.lock().unwrap();
-    house.topic(GROUPS, groups_topic());
-    let mut conn = house.connect();
     let request = heartbeat(4, "whoever", GENERATION);
-    assert_eq!(beat(&mut house, &mut conn, &request), 0);
-    drop(reading);
-    wait_until_loaded(&house);
+    let (mut house, mut conn) =
+        while_read(|house, conn| assert_eq!(beat(house, conn, &request), 0));
     assert_eq!(beat(&mut house, &mut conn, &request), 0, "the policy has not spoken yet");
     publish_row(&house, Some(row(FenceState::Stable, vec![member(MEMBER)])));
     assert_eq!(beat(&mut house, &mut conn, &request), 25);

@@ -9,7 +9,7 @@ use krust::protocol::value::Value;
 use krust::wire::Reader;
 
 use crate::double::{Conn, Frame, House, NOW_MS, frame, map};
-use crate::groups::GROUP;
+use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
 
 /// A member, its static twin, and their generation.
 pub const MEMBER: &str = "m-1";
@@ -104,6 +104,21 @@ pub fn store(house: &House) {
     let records = vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))];
     let decided = Decided { records, ..Decided::default() };
     assert!(house.broker.coordinate(decided).unwrap().is_empty());
+}
+
+/// What a broker does while [`GROUP`], which lies in the log, is read; the house when it was read.
+pub fn while_read(meanwhile: impl FnOnce(&mut House, &mut Conn)) -> (House, Conn) {
+    let house = house();
+    store(&house);
+    let mut house = house.again();
+    let policy = house.policy.clone();
+    let reading = policy.loading.lock().unwrap();
+    house.topic(GROUPS, groups_topic());
+    let mut conn = house.connect();
+    meanwhile(&mut house, &mut conn);
+    drop(reading);
+    wait_until_loaded(&house);
+    (house, conn)
 }
 
 /// What a policy answers a join with.
