@@ -12,8 +12,8 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients release fuzz crash chaos-groups demo \
-	conformance clean
+	bench-start bench-peers bench-groups bench-clients bench-compaction release fuzz crash \
+	chaos-groups demo conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ release: $(VENV)/.tools # what is measured; tests want the quick build back
 
 bench-clients: release ## the Python clients beside confluent-kafka's
 	$(BIN)/python benches/clients.py $(ARGS)
+
+bench-compaction: ## one thread cleans a log of 100,000 keys, values of 100 B and of 1 KiB
+	@for value in 100 1024; do folder=$$(mktemp -d); \
+	  cargo run --quiet --release --no-default-features --example compaction -- \
+	  --dir $$folder --value $$value --keys 100000 $(ARGS); code=$$?; \
+	  rm -r $$folder; test $$code = 0 || exit $$code; done
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)
