@@ -10,7 +10,8 @@ answer travels into the socket. Listeners are called inside `poll`.
 Positions: a partition's position is the offset behind the last record handed out. Automatic
 commits happen inside `poll`, of what was handed out before it, and in `close`; so a record counts
 as handled when the next is asked for.
-Not promised: KIP-848's protocol (`group.protocol=consumer`); transactions of its own.
+Groups: the classic protocol, or with `group.protocol=consumer` KIP-848, where the broker shares.
+Not promised: transactions of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Self
 
 from krust import _krust
 from krust.clients import membership, options
+from krust.clients.classic_member import ClassicMembership
+from krust.clients.consumer_member import STALE_EPOCH, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
 from krust.clients.membership import Membership, Strategy, Terms, partition_counts
 from krust.coordinator.assignors import find
@@ -50,6 +53,7 @@ SETTINGS = options.FETCH | {
     "group.id",
     "group.instance.id",
     "group.protocol",
+    "group.remote.assignor",
     "heartbeat.interval.ms",
     "max.poll.interval.ms",
     "max.poll.records",
@@ -57,6 +61,8 @@ SETTINGS = options.FETCH | {
     "partition.assignment.strategy",
     "session.timeout.ms",
 }
+BROKERS_OWN = {"heartbeat.interval.ms", "partition.assignment.strategy", "session.timeout.ms"}
+"""Settings that the broker has in place of the member under KIP-848."""
 LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 COOPERATIVE = "cooperative-sticky"
@@ -129,7 +135,8 @@ class Consumer:
         self._listeners = {name: hook for name, hook in hooks.items() if hook is not None}
         self._topics = list(topics)
         if self._member is None:
-            self._member = Membership(self._terms, self._given, self._subscribed)
+            kind = ClassicMembership if self._terms.strategies else ConsumerMembership
+            self._member = kind(self._terms, self._given, self._subscribed)
         else:
             self._member.rejoin()
 
@@ -203,9 +210,22 @@ class Consumer:
         else:
             places = {TopicPartition(*place): offset for place, offset in offsets.items()}
         if places:
-            standing = Standing() if self._member is None else self._member.standing
-            self._committer.commit(places, standing)
+            self._commit_as_member(self._committer, places)
         self._commit_at = time.monotonic() + self._commit_s
+
+    def _commit_as_member(
+        self, committer: Coordinator, places: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit in the member's name, again where its epoch has moved on meanwhile."""
+        member = self._member
+        while True:
+            standing = Standing() if member is None else member.standing
+            try:
+                return committer.commit(places, standing)
+            except KafkaError as error:
+                stale = error.code == STALE_EPOCH
+                if member is None or not stale or not member.renewed(standing):
+                    raise
 
     def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
         """Where the group stands; a partition without a commit is left out."""
@@ -376,7 +396,7 @@ class Consumer:
             self._drop(gone)
         new = [place for place in share if place not in self._positions]
         self._start(dict.fromkeys(new))
-        member.take()
+        member.take(share)
         self._call("assign", new)
         if self._owes:
             self._owes = False
@@ -478,20 +498,29 @@ def _coordinator(terms: Terms, given: Mapping[str, object]) -> Coordinator:
 
 def _terms(given: Mapping[str, object]) -> Terms | None:
     """What a member tells its group; None: there is no group."""
-    options.choice(given, "group.protocol", "classic")
+    shares_itself = options.choice(given, "group.protocol", "classic", "consumer") == "classic"
+    other = BROKERS_OWN if not shares_itself else {"group.remote.assignor"}
+    for name in sorted(other & given.keys()):
+        hint = f"leave it out, or set group.protocol={'consumer' if shares_itself else 'classic'}"
+        raise ConfigError(f"{name} is no setting of this group.protocol", hint=hint)
     group_id = given.get("group.id")
     if group_id is None:
         return None
-    instance_id, rack = given.get("group.instance.id"), given.get("client.rack")
+
+    def text(name: str) -> str | None:
+        return None if given.get(name) is None else str(given[name])
+
+    strategies = _strategies(given.get("partition.assignment.strategy", ("range", COOPERATIVE)))
     return Terms(
         str(group_id),
-        None if instance_id is None else str(instance_id),
-        None if rack is None else str(rack),
+        text("group.instance.id"),
+        text("client.rack"),
         options.number(given, "session.timeout.ms", 45_000),
         options.number(given, "heartbeat.interval.ms", 3000),
         options.number(given, "max.poll.interval.ms", 300_000),
         options.number(given, "metadata.max.age.ms", 300_000),
-        _strategies(given.get("partition.assignment.strategy", ("range", COOPERATIVE))),
+        strategies if shares_itself else (),
+        text("group.remote.assignor"),
     )
 
 

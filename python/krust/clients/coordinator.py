@@ -73,7 +73,7 @@ class Coordinator:
             self._node = None
             if time.monotonic() > until:
                 raise error
-            time.sleep(PAUSE_S)
+            self.pause()
 
     def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the group stands, of these; a partition without a commit is left out."""
@@ -111,6 +111,10 @@ class Coordinator:
             for partition in topic["partitions"]:
                 subject = f"commit of {topic['name']}:{partition['partition_index']}"
                 check(partition["error_code"], subject)
+
+    def pause(self) -> None:
+        """Let a moment pass before the same is asked again."""
+        time.sleep(PAUSE_S)
 
     def end(self) -> None:
         """Calls that wait end with KeyboardInterrupt, now and from now on."""

@@ -1,37 +1,34 @@
-"""One member of a classic group. A thread of its own joins, leads and says that it lives; the loop
-that polls decides when partitions are given back and taken up, and calls the listeners.
+"""A member of a group, of either protocol: its thread, its states, and what the loop that polls
+says to it. The thread joins and says that the member lives; the loop decides when partitions are
+given back and taken up, and calls the listeners.
 
     OUT --join--> JOINING --shared--> SHARED --take--> IN --rebalance--> REJOIN --join--> JOINING
      any --unknown, fenced, silent for a session, no poll for max.poll.interval.ms--> LOST --> OUT
+    IN --another share (consumer groups only)--> SHARED
 
 The poll side calls `join`, `wait`, `take`, `lose`; the thread moves JOINING to SHARED, and IN to
-REJOIN or LOST. What the thread meets and cannot mend is raised by the next `wait`.
-Eager: everything is given back before `join`. Cooperative: the leader takes a partition away in one
-rebalance and gives it to another in the next, which the member that lost it asks for.
-Source: KIP-62 (heartbeats apart from polls), KIP-345 (static members), KIP-429 (cooperative).
-Not done: the assignors' own user data; KIP-848.
+REJOIN, SHARED or LOST. What the thread meets and cannot mend is raised by the next `wait`.
+`classic_member` and `consumer_member` are the two protocols.
+Source: KIP-62 (heartbeats apart from polls), KIP-345 (static members).
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust.clients.coordinator import Coordinator, Standing, check
-from krust.coordinator import consumer_protocol
-from krust.coordinator.assignors.spec import GroupSpec, MemberSpec, Topics, owners
-from krust.coordinator.consumer_protocol import Assignment, Subscription, TopicPartition
+from krust.clients.coordinator import Coordinator, Standing
 from krust.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.consumer_protocol import TopicPartition
 
 OUT, JOINING, SHARED, IN, REJOIN, LOST = "out", "joining", "shared", "in", "rejoin", "lost"
-ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED = 22, 25, 27, 79
-AGAIN = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED})
 MISSING_AGE_MS = 1000
 """How often a subscribed topic that does not exist yet is looked for."""
 
@@ -54,7 +51,10 @@ class Terms(NamedTuple):
     heartbeat_ms: int
     max_poll_ms: int
     metadata_ms: int
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[Strategy, ...] = ()
+    """None: the broker shares (KIP-848)."""
+    remote_assignor: str | None = None
+    """Which of the broker's assignors shares; None: the first."""
 
     @property
     def cooperative(self) -> bool:
@@ -62,7 +62,7 @@ class Terms(NamedTuple):
         return all(strategy.cooperative for strategy in self.strategies)
 
 
-class Membership:
+class Membership(ABC):
     """A member and its thread, from the first `join` to `leave`."""
 
     def __init__(
@@ -74,15 +74,13 @@ class Membership:
         self.assigned: tuple[TopicPartition, ...] = ()
         self.standing = Standing(-1, "", terms.instance_id)
         patience_ms = terms.session_ms
-        # A join is answered when all have joined, anything else at once.
-        self._asked = Coordinator(terms.group_id, options, terms.max_poll_ms + 5000, patience_ms)
         self._live = Coordinator(terms.group_id, options, patience_ms, patience_ms)
         self._topics = topics
-        self._seen: dict[str, int] = {}
         self._owned: tuple[TopicPartition, ...] = ()
         self._error: BaseException | None = None
-        self._ended = False
+        self._ended = self._due = False
         self._news = threading.Condition()
+        self._heartbeat_s = terms.heartbeat_ms / 1000
         self._polled_s = self._heard_s = self._looked_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="krust-member", daemon=True)
 
@@ -109,10 +107,10 @@ class Membership:
                 self.state = OUT
                 raise error
 
-    def take(self) -> None:
-        """Say that the share is taken up, unless the group rebalances again by now."""
+    def take(self, share: tuple[TopicPartition, ...]) -> None:
+        """Say that this share is taken up, unless there is another one by now."""
         with self._news:
-            if self.state == SHARED:
+            if self.state == SHARED and self.assigned is share:
                 self.state = IN
 
     def rejoin(self) -> None:
@@ -131,18 +129,29 @@ class Membership:
         with self._news:
             self._ended = True
             self._news.notify_all()
-        self._asked.end()
         self._live.end()
         if self._thread.ident:
             self._thread.join()
 
+    @abstractmethod
     def left(self, asked: Coordinator) -> None:
         """Tell the group, after `leave`; not answered is gone as well, a session later."""
-        member_id, instance_id = self.standing.member_id, self.terms.instance_id
-        if member_id and instance_id is None:
-            one = {"member_id": member_id}
-            body = {"group_id": self.terms.group_id, **one, "members": [one]}
-            asked.ask("LeaveGroup", body)
+
+    @abstractmethod
+    def renewed(self, standing: Standing) -> bool:
+        """Whether what was refused in the name of `standing` may be asked again by now."""
+
+    @abstractmethod
+    def _join(self) -> None:
+        """Become a member with a share (SHARED), while the state is JOINING."""
+
+    @abstractmethod
+    def _beat(self) -> None:
+        """Say that the member lives, and hear what the group wants."""
+
+    @abstractmethod
+    def _look(self) -> None:
+        """See whether what is subscribed to has changed."""
 
     def _run(self) -> None:
         while not self._ended:
@@ -151,10 +160,9 @@ class Membership:
                     self._join()
                     continue
                 with self._news:
-                    if not self._is_joining() and not self._ended:
-                        self._news.wait(
-                            self.terms.heartbeat_ms / 1000 if self._is_member() else None
-                        )
+                    if not self._is_joining() and not self._ended and not self._due:
+                        self._news.wait(self._heartbeat_s if self._is_member() else None)
+                    self._due = False
                 if self._is_member() and not self._is_joining() and not self._ended:
                     self._beat()
                     self._look()
@@ -170,6 +178,20 @@ class Membership:
 
     def _is_member(self) -> bool:
         return self.standing.generation >= 0 and self.state not in (OUT, LOST)
+
+    def _has_gone(self) -> bool:
+        """Leave where the application has not come for records for too long."""
+        if time.monotonic() - self._polled_s <= self.terms.max_poll_ms / 1000:
+            return False
+        self.left(self._live)
+        self._forgotten()
+        self._move(LOST)
+        return True
+
+    def _forgotten(self) -> None:
+        """The group does not know this member any more: what it owned may be another's."""
+        self._stand(-1, "")
+        self._owned = ()
 
     def _fail(self, error: BaseException) -> None:
         with self._news:
@@ -194,143 +216,8 @@ class Membership:
                 self.state = state
             self._news.notify_all()
 
-    def _join(self) -> None:
-        topics = self._topics(self._live.client)
-        while self.state == JOINING and not self._ended:
-            joined = self._asked_to_join(topics)
-            self._heard_s = time.monotonic()
-            code = joined["error_code"]
-            if code == MEMBER_ID_REQUIRED:
-                self._stand(-1, joined["member_id"])
-            elif code == UNKNOWN_MEMBER:
-                self._forgotten()
-            elif code not in AGAIN:
-                check(code, f"group {self.terms.group_id!r}")
-                self._stand(joined["generation_id"], joined["member_id"])
-                if self._synced(joined):
-                    return
-
     def _stand(self, generation: int, member_id: str) -> None:
         self.standing = Standing(generation, member_id, self.terms.instance_id)
-
-    def _forgotten(self) -> None:
-        """The group does not know this member any more: what it owned may be another's."""
-        self._stand(-1, "")
-        self._owned = ()
-
-    def _asked_to_join(self, topics: Mapping[str, int]) -> dict[str, Any]:
-        terms = self.terms
-        owned = self._owned if terms.cooperative else ()
-        said = Subscription(
-            tuple(sorted(topics)), None, owned, self.standing.generation, terms.rack
-        )
-        metadata = consumer_protocol.write_subscription(said)
-        body = {
-            "group_id": terms.group_id,
-            "session_timeout_ms": terms.session_ms,
-            "rebalance_timeout_ms": terms.max_poll_ms,
-            "member_id": self.standing.member_id,
-            "group_instance_id": terms.instance_id,
-            "protocol_type": consumer_protocol.PROTOCOL_TYPE,
-            "protocols": [{"name": one.name, "metadata": metadata} for one in terms.strategies],
-        }
-        self._seen = dict(topics)
-        answer: dict[str, Any] = self._asked.ask("JoinGroup", body)
-        return answer
-
-    def _synced(self, joined: Mapping[str, Any]) -> bool:
-        """Give out shares where this member leads, and take its own; False: join again."""
-        leads = joined["leader"] == self.standing.member_id and not joined.get("skip_assignment")
-        body = {
-            "group_id": self.terms.group_id,
-            "generation_id": self.standing.generation,
-            "member_id": self.standing.member_id,
-            "group_instance_id": self.terms.instance_id,
-            "protocol_type": consumer_protocol.PROTOCOL_TYPE,
-            "protocol_name": joined["protocol_name"],
-            "assignments": self._shared(joined) if leads else [],
-        }
-        answer = self._asked.ask("SyncGroup", body)
-        self._heard_s = time.monotonic()
-        if answer["error_code"] == UNKNOWN_MEMBER:
-            self._forgotten()
-        if answer["error_code"] in AGAIN:
-            return False
-        check(answer["error_code"], f"group {self.terms.group_id!r}")
-        share = consumer_protocol.read_assignment(answer["assignment"]).partitions
-        with self._news:
-            self.assigned = tuple(TopicPartition(*one) for one in share)
-            self.state = SHARED
-            self._news.notify_all()
-        return True
-
-    def _shared(self, joined: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The shares of all members, by the strategy the group elected."""
-        [chosen] = [one for one in self.terms.strategies if one.name == joined["protocol_name"]]
-        members = {}
-        for member in joined["members"]:
-            said = consumer_protocol.read_subscription(member["metadata"])
-            members[member["member_id"]] = MemberSpec(
-                frozenset(said.topics),
-                member.get("group_instance_id"),
-                said.rack,
-                said.user_data,
-                said.owned,
-                said.generation,
-            )
-        names = sorted(frozenset[str]().union(*(member.topics for member in members.values())))
-        counts = partition_counts(self._live.client, names)
-        self._seen = {name: counts[name] for name in self._seen if name in counts} | counts
-        group, topics = GroupSpec(members, self.terms.group_id), Topics(counts)
-        shares = chosen.assignor.assign(group, topics)
-        holders = owners(group, topics) if chosen.cooperative else {}
-        given = []
-        for member_id in members:
-            ours = tuple(
-                TopicPartition(*one)
-                for one in shares.get(member_id, ())
-                if holders.get(TopicPartition(*one), member_id) == member_id
-            )
-            data = consumer_protocol.write_assignment(Assignment(ours, None, 1))
-            given.append({"member_id": member_id, "assignment": data})
-        return given
-
-    def _beat(self) -> None:
-        terms, now = self.terms, time.monotonic()
-        if now - self._polled_s > terms.max_poll_ms / 1000:
-            self.left(self._live)
-            self._forgotten()
-            self._move(LOST)
-            return
-        body = {
-            "group_id": self.terms.group_id,
-            "generation_id": self.standing.generation,
-            "member_id": self.standing.member_id,
-            "group_instance_id": terms.instance_id,
-        }
-        code = self._live.ask("Heartbeat", body)["error_code"]
-        self._heard_s = time.monotonic()
-        if code == REBALANCING:
-            self._move(REJOIN, IN, SHARED)
-        elif code in (UNKNOWN_MEMBER, ILLEGAL_GENERATION):
-            self._forgotten()
-            self._move(LOST, IN, SHARED, REJOIN)
-        else:
-            check(code, f"group {terms.group_id!r}")
-
-    def _look(self) -> None:
-        """Compare what is subscribed to with what it was when this member joined."""
-        age_ms = self.terms.metadata_ms
-        if not all(self._seen.values()) or not self._seen:
-            age_ms = min(age_ms, MISSING_AGE_MS)
-        now = time.monotonic()
-        if self.state != IN or now - self._looked_s < age_ms / 1000:
-            return
-        self._looked_s = now
-        names = set(self._topics(self._live.client)) | set(self._seen)
-        there = partition_counts(self._live.client, sorted(names))
-        if {name: self._seen.get(name, 0) for name in names} != there:
-            self._move(REJOIN, IN)
 
 
 def partition_counts(client: Any, names: Sequence[str]) -> dict[str, int]:

@@ -74,7 +74,7 @@ impl Cluster {
         while !left.is_empty() {
             let mut by_node: BTreeMap<i32, Vec<Moment>> = BTreeMap::new();
             for moment in std::mem::take(&mut left) {
-                let topic = self.topic(&moment.topic, false, wait)?;
+                let topic = self.topic_with(&moment.topic, moment.partition, wait)?;
                 match topic.partition(moment.partition) {
                     Some(partition) => by_node.entry(partition.leader).or_default().push(moment),
                     None => {

@@ -187,6 +187,18 @@ impl Cluster {
         }
     }
 
+    /// The same of a topic that is not created, and has this partition; what is kept of it may be
+    /// from before it grew.
+    pub fn topic_with(&mut self, name: &str, partition: i32, wait: &Wait) -> Result<Arc<Topic>> {
+        let kept = self.topics.contains_key(name);
+        let topic = self.topic(name, false, wait)?;
+        if topic.partition(partition).is_some() || !kept {
+            return Ok(topic);
+        }
+        self.forget(name);
+        self.topic(name, false, wait)
+    }
+
     /// The id of a topic whose metadata is kept; zero where none is known.
     pub fn topic_id(&self, topic: &str) -> TopicId {
         self.topics.get(topic).map_or(TopicId::ZERO, |topic| topic.topic_id)

@@ -223,7 +223,7 @@ impl Consumer {
             if place.rests() || place.in_flight {
                 continue;
             }
-            let topic = self.cluster.topic(&key.0, false, &wait)?;
+            let topic = self.cluster.topic_with(&key.0, key.1, &wait)?;
             if topic.topic_id != TopicId::ZERO {
                 self.ids.insert(topic.topic_id, Arc::clone(&key.0));
             }
