@@ -122,7 +122,7 @@ class Server:
             ]
         ],
         fences: Sequence[tuple[str, dict[str, Any] | None]],
-        replies: Sequence[tuple[int, dict[str, Any], str]],
+        replies: Sequence[tuple[int, dict[str, Any], Sequence[str]]],
     ) -> list[str]:
         """Append records, then let fences hold, then send replies once the records are committed.
 
@@ -135,8 +135,10 @@ class Server:
                   of a consumer group {type: "consumer", state, epoch, since_ms, subscribed,
                   heartbeat_interval_ms, members} whose members have also {epoch, quiet: nothing to
                   tell it}, or {classic: True, epoch, rejoin} where they speak the classic protocol
-        replies   (ticket, response, the group whose log it waits for; "": none of its own)
-        returns   the groups whose append failed: their fences do not hold, their tickets are open
+        replies   (ticket, response, the groups whose logs it waits for; none: it waits until it is
+                  known what became of all the records)
+        returns   the groups whose append failed: their fences do not hold, and the tickets of all
+                  replies that wait for one of them are open
         raises    ValueError, TypeError: something is not what it should be, and where; nothing was
                   done
         """

@@ -264,6 +264,25 @@ def test_a_record_that_is_none_costs_its_group(
 
 
 @pytest.mark.usefixtures("witness")
+@pytest.mark.parametrize("names", [("victim", "other"), ("other", "victim")])
+def test_an_answer_on_several_groups_refuses_the_one_that_could_not_be_written(
+    names: tuple[str, str], broker: krust.Broker, plant: Plant
+) -> None:
+    members = {name: stable(broker, name) for name in names}
+    for name, member in members.items():
+        body = {"group_id": name, "member_id": member.id}
+        assert member.client.request("LeaveGroup", body, 2)["error_code"] == Code.NONE
+    plant.into(groups, "_tombstones", lambda *_: object())
+    answer = members["victim"].client.request("DeleteGroups", {"groups_names": list(names)})
+    codes = {each["group_id"]: each["error_code"] for each in answer["results"]}
+    assert codes == {"other": Code.NONE, "victim": Code.COORDINATOR_NOT_AVAILABLE}
+    assert plant.met == 1
+    eventually(lambda: members["victim"].state() == "Empty")
+    assert members["victim"].committed() == 5
+    assert members["other"].state() == "Dead"
+
+
+@pytest.mark.usefixtures("witness")
 def test_what_fails_outside_of_any_group_costs_a_replay_of_all(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:

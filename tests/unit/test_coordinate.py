@@ -91,8 +91,9 @@ def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> No
         ([], [("g", {**ROW, "type": "consumer"})], [], TypeError, "is missing"),
         ([], [("g", {**CONSUMERS, "epoch": None})], [], TypeError, "epoch is missing"),
         ([], [("g", {**CONSUMERS, "members": {"m": MEMBER}})], [], TypeError, "members.m: epoch"),
-        ([], [], [(1, {"a": object()}, "g")], TypeError, "replies.0: "),
-        ([], [], [("1", {}, "g")], TypeError, "replies.0: "),
+        ([], [], [(1, {"a": object()}, ["g"])], TypeError, "replies.0: "),
+        ([], [], [("1", {}, ["g"])], TypeError, "replies.0: "),
+        ([], [], [(1, {}, "g")], TypeError, "replies.0: "),
     ],
 )
 def test_what_cannot_be_says_where(

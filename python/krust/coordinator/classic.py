@@ -573,7 +573,7 @@ class Group(Roster):
 
     def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
         """Answer a request."""
-        turn.out.replies.append((ticket, reply, self.id))
+        turn.out.replies.append((ticket, reply, (self.id,)))
 
     def _refuse(self, turn: Turn, ask: Ask, code: Code, member_id: str | None = None) -> None:
         named = ask.member_id if member_id is None else member_id

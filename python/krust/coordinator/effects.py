@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import Message, Outcome
+    from krust.coordinator.outcome import Outcome, Reply
 
 
 class FailedError(Exception):
     """A step raised; its effects are taken back."""
 
-    def __init__(self, undone: list[tuple[int, Message, str]]) -> None:
+    def __init__(self, undone: list[Reply]) -> None:
         super().__init__(traceback.format_exc())
         self.undone = undone
         """the answers it had given"""
@@ -37,11 +37,11 @@ def with_effects(turn: Turn, step: Callable[[], None]) -> None:
         raise FailedError(undone) from None
 
 
-def take_back(out: Outcome, group_id: str) -> list[tuple[int, Message, str]]:
+def take_back(out: Outcome, group_id: str) -> list[Reply]:
     """Take all that an Outcome says of a group out of it; the answers among that."""
-    undone = [each for each in out.replies if each[2] == group_id]
+    undone = [each for each in out.replies if group_id in each[2]]
     out.records[:] = [each for each in out.records if each[0] != group_id]
     out.fences[:] = [each for each in out.fences if each[0] != group_id]
-    out.replies[:] = [each for each in out.replies if each[2] != group_id]
+    out.replies[:] = [each for each in out.replies if group_id not in each[2]]
     out.calls[:] = [each for each in out.calls if each.group_id != group_id]
     return undone

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from krust.coordinator.history import Rebalance
-    from krust.coordinator.outcome import Event, GroupSettings, Message, Record
+    from krust.coordinator.outcome import Event, GroupSettings, Message, Record, Reply
 
 ASK_AGAIN_MS = 10_000
 """A group that was dropped and not replayed for so long is asked for again."""
@@ -92,20 +92,18 @@ class Coordinator:
         self,
         group_ids: Iterable[str],
         now_ms: int,
-        unsent: Sequence[tuple[int, Message, str]] = (),
+        unsent: Sequence[Reply] = (),
     ) -> Outcome:
         """The core could not write for these groups, and reads them again: forget them.
 
-        unsent   the replies of the failed Outcome; those of these groups are refused here
+        unsent   the replies of the failed Outcome; those that wait for these groups are still
+                 open, and are refused here for these groups
         """
         failed = set(group_ids)
-        out = Outcome()
-        code = Code.COORDINATOR_NOT_AVAILABLE
-        for ticket, reply, group_id in unsent:
-            if group_id in failed:
-                out.replies.append((ticket, replies.withdrawn(reply, code), ""))
+        waited = [each for each in unsent if not failed.isdisjoint(each[2])]
+        out = Outcome(replies=[replies.without(each, failed) for each in waited])
         for group_id in sorted(failed):
-            out.replies += [(ticket, reply, "") for ticket, reply in self._lose(group_id, now_ms)]
+            out.replies += self._lose(group_id, now_ms)
         out.wake_at_ms = self._next_due()
         return out
 
@@ -116,10 +114,10 @@ class Coordinator:
         for group_id in out.reload:
             with suppress(Exception):
                 owed = self._groups[group_id].waiting_tickets()
-                out.replies += [(ticket, reply, "") for ticket, reply in owed]
+                out.replies += [(ticket, reply, ()) for ticket, reply in owed]
         told = {ticket for ticket, _, _ in out.replies}
         asked = [each for each in events if each.ticket and each.ticket not in told]
-        out.replies += [(each.ticket, replies.refused(each, code), "") for each in asked]
+        out.replies += [(each.ticket, replies.refused(each, code), ()) for each in asked]
         self._groups.clear()
         self._dirty.clear()
         for group_id in out.reload:
@@ -163,7 +161,7 @@ class Coordinator:
             self._drop(turn, group_id, failure.undone, asked=event.ticket)
             if event.ticket:
                 refusal = replies.refused(event, Code.UNKNOWN_SERVER_ERROR)
-                turn.out.replies.append((event.ticket, refusal, ""))
+                turn.out.replies.append((event.ticket, refusal, ()))
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
         decide = _DECIDE.get(event.api)
@@ -194,7 +192,7 @@ class Coordinator:
                 group = self._for_classic(turn, group, message)
             group.join(turn, event)
             return
-        turn.out.replies.append((event.ticket, replies.join(code, member_id), group_id))
+        turn.out.replies.append((event.ticket, replies.join(code, member_id), (group_id,)))
 
     def _to_member(self, turn: Turn, event: Event) -> None:
         """SyncGroup and LeaveGroup."""
@@ -208,12 +206,12 @@ class Coordinator:
             code = Code.UNKNOWN_MEMBER_ID
             if event.api == "LeaveGroup" and event.version >= 3:
                 reply = replies.left(event, [code] * len(event.message["members"]))
-                turn.out.replies.append((event.ticket, reply, group_id))
+                turn.out.replies.append((event.ticket, reply, (group_id,)))
                 return
         else:
             (group.sync if event.api == "SyncGroup" else group.leave)(turn, event)
             return
-        turn.out.replies.append((event.ticket, replies.refused(event, code), group_id))
+        turn.out.replies.append((event.ticket, replies.refused(event, code), (group_id,)))
 
     def _beat(self, turn: Turn, event: Event) -> None:
         """ConsumerGroupHeartbeat."""
@@ -240,7 +238,7 @@ class Coordinator:
             group.beat(turn, beat)
         elif refusal is not None:
             reply = consumer_replies.refused(*refusal)
-            turn.out.replies.append((event.ticket, reply, group_id))
+            turn.out.replies.append((event.ticket, reply, (group_id,)))
 
     def _refuses_beat(self, group_id: str, beat: Beat) -> tuple[Code, str] | None:
         """What is known to be wrong before the group is looked at."""
@@ -352,7 +350,7 @@ class Coordinator:
         asked = event.message["groups"]
         groups = [self._described(turn, event, group_id) for group_id in asked]
         reply = {"throttle_time_ms": 0, "groups": groups}
-        turn.out.replies.append((event.ticket, reply, asked[0] if asked else ""))
+        turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _described(self, turn: Turn, event: Event, group_id: str) -> Message:
         """One group of DescribeGroups. Before v6 an unknown one is Dead, no error."""
@@ -383,7 +381,7 @@ class Coordinator:
         asked = event.message["group_ids"]
         groups = [self._consumer_described(event, group_id) for group_id in asked]
         reply = {"throttle_time_ms": 0, "groups": groups}
-        turn.out.replies.append((event.ticket, reply, asked[0] if asked else ""))
+        turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _consumer_described(self, event: Event, group_id: str) -> Message:
         """One group of ConsumerGroupDescribe."""
@@ -424,19 +422,16 @@ class Coordinator:
             if (not states or state.lower() in states) and (not types or kind in types)
         ]
         reply = {"throttle_time_ms": 0, "error_code": Code.NONE, "groups": groups}
-        turn.out.replies.append((event.ticket, reply, ""))
+        turn.out.replies.append((event.ticket, reply, ()))
 
     def _delete(self, turn: Turn, event: Event) -> None:
         asked = event.message["groups_names"]
-        results = []
-        gone = [""]
-        for group_id in asked:
-            code = self._delete_one(turn, group_id)
-            results.append({"group_id": group_id, "error_code": code})
-            if code is Code.NONE:
-                gone.append(group_id)
+        results = [
+            {"group_id": group_id, "error_code": self._delete_one(turn, group_id)}
+            for group_id in asked
+        ]
         reply = {"throttle_time_ms": 0, "results": results}
-        turn.out.replies.append((event.ticket, reply, gone[-1]))
+        turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _delete_one(self, turn: Turn, group_id: str) -> Code:
         group = self._groups.get(group_id)
@@ -529,12 +524,12 @@ class Coordinator:
         del self._groups[group.id]
         self._scheduled.pop(group.id, None)
 
-    def _lose(self, group_id: str, now_ms: int) -> list[tuple[int, Message]]:
-        """Forget a group until the core has read it again; whom it owes an answer."""
+    def _lose(self, group_id: str, now_ms: int) -> list[Reply]:
+        """Forget a group until the core has read it again; the answers that it owes."""
         group = self._groups.get(group_id)
-        owed: list[tuple[int, Message]] = []
+        owed: list[Reply] = []
         if group is not None:
-            owed = group.waiting_tickets()
+            owed = [(ticket, reply, ()) for ticket, reply in group.waiting_tickets()]
             self._forget(group)
         self._ask_again(group_id, now_ms)
         return owed
@@ -548,17 +543,15 @@ class Coordinator:
         self,
         turn: Turn,
         group_id: str,
-        undone: Sequence[tuple[int, Message, str]],
+        undone: Sequence[Reply],
         asked: int = 0,
     ) -> None:
         """A step of a group failed halfway: nothing of the group can be trusted."""
-        code = Code.COORDINATOR_NOT_AVAILABLE
-        owed = {ticket: replies.withdrawn(reply, code) for ticket, reply, _ in undone}
+        owed = [replies.without(each, {group_id}) for each in undone]
         if group_id in self._groups:
-            owed |= dict(self._lose(group_id, turn.now_ms))
+            owed += self._lose(group_id, turn.now_ms)
             turn.out.reload.append(group_id)
-        owed.pop(asked, None)
-        turn.out.replies += [(ticket, reply, "") for ticket, reply in owed.items()]
+        turn.out.replies += {each[0]: each for each in owed if each[0] != asked}.values()
 
 
 _DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {

@@ -37,6 +37,11 @@ Record = tuple[int, Message, Message | None]
 tombstone"""
 
 
+Reply = tuple[int, Message, tuple[str, ...]]
+"""ticket, response, the groups whose logs it waits for, all of them. Where one of them could not be
+written it does not leave. () waits until it is known what became of all that was to be written"""
+
+
 class Event(NamedTuple):
     """A request for a decision, or news."""
 
@@ -76,8 +81,7 @@ class Outcome:
     fences: list[tuple[str, Message | None]] = field(default_factory=list)
     """group and row; None: gone. Two rows of a group: the members whose `timed` is False in the
     first one begin their session anew with the second"""
-    replies: list[tuple[int, Message, str]] = field(default_factory=list)
-    """ticket, response, the group whose records it waits for ("": none)"""
+    replies: list[Reply] = field(default_factory=list)
     calls: list[AssignCall] = field(default_factory=list)
     reload: list[str] = field(default_factory=list)
     """groups that were dropped: the core is to read them again and send GroupsLoaded, which names

@@ -13,9 +13,9 @@ from krust.coordinator.consumer.replies import refused as beat_refused
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
-    from krust.coordinator.outcome import Event, Message
+    from krust.coordinator.outcome import Event, Message, Reply
 
 OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """what may be done to a group: READ, DELETE, DESCRIBE"""
@@ -125,8 +125,16 @@ def refused(event: Event, code: Code) -> Message:
     return {"throttle_time_ms": 0, "error_code": code, "members": []}
 
 
-def withdrawn(reply: Message, code: Code) -> Message:
-    """The refusal that takes the place of an answer that must not leave."""
+def without(answer: Reply, failed: Container[str]) -> Reply:
+    """An answer when what it says of some of its groups did not happen; it waits for the others."""
+    ticket, reply, groups = answer
+    rest = tuple(each for each in groups if each not in failed)
+    return ticket, _withdrawn(reply, failed), rest
+
+
+def _withdrawn(reply: Message, failed: Container[str]) -> Message:
+    """The refusal that takes the place of an answer; of one on several groups, for those alone."""
+    code = Code.COORDINATOR_NOT_AVAILABLE
     if "generation_id" in reply:
         return join(code, reply["member_id"])
     if "heartbeat_interval_ms" in reply:
@@ -134,15 +142,23 @@ def withdrawn(reply: Message, code: Code) -> Message:
     if "assignment" in reply:
         return sync(code)
     if "results" in reply:
-        results = [{**each, "error_code": code} for each in reply["results"]]
+        results = [
+            {**each, "error_code": code} if each.get("group_id") in failed else each
+            for each in reply["results"]
+        ]
         return {**reply, "results": results}
     if "groups" in reply and "error_code" not in reply:
         groups = [
-            consumer_described(each["group_id"], code)
-            if "group_epoch" in each
-            else described(each["group_id"], "", code)
+            _undescribed(each, code) if each.get("group_id") in failed else each
             for each in reply["groups"]
         ]
         return {**reply, "groups": groups}
     lists: Message = {key: [] for key in ("members", "groups") if key in reply}
     return {"throttle_time_ms": 0, "error_code": code, **lists}
+
+
+def _undescribed(shown: Message, code: Code) -> Message:
+    group_id = shown["group_id"]
+    if "group_epoch" in shown:
+        return consumer_described(group_id, code)
+    return described(group_id, "", code)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from krust._krust import Server
     from krust.controller.state import State, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
-    from krust.coordinator.outcome import AssignCall, Message, Outcome
+    from krust.coordinator.outcome import AssignCall, Message, Outcome, Reply
     from krust.shell.assigning import Assigning
 
 _log = logging.getLogger("krust.groups")
@@ -153,28 +153,32 @@ class Groups:
             _log.exception("the core does not understand the coordinator")
         failed = []
         named = [each[0] for each in outcome.records] + [each[0] for each in outcome.fences]
-        named += [each[2] for each in outcome.replies if each[2]]
+        named += [group_id for each in outcome.replies for group_id in each[2]]
         for group_id in dict.fromkeys(named):
             records = [each for each in outcome.records if each[0] == group_id]
             fences = [each for each in outcome.fences if each[0] == group_id]
-            answers = [each for each in outcome.replies if each[2] == group_id]
+            answers = [each for each in outcome.replies if each[2] == (group_id,)]
             try:
                 failed += self._server.coordinate(records, fences, answers)
             except (TypeError, ValueError) as error:
                 _log.error("group %r is read again: %s", group_id, error)
                 failed.append(group_id)
                 outcome.reload.append(group_id)
-        for ticket, reply, group_id in outcome.replies:
-            if not group_id:
-                self._answer(ticket, reply)
+        for reply in outcome.replies:
+            if len(reply[2]) != 1 and set(failed).isdisjoint(reply[2]):
+                failed += self._answer(reply)
         return failed
 
-    def _answer(self, ticket: int, reply: Message) -> None:
-        """Answer for no group; what is no answer closes the connection, so that nobody waits."""
-        for each in (reply, {"no answer": None}):
-            with suppress(TypeError, ValueError):
-                self._server.answer(ticket, each)
-                return
+    def _answer(self, reply: Reply) -> list[str]:
+        """Answer for no group or several; the groups of which the core could not.
+
+        What is no answer closes the connection, so that nobody waits.
+        """
+        with suppress(TypeError, ValueError):
+            return self._server.coordinate([], [], [reply])
+        with suppress(ValueError):
+            self._server.answer(reply[0], {"no answer": None})
+        return []
 
     def _topics(self, call: AssignCall) -> Topics:
         """What an assignor may know of a group's topics, as it is now."""

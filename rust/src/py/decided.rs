@@ -26,8 +26,8 @@ pub(super) fn read(
     replies: &Bound<'_, PyAny>,
 ) -> PyResult<Decided> {
     let replies = each("replies", replies, |item| {
-        let (ticket, response, group_id): (u64, Bound<'_, PyAny>, String) = item.extract()?;
-        Ok((Ticket(ticket), from_python(&response)?, group_id))
+        let (ticket, response, groups): (u64, Bound<'_, PyAny>, Vec<String>) = item.extract()?;
+        Ok((Ticket(ticket), from_python(&response)?, groups))
     })?;
     let records = each("records", records, |item| {
         let (group_id, value): (String, Bound<'_, PyAny>) = item.extract()?;

@@ -136,7 +136,7 @@ fn and_the_policy_answers_for_the_rest() {
     let result =
         map(vec![("group_id", Value::Str("ready".into())), ("error_code", Value::Int(69))]);
     let response = map(vec![("results", Value::List(vec![result]))]);
-    let answer = Decided { replies: replies(asked.ticket, response, ""), ..Decided::default() };
+    let answer = Decided { replies: replies(asked.ticket, response, &[]), ..Decided::default() };
     assert!(house.broker.coordinate(answer).unwrap().is_empty());
     house.turn(&mut [&mut conn]);
     let reply = conn.reply(&delete);
@@ -159,7 +159,7 @@ fn what_follows_a_join_is_handled_after_it() {
     );
     let answer = Decided {
         fences: vec![(GROUP.0.into(), Some(row))],
-        replies: replies(ticket, welcome(), GROUP.0),
+        replies: replies(ticket, welcome(), &[GROUP.0]),
         ..Decided::default()
     };
     assert!(house.broker.coordinate(answer).unwrap().is_empty());

@@ -132,9 +132,13 @@ pub fn welcome() -> Value {
     ])
 }
 
-/// Replies in the name of a group.
-pub fn replies(ticket: Ticket, response: Value, group_id: &str) -> Vec<(Ticket, Value, String)> {
-    vec![(ticket, response, group_id.into())]
+/// A reply that waits for the logs of groups.
+pub fn replies(
+    ticket: Ticket,
+    response: Value,
+    groups: &[&str],
+) -> Vec<(Ticket, Value, Vec<String>)> {
+    vec![(ticket, response, groups.iter().map(ToString::to_string).collect())]
 }
 
 /// The members that a house's policy hears are silent, as `group/member`.

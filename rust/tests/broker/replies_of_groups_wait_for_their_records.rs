@@ -3,27 +3,39 @@
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{Decided, Delta, FenceState, Flow, GroupRecord};
 use krust::ids::{Epoch, TopicId};
+use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::value::Value;
+use krust::wire::Reader;
 
-use crate::double::{House, map};
+use crate::double::{Conn, Frame, House, frame, map};
 use crate::groups::{GROUP, GROUPS, codes, commit, groups_topic, house};
 use crate::members::{
     GENERATION, MEMBER, beat, heartbeat, join, joined, member, metadata, replies, row, welcome,
 };
 
+/// A second group, and its partition.
+const OTHER: (&str, usize) = ("orders", 31);
+
 /// Says who is in sync with each partition of the topic of groups.
 fn in_sync(house: &mut House, isr: &[i32]) {
-    let state = PartitionState {
-        leader: 0,
+    but_the_other(house, isr, (0, isr));
+}
+
+/// The same, and who leads and is in sync with the partition of [`OTHER`].
+fn but_the_other(house: &mut House, isr: &[i32], (leader, others): (i32, &[i32])) {
+    let state = |leader, isr: &[i32]| PartitionState {
+        leader,
         leader_epoch: Epoch(0),
         isr: isr.to_vec(),
-        replicas: vec![0, 1],
+        replicas: vec![leader, leader + 1],
     };
+    let mut partitions = vec![state(0, isr); 50];
+    partitions[OTHER.1] = state(leader, others);
     let topic = TopicDelta {
         id: TopicId([9; 16]),
         internal: true,
         settings: TopicSettings { log: groups_topic().config, min_insync_replicas: 1 },
-        partitions: vec![state; 50],
+        partitions,
     };
     house.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
 }
@@ -32,7 +44,7 @@ fn decided(ticket: krust::broker::Ticket) -> Decided {
     Decided {
         records: vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))],
         fences: vec![(GROUP.0.into(), Some(row(FenceState::Stable, vec![member(MEMBER)])))],
-        replies: replies(ticket, welcome(), GROUP.0),
+        replies: replies(ticket, welcome(), &[GROUP.0]),
     }
 }
 
@@ -57,7 +69,7 @@ fn until_these_are_committed() {
         house.event(&mut other, std::slice::from_ref(&describe.bytes));
         let event = house.events().remove(0);
         let read_only =
-            Decided { replies: replies(event.ticket, welcome(), GROUP.0), ..Decided::default() };
+            Decided { replies: replies(event.ticket, welcome(), &[GROUP.0]), ..Decided::default() };
         assert!(house.broker.coordinate(read_only).unwrap().is_empty());
         house.turn(&mut [&mut conn, &mut other]);
         assert!(other.is_waiting(), "a reply waits for the records it was made from");
@@ -105,7 +117,7 @@ fn and_do_not_leave_where_the_append_failed() {
     assert_eq!(house.broker.session_due_ms(), None, "no fence holds");
 
     let refused = map(vec![("error_code", Value::Int(15))]);
-    let refusal = Decided { replies: replies(ticket, refused, ""), ..Decided::default() };
+    let refusal = Decided { replies: replies(ticket, refused, &[]), ..Decided::default() };
     assert!(house.broker.coordinate(refusal).unwrap().is_empty());
     house.turn(&mut [&mut conn]);
     assert_eq!(joined(9, &conn.reply(&request)).0, 15);
@@ -118,7 +130,7 @@ fn and_nothing_is_done_where_one_is_no_reply() {
     house.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
     let ticket = house.events().remove(0).ticket;
     let mut wrong = decided(ticket);
-    wrong.replies.extend(replies(ticket, map(vec![("members", Value::Int(1))]), GROUP.0));
+    wrong.replies.extend(replies(ticket, map(vec![("members", Value::Int(1))]), &[GROUP.0]));
     let error = house.broker.coordinate(wrong).unwrap_err().to_string();
     assert_eq!(error, "replies.1: members: expected a list, found an integer");
     assert_eq!(house.broker.session_due_ms(), None);
@@ -138,4 +150,83 @@ fn and_who_is_gone_is_not_missed() {
     assert!(house.broker.coordinate(decided(ticket)).unwrap().is_empty());
     house.turn(&mut []);
     assert!(!house.log(GROUPS, GROUP.1).is_empty());
+}
+
+/// A client that deletes both groups, and what the policy says to that.
+fn deleting(house: &mut House) -> (Conn, Frame, Decided) {
+    let mut conn = house.connect();
+    let request = DeleteGroupsRequest { groups_names: vec![GROUP.0, OTHER.0] };
+    let request = frame(42, 2, |w, v| request.encode(w, v));
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let ticket = house.events().remove(0).ticket;
+    let gone = |group: &str| (group.to_owned(), GroupRecord::Metadata(None));
+    let decided = Decided {
+        records: vec![gone(GROUP.0), gone(OTHER.0)],
+        replies: replies(ticket, deleted(0), &[GROUP.0, OTHER.0]),
+        ..Decided::default()
+    };
+    (conn, request, decided)
+}
+
+/// An answer: the first group is gone, and what became of the other.
+fn deleted(code: i64) -> Value {
+    let result = |group: &str, code| {
+        map(vec![("group_id", Value::Str(group.into())), ("error_code", Value::Int(code))])
+    };
+    map(vec![("results", Value::List(vec![result(GROUP.0, 0), result(OTHER.0, code)]))])
+}
+
+fn told(conn: &mut Conn, request: &Frame) -> Vec<i16> {
+    let reply = conn.reply(request);
+    let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), 2).unwrap();
+    answer.results.iter().map(|one| one.error_code).collect()
+}
+
+#[test]
+fn and_one_of_several_groups_waits_for_all_of_them() {
+    for (first, other) in [(&[0][..], &[0, 1][..]), (&[0, 1], &[0])] {
+        let mut house = house();
+        in_sync(&mut house, &[0, 1]);
+        let (mut conn, request, decided) = deleting(&mut house);
+        assert!(house.broker.coordinate(decided).unwrap().is_empty());
+        but_the_other(&mut house, first, (0, other));
+        house.turn(&mut [&mut conn]);
+        assert!(conn.is_waiting(), "one of them is not committed");
+        in_sync(&mut house, &[0]);
+        house.turn(&mut [&mut conn]);
+        assert_eq!(told(&mut conn, &request), [0, 0]);
+    }
+}
+
+#[test]
+fn and_one_of_several_groups_stays_open_where_an_append_failed() {
+    let mut house = house();
+    in_sync(&mut house, &[0, 1]);
+    let (mut conn, request, decided) = deleting(&mut house);
+    let (ticket, ..) = decided.replies[0];
+    but_the_other(&mut house, &[0, 1], (1, &[1]));
+    assert_eq!(house.broker.coordinate(decided).unwrap(), [OTHER.0]);
+    house.turn(&mut [&mut conn]);
+    assert!(conn.is_waiting());
+    let refusal =
+        Decided { replies: replies(ticket, deleted(15), &[GROUP.0]), ..Decided::default() };
+    assert!(house.broker.coordinate(refusal).unwrap().is_empty());
+    house.turn(&mut [&mut conn]);
+    assert!(conn.is_waiting(), "the first group's record is not committed");
+    but_the_other(&mut house, &[0], (1, &[1]));
+    house.turn(&mut [&mut conn]);
+    assert_eq!(told(&mut conn, &request), [0, 15]);
+}
+
+#[test]
+fn and_one_of_several_groups_never_leaves_where_a_log_is_lost() {
+    let mut house = house();
+    in_sync(&mut house, &[0, 1]);
+    let (mut conn, _, decided) = deleting(&mut house);
+    assert!(house.broker.coordinate(decided).unwrap().is_empty());
+    but_the_other(&mut house, &[0], (0, &[0, 1]));
+    house.apply(Delta { topics: vec![(GROUPS.into(), None)], ..Delta::default() });
+    house.turn(&mut [&mut conn]);
+    assert!(conn.sent.is_empty());
+    assert_eq!(conn.flow, Flow::Close);
 }

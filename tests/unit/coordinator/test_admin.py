@@ -98,11 +98,13 @@ def test_only_groups_without_members_are_deleted() -> None:
     assert deleted(bench, "g") == [Code.GROUP_ID_NOT_FOUND]
 
 
-def test_the_answer_to_a_delete_waits_for_its_tombstones() -> None:
+def test_the_answer_on_several_groups_waits_for_the_logs_of_all() -> None:
     bench = Bench()
     bench.leave(*bench.stable(1))
     deleted(bench, "x", "g", "y")
-    assert [group_id for _, _, group_id in bench.outcomes[-1].replies] == ["g"]
+    describe(bench, "x", "g", "y")
+    bench.send("ConsumerGroupDescribe", group_ids=["x", "g", "y"])
+    assert [each.replies[0][2] for each in bench.outcomes[-3:]] == [("x", "g", "y")] * 3
 
 
 def test_an_empty_group_goes_with_its_last_offset() -> None:

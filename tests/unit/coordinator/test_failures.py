@@ -136,6 +136,54 @@ def test_a_failed_append_withdraws_the_answers_of_its_groups_alone() -> None:
     assert refused.replies[0][1]["member_id"] == "c-id1"
 
 
+SEVERAL = {
+    "DeleteGroups": "groups_names",
+    "DescribeGroups": "groups",
+    "ConsumerGroupDescribe": "group_ids",
+}
+
+
+@pytest.mark.parametrize("failed", ["g", "h", "i"])
+@pytest.mark.parametrize("api", SEVERAL)
+def test_a_failed_append_refuses_its_group_alone_in_an_answer_on_several(
+    api: str, failed: str
+) -> None:
+    names = ["g", "h", "i"]
+    bench = Bench(has_offsets=names.__contains__)
+    message: dict[str, Any] = {SEVERAL[api]: names}
+    event = bench.event(api, **message)
+    outcome = bench.coordinator.handle_batch([event], bench.now_ms)
+    [(_, before, _)] = outcome.replies
+    [(ticket, reply, waits_for)] = bench.coordinator.failed(
+        [failed], bench.now_ms, outcome.replies
+    ).replies
+    assert ticket == event.ticket
+    assert waits_for == tuple(each for each in names if each != failed), "of the same Outcome"
+    key = "results" if api == "DeleteGroups" else "groups"
+    for old, new in zip(before[key], reply[key], strict=True):
+        if new["group_id"] == failed:
+            assert new["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+            assert new.keys() == old.keys()
+        else:
+            assert new == old
+
+
+def test_a_deletion_that_is_taken_back_is_refused_in_an_answer_on_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    for group_id in ("g", "h"):
+        bench.leave(bench.joined(group_id=group_id)["member_id"], group_id=group_id)
+    delete = bench.event("DeleteGroups", 2, groups_names=["g", "h"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "publish", broken)
+        outcome = bench.batch(delete, bench.joining())
+    results = bench.answers[delete.ticket]["results"]
+    assert [each["error_code"] for each in results] == [Code.COORDINATOR_NOT_AVAILABLE, Code.NONE]
+    assert {group_id for group_id, _ in outcome.records} == {"h"}
+    assert (delete.ticket, ("h",)) in [(ticket, groups) for ticket, _, groups in outcome.replies]
+
+
 def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
     bench = Bench()
     bench.stable(1)
@@ -242,6 +290,6 @@ def test_a_withdrawn_answer_keeps_the_shape_of_its_api(api: str) -> None:
     known["SyncGroup"] = {**MESSAGES["SyncGroup"], "group_instance_id": None}
     event = bench.event(api, 3, **known.get(api, {"members": []}))
     reply = replies.refused(event, Code.NONE)
-    withdrawn = replies.withdrawn(reply, Code.COORDINATOR_NOT_AVAILABLE)
+    _, withdrawn, _ = replies.without((event.ticket, reply, ("g",)), {"g"})
     assert withdrawn.keys() == reply.keys()
     assert withdrawn["error_code"] == Code.COORDINATOR_NOT_AVAILABLE

@@ -260,7 +260,7 @@ class Mixed(Roster):
 
     def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
         """Answer a request."""
-        turn.out.replies.append((ticket, reply, self.id))
+        turn.out.replies.append((ticket, reply, (self.id,)))
 
     # -- checks
 

@@ -1,17 +1,16 @@
 //! What the policy decided: records are appended, then fences hold, then replies leave.
 //!
-//! A reply leaves when the log of its group is committed as far as it reached when the reply was
-//! made, so that no client hears of what a crash could undo; one without records of its own waits
-//! for those before it. A reply under the group `""` belongs to no group: it waits until it is
-//! known what became of all that the same call appended.
-//! Where an append fails, nothing of the group in this call happens: no fence, no reply, its
-//! tickets stay open, and the policy is told.
+//! A reply leaves when the logs of its groups are committed as far as they reached when the reply
+//! was made, so that no client hears of what a crash could undo; one without records of its own
+//! waits for those before it. A reply of no group waits until it is known what became of all that
+//! the same call appended.
+//! Where an append fails, nothing of the group in this call happens: no fence, no reply that waits
+//! for it, be it also of other groups; the tickets stay open, and the policy is told.
 //! Threads: the policy's; replies leave on whatever thread moves the high watermark.
 //! Not promised: that a reply leaves at all; where the log is lost, its connection is closed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::policy::Asked;
 use super::super::{Broker, Event, Mailbox, Output, ParkedId, Ticket, Wake};
@@ -26,8 +25,8 @@ pub struct Decided {
     /// What holds of a group then. `None`: the group is gone. Two rows of a group: who is not timed
     /// in the first begins its session anew with the second.
     pub fences: Vec<(String, Option<FenceRow>)>,
-    /// Who is answered, and the group whose log the answer waits for.
-    pub replies: Vec<(Ticket, Value, String)>,
+    /// Who is answered, and the groups whose logs the answer waits for.
+    pub replies: Vec<(Ticket, Value, Vec<String>)>,
 }
 
 /// An answer that is no response of its API: nothing of the whole call was done.
@@ -47,10 +46,13 @@ struct Letter {
     output: Output,
 }
 
-/// Replies that wait for several logs.
-struct Gathered {
-    left: AtomicUsize,
-    letters: parking_lot::Mutex<Vec<Letter>>,
+/// Replies that wait for logs.
+struct Waiting {
+    /// How many are not heard of yet.
+    left: usize,
+    /// Whether one that matters will never be committed.
+    lost: bool,
+    letters: Vec<Letter>,
 }
 
 impl Broker {
@@ -71,8 +73,8 @@ impl Broker {
             }
         }
         let appended: Vec<AppendedAt> = places.values().cloned().collect();
-        for (_, group_id, _) in &letters {
-            if group_id.is_empty() || places.contains_key(group_id) || failed.contains(group_id) {
+        for group_id in letters.iter().flat_map(|(_, groups, _)| groups) {
+            if places.contains_key(group_id) || failed.contains(group_id) {
                 continue;
             }
             match self.append_group_records(group_id, &[]) {
@@ -81,23 +83,21 @@ impl Broker {
             }
         }
         self.publish(fences, &failed);
-        let mut of_none = Vec::new();
-        let mut by_group: HashMap<String, Vec<Letter>> = HashMap::new();
-        for (ticket, group_id, letter) in letters {
-            if failed.contains(&group_id) || self.tickets.close(ticket).is_none() {
-                continue;
-            }
-            match group_id.is_empty() {
-                true => of_none.push(letter),
-                false => by_group.entry(group_id).or_default().push(letter),
+        let mut by_groups: HashMap<Vec<String>, Vec<Letter>> = HashMap::new();
+        for (ticket, groups, letter) in letters {
+            let fails = groups.iter().any(|group_id| failed.contains(group_id));
+            if !fails && self.tickets.close(ticket).is_some() {
+                by_groups.entry(groups).or_default().push(letter);
             }
         }
-        for (group_id, letters) in by_group {
-            if let Some(at) = places.get(&group_id) {
-                self.send_after(at, letters);
+        for (groups, letters) in by_groups {
+            if groups.is_empty() {
+                self.send_after(&appended, false, letters);
+            } else {
+                let logs: Vec<_> = groups.iter().filter_map(|id| places.get(id).cloned()).collect();
+                self.send_after(&logs, true, letters);
             }
         }
-        self.send_after_all(&appended, of_none);
         Ok(failed.into_iter().collect())
     }
 
@@ -125,16 +125,16 @@ impl Broker {
     /// Encodes the replies to clients that are still there.
     fn encode(
         &self,
-        replies: Vec<(Ticket, Value, String)>,
-    ) -> Result<Vec<(Ticket, String, Letter)>, WrongReply> {
+        replies: Vec<(Ticket, Value, Vec<String>)>,
+    ) -> Result<Vec<(Ticket, Vec<String>, Letter)>, WrongReply> {
         let mut letters = Vec::with_capacity(replies.len());
-        for (index, (ticket, response, group_id)) in replies.into_iter().enumerate() {
+        for (index, (ticket, response, groups)) in replies.into_iter().enumerate() {
             let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket)
             else {
                 continue;
             };
             let output = question.reply(&response).map_err(|error| WrongReply { index, error })?;
-            letters.push((ticket, group_id, Letter { thread, parked, output }));
+            letters.push((ticket, groups, Letter { thread, parked, output }));
         }
         Ok(letters)
     }
@@ -149,27 +149,23 @@ impl Broker {
         }
     }
 
-    fn send_after(&self, at: &AppendedAt, letters: Vec<Letter>) {
-        let Some(mailbox) = self.mailbox.get().cloned() else { return };
-        let action = move |outcome: Result<(), _>| send(&*mailbox, letters, outcome.is_err());
-        self.when_committed(at, Box::new(action));
-    }
-
-    fn send_after_all(&self, all: &[AppendedAt], letters: Vec<Letter>) {
+    /// Sends once it is known of each log whether it is committed that far. Where one is lost, the
+    /// connections are closed instead if that `matters`.
+    fn send_after(&self, logs: &[AppendedAt], matters: bool, letters: Vec<Letter>) {
         let Some(mailbox) = self.mailbox.get() else { return };
-        if all.is_empty() || letters.is_empty() {
+        if logs.is_empty() {
             return send(&**mailbox, letters, false);
         }
-        let gathered = Arc::new(Gathered {
-            left: AtomicUsize::new(all.len()),
-            letters: parking_lot::Mutex::new(letters),
-        });
-        for at in all {
-            let (gathered, mailbox) = (Arc::clone(&gathered), Arc::clone(mailbox));
-            let action = move |_: Result<(), _>| {
-                if gathered.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    let letters = std::mem::take(&mut *gathered.letters.lock());
-                    send(&*mailbox, letters, false);
+        let waiting = Waiting { left: logs.len(), lost: false, letters };
+        let waiting = Arc::new(parking_lot::Mutex::new(waiting));
+        for at in logs {
+            let (waiting, mailbox) = (Arc::clone(&waiting), Arc::clone(mailbox));
+            let action = move |outcome: Result<(), _>| {
+                let mut waiting = waiting.lock();
+                waiting.left -= 1;
+                waiting.lost |= matters && outcome.is_err();
+                if waiting.left == 0 {
+                    send(&*mailbox, std::mem::take(&mut waiting.letters), waiting.lost);
                 }
             };
             self.when_committed(at, Box::new(action));

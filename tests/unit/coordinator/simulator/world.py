@@ -236,8 +236,8 @@ class World:
         for group_id, row in outcome.fences:
             if group_id not in failed:
                 self.core.publish(group_id, row, self.now_ms)
-        for ticket, reply, group_id in outcome.replies:
-            if group_id not in failed:
+        for ticket, reply, waits_for in outcome.replies:
+            if failed.isdisjoint(waits_for):
                 self._answer(ticket, reply)
         for call in outcome.calls:
             self._assign(call)
