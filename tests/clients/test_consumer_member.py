@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,8 @@ from krust import _krust
 from krust.clients.consumer import Consumer
 from krust.clients.consumer_member import UNSUPPORTED
 from krust.errors import ConfigError
-from tests.clients.conftest import Proxy, proxied
 from tests.clients.test_group import Member, fill, places, settle, until
+from tests.proxy import Cutting, behind
 
 CONSUMER_GROUP_HEARTBEAT = 68
 
@@ -141,27 +142,18 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(filled: str, member: 
     assert lost == [3]
 
 
-def test_a_lost_answer_costs_a_member_nothing(bootstrap: str, filled: str, member: Member) -> None:
-    left = {"lost": 3}
-
-    def lose(key: int, answer: bytes, connection: object) -> bool:
-        if key != CONSUMER_GROUP_HEARTBEAT or not left["lost"]:
-            return False
-        left["lost"] -= 1
-        return True
-
-    proxy = Proxy(lose)
-    host, port = bootstrap.split(",")[0].rsplit(":", 1)
-    proxy.upstream = (host, int(port))
-    if bootstrap != f"{host}:{port}":
-        pytest.skip("one proxy stands before one broker")
-    with proxied(proxy) as address:
-        settings = {"bootstrap_servers": address, "request_timeout_ms": 500}
-        one = member(**settings)
-        one.subscribe([filled])
-        values = until(lambda: len(one.assignment()) == 3, one)
-        while len(values) < 30:
-            values += [record.value for record in one.poll(50)]
+def test_lost_answers_cost_a_member_nothing(tmp_path: Path) -> None:
+    cutting = Cutting(3, [CONSUMER_GROUP_HEARTBEAT], lambda frame: frame[:7])
+    often = "group.consumer.heartbeat.interval.ms=100"
+    with behind(tmp_path, cutting, "-o", often, "-o", "num.partitions=3") as bootstrap:
+        fill(bootstrap, "orders")
+        settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
+        with krust.Consumer(
+            "orders", group_id="g", group_protocol="consumer", **settings
+        ) as consumer:
+            values = until(lambda: cutting.cuts > 3 and len(consumer.assignment()) == 3, consumer)
+            while len(values) < 30:
+                values += [record.value for record in consumer.poll(50)]
     assert Counter(values) == Counter(b"%d" % number for number in range(30))
 
 
