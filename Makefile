@@ -22,7 +22,7 @@ help: ## print this list
 $(VENV)/.tools: pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  x = p["optional-dependencies"]; print(*p["dependencies"], *x["test"], *x["dev"], sep="\n")' \
+	  x = p["optional-dependencies"]; print(*p["dependencies"], *x["test"], *x["dev"], *x["tables"], sep="\n")' \
 	  > $(VENV)/requirements.txt
 	$(PIP) -r $(VENV)/requirements.txt
 	@touch $@

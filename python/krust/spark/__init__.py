@@ -1,0 +1,1 @@
+"""krust in Spark. Nothing here is imported early: every planner process and worker pays for it."""

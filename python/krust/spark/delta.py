@@ -1,0 +1,179 @@
+"""Delta tables by delta-rs: no jar, no JVM.
+
+A batch is one commit: its files, `txn` with (job, batch), and in `commitInfo` the offsets. Delta's
+own rule makes it one of a kind: of two commits that set the same `txn`, the later one fails.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from krust.errors import ConfigError
+from krust.spark.moved import PUBLISH, MovingTable
+from krust.spark.tables import Commit, Offsets, State, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_PAGES = (20, 1000, None)
+
+
+class DeltaLakeTable(MovingTable):
+    """A Delta table in a folder; made when the first batch comes."""
+
+    kind = "delta"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._table: Any = None
+
+    @property
+    def folder(self) -> Path:
+        """The table's own: Delta names files relative to it."""
+        return self.path
+
+    def _open(self) -> Any:
+        """The table as it is now; None: there is none yet."""
+        from deltalake import DeltaTable
+
+        if self._table is None:
+            if not DeltaTable.is_deltatable(str(self.path)):
+                return None
+            self._table = DeltaTable(str(self.path))
+        else:
+            self._table.update_incremental()
+        return self._table
+
+    def committed(self, job: str) -> int:
+        """By Delta's application transactions."""
+        table = self._open()
+        version = table.transaction_version(job) if table is not None else None
+        return -1 if version is None else int(version)
+
+    def _history(self) -> Iterator[dict[str, Any]]:
+        """Commits, newest first, as many as the log still has."""
+        table = self._open()
+        if table is None:
+            return
+        seen = 0
+        for limit in _PAGES:
+            page = table.history(limit)
+            yield from page[seen:]
+            if limit is None or len(page) < limit:
+                return
+            seen = len(page)
+
+    def offsets(self, pipeline: str) -> Offsets:
+        """Of the newest commit that says so."""
+        found = self._last(pipeline)
+        return json.loads(found["krust.offsets"]) if found else {}
+
+    def _last(self, pipeline: str) -> dict[str, Any] | None:
+        return next((one for one in self._history() if one.get("krust.pipeline") == pipeline), None)
+
+    def published(self, ids: set[str]) -> dict[str, bool | None]:
+        """By the history; unknown where it does not reach back to the table's beginning."""
+        found: dict[str, bool | None] = {}
+        first = None
+        for one in self._history():
+            first = one.get("version")
+            if one.get(PUBLISH) in ids:
+                found[one[PUBLISH]] = True
+            if len(found) == len(ids):
+                return found
+        missing = False if first == 0 else None
+        return dict.fromkeys(ids, missing) | found
+
+    def state(self, pipeline: str) -> State:
+        """Counted from the log."""
+        import pyarrow as pa
+
+        table = self._open()
+        if table is None:
+            return State(0, 0, 0, {})
+        adds = pa.table(table.get_add_actions(flatten=True))
+        last = self._last(pipeline) or {}
+        return State(
+            files=adds.num_rows,
+            rows=sum(adds.column("num_records").to_pylist()),
+            bytes=sum(adds.column("size_bytes").to_pylist()),
+            offsets=json.loads(last.get("krust.offsets", "{}")),
+            job=last.get("krust.job", ""),
+            batch=int(last.get("krust.batch", -1)),
+            time_ms=last.get("timestamp", -1),
+        )
+
+    def files(self) -> list[str]:
+        """As the log has them."""
+        table = self._open()
+        return [] if table is None else list(table.file_uris())
+
+    def _logged(self, commit: Commit, files: Sequence[Path], metadata: dict[str, str]) -> bool:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction
+
+        schema = self._evolved(files)
+        if schema is None:  # nothing was ever written: the first batch is of no records
+            return True
+        now = int(time.time() * 1000)
+        adds = [
+            AddAction(place.name, row["bytes"], {}, now, True, row["stats"])
+            for row, place in zip(commit.files, files, strict=True)
+        ]
+        metadata["krust.offsets"] = json.dumps(
+            merged(self.offsets(commit.pipeline), commit.offsets)
+        )
+        properties = CommitProperties(
+            custom_metadata=metadata, app_transactions=[Transaction(commit.job, commit.batch, now)]
+        )
+        if self.committed(commit.job) >= commit.batch:  # the last look: what it saw is what holds
+            return False
+        try:
+            self._table.create_write_transaction(
+                adds, "append", schema, None, commit_properties=properties
+            )
+        except CommitFailedError:
+            if self.committed(commit.job) < commit.batch:
+                raise
+            return False
+        return True
+
+    def _evolved(self, files: Sequence[Path]) -> Any:
+        """The table's schema once it has the files' columns. ConfigError: one has another type."""
+        import pyarrow.parquet as pq
+        from deltalake import DeltaTable, Schema
+
+        found = [pq.read_schema(path).remove_metadata() for path in files[:1]]
+        table = self._open()
+        if table is None:
+            if not found:
+                return None
+            DeltaTable.create(str(self.path), found[0], mode="ignore")
+            table = self._open()
+        if found:
+            known = {one.name: one for one in table.schema().fields}
+            wanted = Schema.from_arrow(found[0]).fields
+            fresh = [one for one in wanted if one.name not in known]
+            for one in wanted:
+                if one.name in known and known[one.name].type != one.type:
+                    raise ConfigError(
+                        f"column {one.name!r} of {self.path} is {known[one.name].type}, "
+                        f"now it would be {one.type}",
+                        hint="write into a new table, or give the column another name",
+                    )
+            if fresh:
+                table.alter.add_columns(fresh)
+                table = self._open()
+        return table.schema()
+
+    def compact(self, file_bytes: int) -> tuple[int, int]:
+        """By delta-rs. Old files stay for readers of older versions until `vacuum`."""
+        table = self._open()
+        if table is None:
+            return 0, 0
+        done = table.optimize.compact(target_size=file_bytes)
+        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
