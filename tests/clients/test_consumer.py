@@ -203,7 +203,7 @@ def test_a_forked_child_is_told(consumer: Consumer) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"group_protocol": "consumer"}, "none of classic"),
+        ({"group_protocol": "new"}, "none of classic"),
         ({"auto_offset_reset": "first"}, "none of latest"),
         ({"partition_assignment_strategy": "rnage"}, "no assignor 'rnage'"),
         ({"partition_assignment_strategy": 5}, "5 is no assignor"),

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Self
 from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
-from krust.clients.consumer_member import STALE_EPOCH, ConsumerMembership
+from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
 from krust.clients.membership import Membership, Strategy, Terms, partition_counts
 from krust.coordinator.assignors import find
@@ -141,18 +141,24 @@ class Consumer:
             self._member.rejoin()
 
     def unsubscribe(self) -> None:
-        """Leave the group, or give back what was assigned."""
+        """Leave the group, or give back what was assigned; whatever a listener raises."""
         self._usable()
         member = self._member
-        if member is not None:
-            self._give_back(list(self._positions))
-            self._member = None
-            member.leave()
-            if self._committer is not None:
-                with suppress(UnreachableError):  # the session ends without a word, too
-                    member.left(self._committer)
-        self._topics = []
-        self._drop(list(self._positions))
+        with ExitStack() as whatever_is_raised:
+            whatever_is_raised.callback(lambda: self._drop(list(self._positions)))
+            if member is not None:
+                whatever_is_raised.callback(self._leave, member)
+                if member.state == membership.LOST:
+                    self._call("lost", list(self._positions))
+                else:
+                    self._give_back(list(self._positions))
+
+    def _leave(self, member: Membership) -> None:
+        self._member, self._topics = None, []
+        member.leave()
+        if self._committer is not None:
+            with suppress(UnreachableError):  # the session ends without a word, too
+                member.left(self._committer)
 
     def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
         """Read these, without a group's say: (topic, partition) or (topic, partition, offset).
@@ -220,6 +226,9 @@ class Consumer:
         member = self._member
         while True:
             standing = Standing() if member is None else member.standing
+            if member is not None and standing.generation < 0:
+                # A broker takes this for nobody's commit, which an empty group allows.
+                raise refused(UNKNOWN_MEMBER, f"commit to group {member.terms.group_id!r}")
             try:
                 return committer.commit(places, standing)
             except KafkaError as error:
