@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "config": Entry("krust.cli.config", "Show and change settings of brokers and topics."),
     "cluster": Entry("krust.cli.cluster", "Show a cluster's brokers and what they serve."),
+    "pipeline": Entry("krust.cli.pipeline", "Carry topics into tables, exactly once, on Spark."),
     "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),
     "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
 }

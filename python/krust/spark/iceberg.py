@@ -16,7 +16,7 @@ from krust.errors import ConfigError, KrustError
 from krust.spark.files import local_path
 from krust.spark.moved import PUBLISH, MovingTable
 from krust.spark.parquet import rewrite
-from krust.spark.tables import Commit, Offsets, State, grouped, merged
+from krust.spark.tables import Commit, NoTableError, Offsets, State, grouped, merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ class IcebergTable(MovingTable):
             self._loaded = self._catalog.load_table(name)
         except NoSuchTableError:
             if schema is None:
-                raise ConfigError(
+                raise NoTableError(
                     f"the catalog has no table {name!r}, and its columns are not known here",
                     hint="it is made when a pipeline first runs",
                 ) from None

@@ -39,6 +39,10 @@ _JOB = re.compile(r"[\w.]+(?:-[\w.]+)*")
 KINDS = ("parquet", "delta", "iceberg")
 
 
+class NoTableError(ConfigError):
+    """There is no such table, and its columns are not known here."""
+
+
 class OverlapError(KrustError):
     """A commit would write records that the table has."""
 

@@ -1,0 +1,280 @@
+"""`krust pipeline`: topics into tables by a file that says how; Spark does the work.
+
+`check`, `list` and `status` need no Spark. What a file may say is in docs/pipelines.md.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust.cli import options as shared
+from krust.cli import output, session
+from krust.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.cli.options import Options
+    from krust.spark.recipe import Pipeline
+FILE = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Carry topics into tables, exactly once, on Spark."""
+
+
+@command.command(no_args_is_help=True)
+@FILE
+@click.option("--local", "cores", is_flag=False, flag_value="*", metavar="[N]",
+              help="Spark in this machine, on N cores. The default, on all.")  # fmt: skip
+@click.option("--spark", "master", metavar="MASTER", help="A cluster: spark://host:7077, yarn, ..")
+@click.option("--once", is_flag=True, help="Read what is there now, then end.")
+@shared.client
+@click.pass_obj
+def run(options: Options, /, file: Path, cores: str | None, master: str | None, once: bool) -> None:
+    """Run FILE: first all there is, then what comes, until Ctrl-C.
+
+    Each micro-batch is in the table once, whatever dies. Run it again, it goes on where it was.
+    """
+    if cores and master:
+        raise click.UsageError("--local and --spark say different places")
+    if cores and cores != "*" and not cores.isdecimal():
+        raise click.UsageError(f"--local {cores}: a number of cores is wanted")
+    from krust.cli import progress
+    from krust.spark import launch
+    from krust.spark.flow import Flow
+
+    made = _read(options, file)
+    _first_problem(made)
+    place = made.checkpoint_path
+    session.note(options, f"{made.name}  {_source(made)} -> {made.sink} {made.place}")
+    shown = progress.Progress(options, made)
+    shown.say("starting Spark ..")
+    at = launch.session(master or f"local[{cores or '*'}]", place)
+    with at as running, Flow(running.spark, made) as flow:
+        try:
+            shown.follow(flow, "backfill", running.interrupted, once=True)
+            if not once:
+                shown.follow(flow, "tail", running.interrupted, once=False)
+        finally:
+            output.one(options, shown.result(flow))
+
+
+@command.command(no_args_is_help=True)
+@FILE
+@click.option("--sample", type=click.IntRange(0), default=100, show_default=True,
+              help="Newest records of each partition to decode.")  # fmt: skip
+@shared.client
+@click.pass_obj
+def check(options: Options, file: Path, sample: int) -> None:
+    """Look whether FILE could run: brokers, topics, schemas, the table. Exit 9: it could not."""
+    made = _read(options, file)
+    rows: list[dict[str, object]] = []
+    for name, look in _checks(made, sample):
+        try:
+            rows.append({"check": name, "result": "ok", "detail": look()})
+        except Exception as error:
+            hint = getattr(error, "hint", None)
+            detail = f"{error}" + (f" ({hint})" if hint else "")
+            rows.append({"check": name, "result": "PROBLEM", "detail": detail})
+    output.rows(options, ("check", "result", "detail"), rows)
+    if any(row["result"] != "ok" for row in rows):
+        session.sys_exit(Exit.PROBLEMS)
+
+
+@command.command("list")
+@click.argument("folder", metavar="[FOLDER]", default=".", type=click.Path(path_type=Path))
+@shared.client
+@click.pass_obj
+def list_(options: Options, folder: Path) -> None:
+    """List the pipelines whose files lie in FOLDER."""
+    rows = [_listed(options, path) for path in _files(folder)]
+    output.rows(options, ("name", "source", "sink", "place", "state", "file"), rows)
+
+
+@command.command(no_args_is_help=True)
+@FILE
+@shared.client
+@click.pass_obj
+def status(options: Options, file: Path) -> None:
+    """Show how far the pipeline of FILE has come, and what its table has."""
+    from krust.spark import positions
+
+    made = _read(options, file)
+    facts, reached = _facts(made)
+    partitions: list[dict[str, object]] = [
+        {
+            "topic": lag.topic,
+            "partition": lag.partition,
+            "start": lag.start,
+            "reached": lag.reached,
+            "end": lag.end,
+            "lag": lag.records,
+        }
+        for lag in positions.lags(positions.Position(made, options.timeout_ms), reached)
+    ]
+    facts["lag"] = sum(int(str(one["lag"])) for one in partitions)
+    if options.output in ("table", "wide"):
+        output.one(options, facts)
+        click.echo()
+        output.table(("topic", "partition", "start", "reached", "end", "lag"), partitions)
+    elif options.output == "csv":
+        output.rows(options, ("topic", "partition", "start", "reached", "end", "lag"), partitions)
+    else:
+        output.one(options, {**facts, "partitions": partitions})
+
+
+@command.command(no_args_is_help=True)
+@FILE
+@shared.client
+@click.pass_obj
+def compact(options: Options, file: Path) -> None:
+    """Write the small files of FILE's table together, and remove old orphans. Needs no Spark."""
+    made = _read(options, file)
+    if made.sink == "topic":
+        raise click.UsageError(f"{file}: the sink is a topic, which has no files")
+    from krust.spark import pipeline
+
+    gone, new = pipeline.compact(
+        made.sink, made.place, file_bytes=made.file_mb << 20, catalog=made.catalog
+    )
+    output.one(options, {"files_gone": gone, "files_new": new})
+
+
+def _read(options: Options, file: Path) -> Pipeline:
+    """The file; `-b` and `-X` of the command line win over what it says."""
+    import dataclasses
+
+    from krust.cli.options import Options as Defaults
+    from krust.spark import recipe
+
+    made = recipe.read(file, bootstrap=options.bootstrap)
+    if options.bootstrap != Defaults().bootstrap:
+        made = dataclasses.replace(made, bootstrap=options.bootstrap)
+    more = {f"kafka.{name}": value for name, value in options.properties.items()}
+    return dataclasses.replace(made, source_options=dict(made.source_options) | more)
+
+
+def _source(made: Pipeline) -> str:
+    return f"{','.join(made.topics)} on {made.bootstrap}"
+
+
+def _first_problem(made: Pipeline) -> None:
+    """Raise what is wrong before Spark takes seconds to start."""
+    from krust.spark.flow import Checkpoint
+
+    Checkpoint(made.checkpoint_path).refuse_running()
+    for _, look in _checks(made, 0):
+        look()
+
+
+def _checks(made: Pipeline, sample: int) -> Iterator[tuple[str, Any]]:
+    """Names and functions that say what is right, or raise what is wrong."""
+    from krust.spark import launch, positions
+    from krust.spark.tables import KINDS
+
+    def spark() -> str:
+        lacking = launch.missing()
+        if lacking:
+            from krust.errors import ConfigError
+
+            raise ConfigError(f"Spark needs {lacking}", hint="pip install '.[spark,tables]'")
+        return "pyspark and Java are here"
+
+    def source() -> str:
+        places = positions.Position(made).places()
+        return f"{len(places)} partitions of {', '.join(sorted({topic for topic, _ in places}))}"
+
+    def decode() -> str:
+        from krust.decode import options as decoding
+
+        columns = decoding.decoder(made.decode).schema.names
+        return f"{len(columns)} columns: {', '.join(columns)}"
+
+    def table() -> str:
+        facts, _ = _facts(made)
+        if facts["rows"] is None:
+            return "is made when the pipeline first runs"
+        return f"{facts['rows']:,} rows in {facts['files']:,} files"
+
+    yield "spark", spark
+    yield "source", source
+    if made.decode:
+        yield "decode", decode
+    if made.decode and sample:
+        from krust.cli import sampling
+
+        yield "values", lambda: sampling.decoded(made, sample)
+    if made.sink in KINDS:
+        yield "table", table
+
+
+def _facts(made: Pipeline) -> tuple[dict[str, Any], Any]:
+    """What is known of a pipeline without its brokers, and the offsets it has reached."""
+    from krust.spark import recipe
+    from krust.spark.flow import Checkpoint
+    from krust.spark.tables import KINDS
+
+    checkpoint = Checkpoint(made.checkpoint_path)
+    pid = checkpoint.running()
+    facts: dict[str, Any] = {
+        "name": made.name,
+        "sink": made.sink,
+        "place": made.place,
+        "state": "stopped" if pid is None else f"running (process {pid})",
+        "rows": None,
+        "files": None,
+        "bytes": None,
+        "batch": None,
+        "committed": None,
+    }
+    if made.sink not in KINDS:
+        return facts, checkpoint.reached()
+    table = recipe.existing_table(made)
+    if table is None:
+        return facts, {}
+    found = table.state(made.name)
+    facts |= {"rows": found.rows, "files": found.files, "bytes": found.bytes}
+    if found.time_ms > 0:
+        ago = max(0, round(time.time() - found.time_ms / 1000))
+        facts |= {"batch": found.batch, "committed": f"{ago} s ago"}
+    return facts, found.offsets
+
+
+def _files(folder: Path) -> list[Path]:
+    found = [*folder.glob("*.toml"), *folder.glob("*/*.toml")]
+    return sorted(path for path in found if _is_pipeline(path))
+
+
+def _is_pipeline(path: Path) -> bool:
+    import tomllib
+
+    try:
+        tree = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+        return False
+    return isinstance(tree.get("source"), dict) and isinstance(tree.get("sink"), dict)
+
+
+def _listed(options: Options, path: Path) -> dict[str, object]:
+    from krust.errors import KrustError
+    from krust.spark.flow import Checkpoint
+
+    try:
+        made = _read(options, path)
+    except KrustError as error:
+        return {"name": path.stem, "state": f"broken: {error}", "file": str(path)}
+    running = Checkpoint(made.checkpoint_path).running()
+    return {
+        "name": made.name,
+        "source": ",".join(made.topics),
+        "sink": made.sink,
+        "place": made.place,
+        "state": "stopped" if running is None else f"running (process {running})",
+        "file": str(path),
+    }

@@ -1,0 +1,141 @@
+"""What `krust pipeline run` shows while it runs: one line on a terminal, else a line at times.
+
+    flights  backfill   52%  1,234,000 rows  312,000 rows/s  lag 1,100,000  eta 4s  3 bad
+
+Rates are those of offsets that were published in the last RATE_S. All of it goes to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from krust.cli.options import Options
+    from krust.spark.flow import Flow
+    from krust.spark.recipe import Pipeline
+
+RATE_S = 15
+STEP_S = 0.1
+LINE_S = 10
+_ASK_S = 2.0
+
+
+class Progress:
+    """Follows a flow and shows it."""
+
+    def __init__(self, options: Options, made: Pipeline) -> None:
+        self._quiet = options.quiet
+        self._terminal = sys.stderr.isatty()
+        self._made = made
+        self._began = time.monotonic()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._lag = -1
+        self._asked = 0.0
+        self._told = time.monotonic()
+        self._position: Any = None
+
+    def say(self, what: str) -> None:
+        """Say what takes a while."""
+        self._write(f"{self._made.name}  {what}")
+
+    def follow(self, flow: Flow, phase: str, stop: Event, *, once: bool) -> None:
+        """Start a phase and show it to its end. KeyboardInterrupt: `stop` was set."""
+        flow.start(once=once)
+        self._seen.clear()
+        self._asked = 0.0
+        while not flow.wait(STEP_S):
+            if stop.is_set():
+                self._end()
+                flow.stop()
+                raise KeyboardInterrupt
+            self._look(flow)
+            self._show(phase, flow)
+        self._asked = 0.0
+        self._look(flow)
+        self._show(phase, flow, last=True)
+        self._end()
+
+    def result(self, flow: Flow) -> dict[str, object]:
+        """What the run came to, for stdout."""
+        counts = flow.counts
+        return {
+            "name": self._made.name,
+            "rows": counts.rows,
+            "bad_rows": counts.bad_rows,
+            "batches": counts.batches,
+            "files": counts.files,
+            "bytes": counts.bytes,
+            "elapsed_ms": round((time.monotonic() - self._began) * 1000),
+        }
+
+    def _look(self, flow: Flow) -> None:
+        """Note how far it has come, and ask now and then how far there is to go."""
+        from krust.spark import positions
+
+        now = time.monotonic()
+        reached = flow.reached()
+        done = sum(end for ends in reached.values() for end in ends.values())
+        self._seen.append((now, done))
+        while self._seen[0][0] < now - RATE_S:
+            self._seen.popleft()
+        if now - self._asked < _ASK_S:
+            return
+        self._asked = now
+        try:
+            if self._position is None:
+                self._position = positions.Position(self._made, 2000)
+            found = positions.lags(self._position, reached)
+            self._lag = sum(one.records for one in found)
+        except KrustError:  # the flow itself says when its broker is gone
+            self._lag = -1
+
+    def _rate(self) -> float:
+        (first, at_first), (last, at_last) = self._seen[0], self._seen[-1]
+        return (at_last - at_first) / (last - first) if last > first else 0.0
+
+    def _show(self, phase: str, flow: Flow, *, last: bool = False) -> None:
+        now = time.monotonic()
+        if not self._terminal and not last and now - self._told < LINE_S:
+            return
+        self._told = now
+        counts, rate = flow.counts, self._rate()
+        parts = [f"{self._made.name}  {phase}"]
+        total = counts.rows + max(0, self._lag)
+        if phase == "backfill" and total and self._lag >= 0:
+            parts.append(f"{100 * counts.rows // total:3d}%")
+        parts += [f"{counts.rows:,} rows", f"{rate:,.0f} rows/s"]
+        if self._lag >= 0:
+            parts.append(f"lag {self._lag:,}")
+        if self._lag > 0 and rate > 0:
+            parts.append(f"eta {_duration(self._lag / rate)}")
+        if counts.bad_rows:
+            parts.append(f"{counts.bad_rows:,} bad")
+        self._write("  ".join(parts))
+
+    def _write(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+        else:
+            click.echo(line, err=True)
+
+    def _end(self) -> None:
+        if self._terminal and not self._quiet:
+            click.echo(err=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f}s"
+    minutes = round(seconds / 60)
+    return f"{minutes}m" if minutes < 120 else f"{minutes // 60}h{minutes % 60:02d}m"

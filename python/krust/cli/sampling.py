@@ -1,0 +1,44 @@
+"""Decode some records of a topic as a pipeline would, to say beforehand whether it could."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from krust.spark.recipe import Pipeline
+
+PARTITIONS = 16
+WAIT_MS = 5000
+
+
+def decoded(made: Pipeline, count: int) -> str:
+    """Decode the newest `count` records of each partition. KrustError: none can be decoded."""
+    import pyarrow as pa
+
+    from krust import _krust
+    from krust.decode import options
+    from krust.spark import positions
+
+    position = positions.Position(made)
+    places = position.places()[:PARTITIONS]
+    starts = position.at(places, positions.EARLIEST)
+    ends = position.at(places, positions.LATEST)
+    consumer = _krust.Consumer(made.bootstrap, {"request.timeout.ms": WAIT_MS})
+    consumer.assign(
+        [(*one, max(starts[one], ends[one] - count), ends[one]) for one in places if ends[one] > 0]
+    )
+    values: list[bytes | None] = []
+    while not consumer.done():
+        records, _ = consumer.poll(WAIT_MS, 1000)
+        values += [record.value for record in records]
+    found = options.decoder(made.decode).decode(pa.array(values, pa.binary()))
+    if not values:
+        return "no records yet"
+    if len(found.bad) == len(values):
+        raise KrustError(f"none of {len(values):,} records can be decoded: {found.bad[0].reason}")
+    if found.bad:
+        bad = f"{len(found.bad):,} of {len(values):,} records are bad"
+        return f"{bad}, such as: {found.bad[0].reason}"
+    return f"{len(values):,} records decoded"

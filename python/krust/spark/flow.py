@@ -1,0 +1,475 @@
+"""A pipeline while it runs: a Spark query over the source, each micro-batch published once.
+
+Without a transformation no row meets the JVM: tasks decode and write Parquet (`materialize` in the
+source) and Spark carries manifest rows. With one, rows pass through DataFrames and are written by
+the same code in `mapInArrow`. Either way the driver publishes by (job, batch), so a micro-batch
+that Spark repeats changes nothing.
+
+    <checkpoint>/krust.json   the job's id, made when the checkpoint is new; who runs it
+    <checkpoint>/krust.lock   locked while it runs: one driver a checkpoint
+
+Threads: `publish` is called on Spark's callback thread, everything else on the caller's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from krust.errors import KrustError
+from krust.spark import tables
+from krust.spark.files import MANIFEST_DDL, Naming, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from krust.spark.recipe import Pipeline
+    from krust.spark.tables import Offsets, Table
+
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+class StoppedError(KrustError):
+    """A pipeline ended by itself; the message is the reason."""
+
+
+@dataclass
+class Counts:
+    """What a flow has published since it began."""
+
+    batches: int = 0
+    rows: int = 0
+    bad_rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+class Checkpoint:
+    """Spark's folder of a query, and what krust keeps in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    def take(self) -> None:
+        """Be the only driver. KrustError: another one runs, or was forked from here."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path / "krust.lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise self._running() from None
+
+    def _running(self) -> KrustError:
+        return KrustError(
+            f"{self.path} is the checkpoint of a pipeline that runs "
+            f"(process {self.facts().get('pid', '?')})",
+            hint="stop that one first, or give this one a name or checkpoint of its own",
+        )
+
+    def refuse_running(self) -> None:
+        """KrustError: another driver runs."""
+        if self.running() is not None:
+            raise self._running()
+
+    def free(self) -> None:
+        """Let another driver in."""
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def new(self) -> bool:
+        """Whether Spark has begun nothing with it."""
+        return not (self.path / "metadata").exists()
+
+    def facts(self) -> dict[str, Any]:
+        """What was noted; {}: nothing."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / "krust.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
+
+    def job(self) -> str:
+        """The id of this checkpoint's job; a new checkpoint gets a new one."""
+        known = self.facts().get("job")
+        job = str(uuid.uuid4()) if self.new or not known else str(known)
+        facts = {"job": job, "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
+        draft = self.path / ".krust.json"
+        draft.write_text(json.dumps(facts))
+        draft.replace(self.path / "krust.json")
+        return job
+
+    def running(self) -> int | None:
+        """The process that runs it; None: nobody does."""
+        try:
+            with (self.path / "krust.lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            return int(self.facts().get("pid", 0))
+        return None
+
+    def reached(self) -> Offsets:
+        """Where the newest batch that Spark has done ends; {}: there is none."""
+        names = [path.name for path in tables.listed(self.path / "commits")]
+        return self.offsets(max((int(name) for name in names if name.isdecimal()), default=-1))
+
+    def offsets(self, batch: int) -> Offsets:
+        """Where a batch ends: the last line of Spark's offset log. {}: it has no such batch."""
+        try:
+            lines = (self.path / "offsets" / str(batch)).read_text().splitlines()
+            found = json.loads(lines[-1])
+        except (FileNotFoundError, ValueError, IndexError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {topic: ends for topic, ends in found.items() if isinstance(ends, dict)}
+
+
+class Flow:
+    """One run of a pipeline. `with` it: stopped and unlocked at the end.
+
+    once   read what is there now and end
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.counts = Counts()
+        self.offsets: Offsets = {}
+        self.table: Table | None = None
+        self._spark = spark
+        self._failure: Exception | None = None
+        self._query: Any = None
+        self._bad: Any = None
+        self._checkpoint = Checkpoint(pipeline.checkpoint_path)
+        self._checkpoint.take()
+        try:
+            self._job = self._checkpoint.job()
+        except BaseException:
+            self._checkpoint.free()
+            raise
+
+    def start(self, *, once: bool) -> None:
+        """Begin reading; where a run before ended, or where the table says.
+
+        raises  KrustError: what is wrong with the sink, the source or the transformation
+        """
+        from pyspark.errors import PySparkException
+
+        self._failure = None
+        try:
+            self._query = self._started(once=once)
+        except PySparkException as error:
+            raise told(error, "cannot start") from error
+
+    def _started(self, *, once: bool) -> Any:
+        frame = self._frame()
+        writer = frame.writeStream.queryName(f"krust {self.pipeline.name}")
+        writer = writer.option("checkpointLocation", str(self._checkpoint.path))
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=_interval(self.pipeline.trigger_s))
+        if self.pipeline.sink == "topic":
+            options = {"topic": self.pipeline.place, "kafka.bootstrap.servers": self._bootstrap}
+            writer = writer.format("krust").options(**options)
+        else:
+            writer = writer.foreachBatch(self._caught)
+        return writer.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; whether it has come. KrustError: it came by a failure."""
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            ended = bool(self._query.awaitTermination(timeout_s))
+        except StreamingQueryException as error:
+            raise self._failure or told(error) from error
+        return ended
+
+    def progress(self) -> dict[str, Any]:
+        """Spark's newest report; {}: none yet."""
+        found = self._query.lastProgress if self._query is not None else None
+        return json.loads(found.json) if found is not None else {}
+
+    def reached(self) -> Offsets:
+        """How far it has come: in the table, or for a topic in Spark's checkpoint."""
+        return self._checkpoint.reached() if self.table is None else self.offsets
+
+    def stop(self) -> None:
+        """End it; what was not published is read again by the next run."""
+        if self._query is not None:
+            self._query.stop()
+
+    def __enter__(self) -> Flow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        finally:
+            self._checkpoint.free()
+
+    @property
+    def _bootstrap(self) -> str:
+        return self.pipeline.bootstrap
+
+    def _frame(self) -> DataFrame:
+        """The rows that the query writes: those of manifests, or the transformed ones."""
+        made = self.pipeline
+        if made.sink == "topic":
+            return as_records(self._transformed())
+        if made.transforms:
+            frame = self._transformed()
+            self._open(lambda: arrow_schema(frame))
+            return frame
+        table = self._open(lambda: direct_schema(made))
+        options = {"materialize": "parquet", "jobId": self._job, "path": str(table.path)}
+        options |= {"fileMegabytes": str(made.file_mb), "compression": made.compression}
+        return self._source(options | dict(made.decode))
+
+    def _open(self, columns: Callable[[], pa.Schema]) -> Table:
+        """Open the table; its columns are only asked for where they are needed."""
+        made = self.pipeline
+        schema = columns() if made.sink == "iceberg" else None
+        self.table = tables.open_table(made.sink, made.place, made.catalog, schema=schema)
+        self.offsets = self.table.offsets(made.name)
+        return self.table
+
+    def _target(self, table: Table) -> Target:
+        made = self.pipeline
+        return Target(str(table.path), made.file_mb << 20, made.compression)
+
+    def _source(self, more: dict[str, str]) -> DataFrame:
+        register(self._spark)
+        made = self.pipeline
+        options = {"kafka.bootstrap.servers": self._bootstrap}
+        options["subscribePattern" if made.pattern else "subscribe"] = ",".join(made.topics)
+        options["maxOffsetsPerTrigger"] = str(made.max_per_trigger)
+        options |= self._begin() | dict(made.source_options) | more
+        return self._spark.readStream.format("krust").options(**options).load()
+
+    def _begin(self) -> dict[str, str]:
+        """Options that say where a new checkpoint begins."""
+        from krust.spark import positions
+
+        if not self._checkpoint.new:
+            return {}
+        return positions.starting(self.pipeline, self.offsets)
+
+    def _transformed(self) -> DataFrame:
+        made = self.pipeline
+        if made.sink in tables.KINDS:
+            frame = self._source({})
+        else:
+            frame = self._source({"includeHeaders": "true"})
+        if made.decode:
+            self._bad = self._spark.sparkContext.accumulator(0)
+            frame = decoded(frame, self._target_of_decoding(), self._bad)
+        if made.sql:
+            frame.createOrReplaceTempView("input")
+            frame = self._spark.sql(made.sql)
+        elif made.function is not None:
+            frame = made.function(frame)
+        return frame
+
+    def _target_of_decoding(self) -> Target:
+        made = self.pipeline
+        place = made.place if made.sink in ("parquet", "delta") else str(self._checkpoint.path)
+        client = {"bootstrap.servers": self._bootstrap}
+        client |= {
+            name.removeprefix("kafka."): value
+            for name, value in made.source_options.items()
+            if name.startswith("kafka.")
+        }
+        return Target(place, decoding=made.decode, client=client)
+
+    def _caught(self, frame: DataFrame, batch: int) -> None:
+        """Publish, and keep a failure as it is: what Spark tells of it is a text."""
+        try:
+            self._publish(frame, batch)
+        except Exception as error:
+            self._failure = told(error)
+            raise
+
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        made, table = self.pipeline, self.table
+        if table is None:
+            raise RuntimeError("a batch came before its table was opened")
+        rows: list[dict[str, Any]] = []
+        if table.committed(self._job) < batch:
+            if made.transforms:
+                frame = written(frame, self._target(table), Naming(self._job, batch, 0))
+            rows = [row.asDict() for row in frame.collect()]
+        ends = self._checkpoint.offsets(batch)
+        starts = self._checkpoint.offsets(batch - 1) if made.transforms else {}
+        commit = tables.Commit(self._job, batch, rows, ends or _ends(rows), starts, made.name)
+        if table.publish(commit):
+            self.counts.batches += 1
+            self.counts.rows += commit.records
+            self.counts.bad_rows += sum(row["bad_rows"] for row in rows)
+            if self._bad is not None:
+                self.counts.bad_rows = int(self._bad.value)
+            self.counts.files += len(commit.files)
+            self.counts.bytes += sum(row["bytes"] for row in rows)
+        self.offsets = tables.merged(self.offsets, commit.offsets)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("krust")` known."""
+    from importlib import import_module
+
+    import_module("krust.spark.session").register(spark)
+
+
+def _ends(rows: list[dict[str, Any]]) -> Offsets:
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row["topic"] and row["end_offset"] is not None and row["end_offset"] >= 0:
+            found.setdefault(row["topic"], {})[str(row["partition"])] = row["end_offset"]
+    return found
+
+
+def _interval(seconds: float) -> str:
+    return f"{round(seconds * 1000)} milliseconds"
+
+
+def told(error: BaseException, what: str = "stopped") -> Exception:
+    """A failure as krust tells it: what a worker or the driver raised, without Spark around it."""
+    if isinstance(error, KrustError):
+        return error
+    found = _RAISED.findall(str(error))
+    text = found[-1][1] if found else str(error).strip().partition("\n")[0]
+    name = found[-1][0] if found else type(error).__name__
+    return StoppedError(
+        f"the pipeline {what}: {text}" + (f" ({name})" if name else ""),
+        hint="--debug shows where; run again, it goes on after the last batch that was published",
+    )
+
+
+def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
+    """Records as typed columns, in the workers; bad ones go where the options say.
+
+    counter  an accumulator: how many were bad, those of repeated tasks too
+    """
+    from krust.decode import ddl
+    from krust.decode.rows import Rows
+
+    rows = Rows(target.decoding)
+    source = arrow_schema(frame)
+    columns = [name for name in rows.columns if name in source.names]
+    words = ddl.text(rows.schema(source))
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from krust.spark.bad import BadRecords
+
+        stem = f"transform-{os.getpid()}"
+        with BadRecords(target.decoding, target.path, stem, target.client) as bad:
+            for good, apart in Rows(target.decoding).split(batches):
+                if apart is not None:
+                    bad.take(apart)
+                    counter.add(apart.num_rows)
+                yield good
+
+    return frame.select(*columns).mapInArrow(decode, words)
+
+
+def written(frame: DataFrame, target: Target, naming: Naming) -> DataFrame:
+    """Rows as staged files, in the workers; what comes back are manifest rows."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import dataclasses
+
+        from pyspark import TaskContext
+
+        from krust.spark.files import materialize
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        yield materialize(map(nullable, batches), target, dataclasses.replace(naming, task=task))
+
+    return frame.mapInArrow(write, MANIFEST_DDL)
+
+
+def nullable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose columns may all be null and whose times are UTC, so that all batches agree."""
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(one.name, _plain(one.type)) for one in batch.schema])
+    return batch if schema == batch.schema else batch.cast(schema)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _plain(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    return kind
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a DataFrame, as `nullable` leaves them."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(one.name, _arrow_type(one.dataType)) for one in frame.schema])
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    from krust.decode import ddl
+
+    match kind.typeName():
+        case "struct":
+            return pa.struct([pa.field(one.name, _arrow_type(one.dataType)) for one in kind])
+        case "array":
+            return pa.list_(pa.field("element", _arrow_type(kind.elementType)))
+        case "map":
+            return pa.map_(_arrow_type(kind.keyType), _arrow_type(kind.valueType))
+    return ddl.schema(f"column {kind.simpleString()}").field(0).type
+
+
+def direct_schema(pipeline: Pipeline) -> pa.Schema:
+    """The columns of a table that is written by the source itself."""
+    from krust.decode import ddl
+    from krust.decode.rows import Rows
+    from krust.spark.positions import RECORD_DDL
+
+    headers = pipeline.source_options.get("includeHeaders", "false").lower() == "true"
+    source = ddl.schema(RECORD_DDL if headers else RECORD_DDL.partition(", headers")[0])
+    return Rows(pipeline.decode).schema(source) if pipeline.decode else source
+
+
+def as_records(frame: DataFrame) -> DataFrame:
+    """Rows for a topic: as they are if they have a `value`, else JSON of all columns but `_..`."""
+    from pyspark.sql import functions as f
+
+    if "value" in frame.columns:
+        return frame.select(*(one for one in frame.columns if one in _SINK))
+    shown = [one for one in frame.columns if not one.startswith("_")]
+    value = f.to_json(f.struct(*(frame[one] for one in shown))).alias("value")
+    own = [frame["_key"].alias("key")] if "_key" in frame.columns else []
+    return frame.select(*own, value)
+
+
+_SINK = ("key", "value", "headers")
+"""Columns that go into a topic; where a record came from does not say where it goes."""

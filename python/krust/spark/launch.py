@@ -1,0 +1,128 @@
+"""A Spark session for the command line: in this process's machine, or of a cluster.
+
+Whatever Spark and its workers say goes to one file, so that the terminal stays the pipeline's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.errors import ConfigError, KrustError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class Session(NamedTuple):
+    """A Spark session, and whether Ctrl-C was pressed: Spark's own answer breaks its calls."""
+
+    spark: SparkSession
+    interrupted: threading.Event
+
+
+def missing() -> str:
+    """What Spark would need and is not here; empty: nothing."""
+    for package in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(package) is None:
+            return f"the package {package}"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and os.access(f"{home}/bin/java", os.X_OK)):
+        return "Java 17 or newer"
+    return ""
+
+
+@contextmanager
+def session(master: str, folder: Path) -> Iterator[Session]:
+    """A session, ended at the end. Call it on the main thread: Ctrl-C is its business meanwhile.
+
+    master  `local[2]`, `spark://host:7077`, ...
+    folder  gets Spark's log, `spark.log`; workers of a cluster write theirs where they run
+    raises  ConfigError: a package or Java is missing; KrustError: it does not start
+    """
+    lacking = missing()
+    if lacking:
+        raise ConfigError(
+            f"a pipeline runs on Spark, and {lacking} is not here",
+            hint="from the checkout: pip install '.[spark,tables]'; Java: apt install "
+            "openjdk-17-jre-headless",
+        )
+    from pyspark.sql import SparkSession
+
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "spark.log"
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would tell failures a second time
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("krust pipeline")
+    for name, value in _settings(master, folder).items():
+        builder = builder.config(name, value)
+    try:
+        with _into(log):
+            made = builder.getOrCreate()
+    except Exception as error:
+        raise KrustError(
+            f"Spark does not start at {master}: {str(error).partition(chr(10))[0]}",
+            hint=f"its own words are in {log}",
+        ) from error
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: _interrupt(interrupted))
+    try:
+        yield Session(made, interrupted)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        made.stop()
+
+
+def _interrupt(interrupted: threading.Event) -> None:
+    """First Ctrl-C: whoever drives the session ends in order. Second: now."""
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    interrupted.set()
+
+
+def _settings(master: str, folder: Path) -> dict[str, str]:
+    """What a session gets besides what spark-defaults.conf says."""
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(_LOG4J)
+    found = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if master.startswith("local"):
+        found |= {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+        found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "4"}
+    return found
+
+
+@contextmanager
+def _into(log: Path) -> Iterator[None]:
+    """Give what is started here a file as its standard error."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
