@@ -19,7 +19,7 @@ RUST_FLOORS = {
     **dict.fromkeys(("record",), 1),
     **dict.fromkeys(("storage", "protocol", "transport"), 2),
     **dict.fromkeys(("client",), 3),
-    **dict.fromkeys(("broker",), 4),
+    **dict.fromkeys(("broker", "columns"), 4),
     **dict.fromkeys(("net", "fetcher"), 5),
     **dict.fromkeys(("py",), 6),
 }

@@ -16,6 +16,7 @@ from typing_extensions import disjoint_base
 from krust.errors import KrustError
 
 __all__ = [
+    "ArrowStream",
     "Client",
     "Consumer",
     "Delivered",
@@ -29,6 +30,7 @@ __all__ = [
     "forked",
     "log_verify",
     "logs",
+    "scan",
 ]
 
 __version__: str
@@ -394,6 +396,48 @@ def records(topic: str, partition: int, first: int, fetched: bytes) -> list[Reco
     """The records from offset `first` on in what a broker answered to a Fetch.
 
     What was cut at the end is left out. KafkaError (2): what is there is no batch.
+    """
+
+@final
+class ArrowStream:
+    """Batches of records by the Arrow PyCapsule interface, read once, as the reader asks for them.
+
+    A reader is pyarrow, polars, duckdb, Spark ... whatever knows `__arrow_c_stream__`. It sees a
+    failure as an error of its own; `failure` is what is behind it.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def failure(self) -> BaseException | None:
+        """Why the stream ended early, if it did: a KrustError, or KeyboardInterrupt."""
+
+    def positions(self) -> list[tuple[str, int, int]]:
+        """(topic, partition, next offset) of each range, behind the batches that were read."""
+
+    def skipped(self) -> list[tuple[str, int, int, int]]:
+        """(topic, partition, from, up to) of offsets that were gone, with lost="skip"."""
+
+def scan(
+    ranges: Sequence[tuple[str, int, int, int]],
+    columns: Sequence[str],
+    *,
+    bootstrap: str | None = None,
+    options: dict[str, object] | None = None,
+    data_dirs: Sequence[str] | None = None,
+    batch_rows: int = 65536,
+    batch_bytes: int = 8388608,
+    lost: str = "fail",
+) -> ArrowStream:
+    """Offsets of partitions as Arrow columns; nothing is fetched before the stream is read.
+
+    ranges       (topic, partition, first offset, first offset not wanted): one a partition
+    columns      of key, value, topic, partition, offset, timestamp, timestampType, headers: any, in
+                 any order; those of Spark's Kafka source
+    bootstrap    brokers to read from, with `options`: those of Consumer, and
+                 default.api.timeout.ms (60000): how long to wait where nothing comes
+    batch_rows   a batch is closed at so many records, or at `batch_bytes` of keys, values, headers
+    lost         offsets that are gone: "fail", or "skip" them (and topics that are gone)
+    raises       ConfigError
     """
 
 @final

@@ -3,7 +3,7 @@
 //! ```text
 //! 6 py        the door to Python
 //! 5 net       threads, sockets, order, back-pressure
-//! 4 broker    handlers, image, partitions, parked requests
+//! 4 broker    handlers, image, partitions, parked requests      4 columns   records as Arrow
 //! 3 client    the Kafka client
 //! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
 //! 1 record    batches and their older forms
@@ -13,6 +13,7 @@
 pub mod broker;
 pub mod client;
 pub mod clock;
+pub mod columns;
 pub mod ids;
 pub mod net;
 pub mod protocol;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::{Error, Result};
-use crate::record::batch::{self, Batch, Record};
+use crate::record::batch::{self, Batch, Mark, Record, TimestampType};
 use crate::record::compression::{Codec, Inflate};
 
 /// Where batches and the messages before them have their magic.
@@ -26,18 +26,40 @@ pub struct Chunk {
     pub partition: i32,
     /// The partition's high watermark at that time; -1 where unknown.
     pub high_watermark: i64,
-    pub(super) first: i64,
-    pub(super) end: Option<i64>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) hidden: HashSet<i64>,
-    pub(super) walk: Walk,
+    first: i64,
+    end: Option<i64>,
+    magic: i8,
+    bytes: Vec<u8>,
+    hidden: HashSet<i64>,
+    walk: Walk,
+}
+
+/// What a chunk is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// The first offset to show.
+    pub first: i64,
+    /// The first offset not to show any more.
+    pub end: Option<i64>,
+    /// The format that the records had before they became batches.
+    pub magic: i8,
+    /// Whole batches of magic 2.
+    pub bytes: Vec<u8>,
+    /// The base offsets of batches not to show.
+    pub hidden: HashSet<i64>,
 }
 
 /// Where the walk of a chunk stands: the batch at `at`, inflated if it is open and compressed.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+struct Walk {
     at: usize,
     open: bool,
+    /// Where in the open batch.
+    mark: Mark,
     inflated: Vec<u8>,
 }
 
@@ -46,7 +68,7 @@ pub(super) struct Walk {
 pub struct Origin {
     /// The codec it came in.
     pub codec: Codec,
-    /// 0: the producer's time; 1: the broker's.
+    /// -1: the format has no times; 0: the producer's; 1: the broker's.
     pub timestamp_type: i8,
     /// -1: no idempotent producer.
     pub producer_id: i64,
@@ -57,24 +79,23 @@ impl Chunk {
     /// becomes batches, what was cut at the end is left out.
     pub fn of((topic, partition): (Arc<str>, i32), first: i64, fetched: &[u8]) -> Result<Self> {
         let key = (topic, partition);
-        let mut bytes = match fetched.get(MAGIC_AT) {
-            Some(magic) if *magic < 2 => super::legacy::upgrade(fetched, &key)?,
+        let magic = fetched.get(MAGIC_AT).map_or(2, |magic| magic.cast_signed());
+        let mut bytes = match magic {
+            0 | 1 => super::legacy::upgrade(fetched, &key)?,
             _ => fetched.to_vec(),
         };
         let whole =
             batch::iter(&bytes).map_while(|batch| batch.ok()).map(|batch| batch.size()).sum();
         bytes.truncate(whole);
-        let (topic, partition) = key;
-        Ok(Self {
-            topic,
-            partition,
-            high_watermark: -1,
-            first,
-            end: None,
-            bytes,
-            hidden: HashSet::new(),
-            walk: Walk::default(),
-        })
+        let ((topic, partition), hidden) = (key, HashSet::new());
+        Ok(Self::new(Parts { topic, partition, first, end: None, magic, bytes, hidden }, -1))
+    }
+
+    /// A chunk that nobody has walked yet; `high_watermark` -1 where unknown.
+    pub fn new(parts: Parts, high_watermark: i64) -> Self {
+        let Parts { topic, partition, first, end, magic, bytes, hidden } = parts;
+        let walk = Walk::default();
+        Self { topic, partition, high_watermark, first, end, magic, bytes, hidden, walk }
     }
 
     /// Goes to the next batch with records to show, and inflates it; `false`: there is none.
@@ -112,47 +133,52 @@ impl Chunk {
 
     /// Shows the records of the open batch in the order of offsets. `show` returns whether it wants
     /// more; the next walk begins behind the last record shown.
-    pub fn show(&mut self, show: &mut dyn FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
+    #[inline]
+    pub fn show(&mut self, mut show: impl FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
         let rest = self.bytes.get(self.walk.at..).unwrap_or_default();
         let batch = Batch::parse(rest).map_err(|error| self.corrupt(&error))?;
-        let header = batch.header();
         let origin = Origin {
             codec: batch.codec(),
-            timestamp_type: i8::from(header.attributes & 8 != 0),
-            producer_id: header.producer_id,
+            timestamp_type: match self.magic {
+                0 => -1,
+                _ => i8::from(batch.timestamp_type() == TimestampType::LogAppendTime),
+            },
+            producer_id: batch.header().producer_id,
         };
-        let records = match origin.codec {
-            Codec::None => batch.records(),
-            _ => batch.records_in(&self.walk.inflated),
+        let payload = match origin.codec {
+            Codec::None => batch.payload(),
+            _ => &self.walk.inflated,
         };
+        let mut records = batch.records_from(payload, self.walk.mark);
         let (size, last) = (batch.size(), batch.last_offset());
         let mut first = self.first;
-        for record in records {
+        while let Some(record) = records.next() {
             let record = record.map_err(|error| self.corrupt(&error))?;
             if record.offset < first {
                 continue;
             }
             if self.end.is_some_and(|end| record.offset >= end) {
+                self.first = first;
                 self.walk = Walk { at: self.bytes.len(), ..Walk::default() };
                 return Ok(());
             }
             first = record.offset + 1;
             if !show(&record, &origin) {
-                self.first = first;
+                (self.first, self.walk.mark) = (first, records.mark());
                 return Ok(());
             }
         }
         self.first = first.max(last + 1);
         self.walk.at += size;
-        self.walk.open = false;
+        (self.walk.open, self.walk.mark) = (false, Mark::START);
         Ok(())
     }
 
     /// Shows every record that is left.
-    pub fn each(&mut self, show: &mut dyn FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
+    pub fn each(&mut self, mut show: impl FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
         let mut wanted = true;
         while wanted && self.open()? {
-            self.show(&mut |record, origin| {
+            self.show(|record, origin| {
                 wanted = show(record, origin);
                 wanted
             })?;
@@ -168,6 +194,11 @@ impl Chunk {
     /// Bytes as they came, headers of batches included.
     pub fn size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The bytes, to be used again.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     fn corrupt(&self, error: &dyn std::fmt::Display) -> Error {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::chunk::{Chunk, Walk};
+use super::chunk::{Chunk, Parts};
 use super::cluster::{Cluster, Target};
 use super::connection::{Call, Connection, Reply, newest};
 use super::error::{Error, Result};
@@ -392,11 +392,12 @@ impl Consumer {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let bytes = match bytes.get(16) {
-            Some(magic) if *magic < 2 => super::legacy::upgrade(bytes, key)?,
+        let magic = bytes.get(16).map_or(2, |magic| magic.cast_signed());
+        let mut bytes = match magic {
+            0 | 1 => super::legacy::upgrade(bytes, key)?,
             _ => bytes.to_vec(),
         };
-        let (first, end, before) = (place.offset, place.end, place.offset);
+        let (first, end) = (place.offset, place.end);
         let mut hidden = HashSet::new();
         let mut aborted = Aborted::of(data);
         let mut whole = 0;
@@ -408,10 +409,11 @@ impl Consumer {
             place.offset = place.offset.max(batch.last_offset() + 1);
             whole += batch.size();
         }
-        if place.offset == before {
+        if place.offset == first {
             // Before version 3 a broker cuts a batch that does not fit.
             place.max_bytes = place.max_bytes.saturating_mul(2).min(1 << 30);
-            if whole == bytes.len() || place.max_bytes == 1 << 30 {
+            let is_whole = whole > 0 && whole == bytes.len();
+            if is_whole || place.max_bytes == 1 << 30 {
                 let message = Some("a batch cannot be read".to_owned());
                 return Err(Error::Refused {
                     code: 2,
@@ -421,12 +423,10 @@ impl Consumer {
             }
             return Ok(None);
         }
-        let mut bytes = bytes;
         bytes.truncate(whole);
-        let high_watermark = data.high_watermark;
         let (topic, partition) = key.clone();
-        let walk = Walk::default();
-        Ok(Some(Chunk { topic, partition, high_watermark, first, end, bytes, hidden, walk }))
+        let parts = Parts { topic, partition, first, end, magic, bytes, hidden };
+        Ok(Some(Chunk::new(parts, data.high_watermark)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::error::{Error, Result};
 use crate::record::RecordError;
-use crate::record::batch::{Batch, Builder, Entry, Fields};
+use crate::record::batch::{Batch, Builder, Entry, Fields, TimestampType};
 use crate::record::convert::{self, Target};
 use crate::record::legacy;
 
@@ -24,19 +24,19 @@ pub(super) fn downgrade(batch: &[u8], magic: i8) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A fetched message set as batches; a cut tail is left out.
-pub(super) fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u8>> {
+/// The messages of one magic that a set begins with, as batches; a cut tail is left out.
+pub fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u8>> {
     let corrupt = |error: RecordError| Error::Refused {
         code: 2,
         subject: format!("{topic}:{partition}"),
         message: Some(error.to_string()),
     };
     let mut out = Vec::new();
-    let (mut builder, mut held) = (Builder::new(), Vec::new());
+    let (mut builder, mut held, mut magic) = (Builder::new(), Vec::new(), None);
     for message in legacy::iter(set) {
         let message = match message {
-            Ok(message) => message,
-            Err(RecordError::Truncated { .. }) => break,
+            Ok(message) if *magic.get_or_insert(message.magic) == message.magic => message,
+            Ok(_) | Err(RecordError::Truncated { .. } | RecordError::Magic(2)) => break,
             Err(error) => return Err(corrupt(error)),
         };
         if !message.crc_ok() {
@@ -52,7 +52,9 @@ pub(super) fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Resul
             builder.add_at(delta, &Entry { timestamp, key, value, headers: &[] });
         }
         if let Some(base_offset) = base_offset {
-            let fields = Fields { base_offset, ..Fields::default() };
+            let broker_s = message.timestamp_type() == TimestampType::LogAppendTime;
+            let log_append_time = broker_s.then_some(message.timestamp);
+            let fields = Fields { base_offset, log_append_time, ..Fields::default() };
             builder.finish(&fields, &mut out).map_err(corrupt)?;
             builder.clear();
         }

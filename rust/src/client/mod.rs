@@ -16,7 +16,7 @@ pub mod cluster;
 pub mod connection;
 pub mod consumer;
 pub mod error;
-mod legacy;
+pub mod legacy;
 pub mod metadata;
 pub mod options;
 pub mod partitioner;

@@ -156,7 +156,7 @@ impl Wait {
     }
 
     /// Sleeps for `pause`, or until the time is up.
-    pub(super) fn pause(&self, pause: Duration, subject: &dyn fmt::Display) -> Result<()> {
+    pub fn pause(&self, pause: Duration, subject: &dyn fmt::Display) -> Result<()> {
         let end = Instant::now() + pause;
         loop {
             let slice = self.slice(subject)?.min(end.saturating_duration_since(Instant::now()));

@@ -46,7 +46,7 @@ impl State {
         let (mut records, mut bytes) = (0, 0);
         for mut chunk in self.core.poll(time)? {
             bytes += u64::try_from(chunk.size()).unwrap_or(u64::MAX);
-            chunk.each(&mut |_, _| {
+            chunk.each(|_, _| {
                 records += 1;
                 true
             })?;
@@ -150,7 +150,7 @@ pub(super) struct Consumer {
 fn fill(list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
     let maker = Maker::new(list.py(), chunk);
     let mut failed = None;
-    let shown = chunk.show(&mut |record, origin| {
+    let shown = chunk.show(|record, origin| {
         let added = maker.record(record, origin).and_then(|record| list.append(record));
         failed = added.err();
         failed.is_none() && list.len() < limit
@@ -185,7 +185,10 @@ impl Consumer {
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let make = |cluster, given: &mut Given<'_>| {
-            Ok(State { core: Core::new(cluster, config(given)?), chunks: VecDeque::new() })
+            Ok(State {
+                core: Core::new(cluster, config(given, Config::default())?),
+                chunks: VecDeque::new(),
+            })
         };
         Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
     }
@@ -304,8 +307,8 @@ impl Consumer {
     }
 }
 
-fn config(given: &mut Given<'_>) -> client::Result<Config> {
-    let default = Config::default();
+/// How to fetch, taken out of `given`; `default` where that says nothing.
+pub(super) fn config(given: &mut Given<'_>, default: Config) -> client::Result<Config> {
     let isolation = given.take("isolation.level")?;
     Ok(Config {
         min_bytes: given.parse("fetch.min.bytes")?.unwrap_or(default.min_bytes),

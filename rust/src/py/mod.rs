@@ -8,6 +8,7 @@
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
 
+mod arrow;
 mod client;
 mod consumer;
 mod convert;
@@ -28,6 +29,8 @@ use pyo3::prelude::*;
 mod _krust {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::arrow::{ArrowStream, scan};
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]

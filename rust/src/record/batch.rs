@@ -183,6 +183,32 @@ impl<'a> Batch<'a> {
             failed: None,
         }
     }
+
+    /// The same, from a place on that [`Records::mark`] told of the same payload.
+    #[inline]
+    pub fn records_from<'p>(&self, payload: &'p [u8], mark: Mark) -> Records<'p> {
+        let from = payload.len().saturating_sub(mark.left);
+        let at = Cursor::new(payload.get(from..).unwrap_or_default());
+        Records { at, index: mark.index, ..self.records_in(payload) }
+    }
+}
+
+/// A place between two records of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    index: i32,
+    left: usize,
+}
+
+impl Mark {
+    /// Before the first record.
+    pub const START: Self = Self { index: 0, left: usize::MAX };
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::START
+    }
 }
 
 /// Views each batch of a run of them. A tail that is cut or bad is one last error.
@@ -353,6 +379,14 @@ pub struct Records<'a> {
     index: i32,
     count: i32,
     failed: Option<RecordError>,
+}
+
+impl Records<'_> {
+    /// The place before the next record.
+    #[inline]
+    pub const fn mark(&self) -> Mark {
+        Mark { index: self.index, left: self.at.rest.len() }
+    }
 }
 
 impl<'a> Iterator for Records<'a> {

@@ -71,23 +71,33 @@ impl<'a> Cursor<'a> {
     /// A zigzag int32.
     #[inline(always)]
     pub(crate) fn varint(&mut self) -> Option<i32> {
-        let (&first, rest) = self.rest.split_first()?;
-        if first < 0x80 {
-            self.rest = rest;
-            return Some(zigzag32(u32::from(first)));
+        match *self.rest {
+            [first @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Some(zigzag32(u32::from(first)))
+            }
+            [first, second @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Some(zigzag32(u32::from(first & 0x7f) | u32::from(second) << 7))
+            }
+            _ => self.varint_slow(),
         }
-        self.varint_slow()
     }
 
     /// A zigzag int64.
     #[inline(always)]
     pub(crate) fn varlong(&mut self) -> Option<i64> {
-        let (&first, rest) = self.rest.split_first()?;
-        if first < 0x80 {
-            self.rest = rest;
-            return Some(zigzag64(u64::from(first)));
+        match *self.rest {
+            [first @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Some(zigzag64(u64::from(first)))
+            }
+            [first, second @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Some(zigzag64(u64::from(first & 0x7f) | u64::from(second) << 7))
+            }
+            _ => self.varlong_slow(),
         }
-        self.varlong_slow()
     }
 
     fn varint_slow(&mut self) -> Option<i32> {

@@ -1,0 +1,210 @@
+//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow.
+//!
+//! The reader of the capsule pulls: each batch is fetched and decoded then, detached, whether the
+//! reader is attached or not. An Arrow stream can only fail with a text, of which the reader makes
+//! an error of its own; the exception behind it, KeyboardInterrupt too, is kept for `failure`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow_array::ffi::FFI_ArrowSchema;
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+
+use super::client::{self as shell, Given};
+use super::errors::{Signals, of_client};
+use crate::client::{self, Cluster, Error};
+use crate::columns::Projection;
+use crate::columns::builder::{Builder, Limits};
+use crate::columns::remote::{self, Terms};
+use crate::columns::scan::{Lost, Range, Scan};
+
+/// See `_krust.pyi`.
+#[pyclass(frozen, module = "krust._krust")]
+pub(super) struct ArrowStream {
+    reading: Arc<Reading>,
+    taken: AtomicBool,
+}
+
+/// What the stream and whoever asks about it share.
+struct Reading {
+    scan: Mutex<Scan>,
+    schema: SchemaRef,
+    signals: Arc<Signals>,
+    failure: Mutex<Option<PyErr>>,
+    pid: u32,
+}
+
+impl Reading {
+    /// The next batch, and what went wrong as an exception.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        if std::process::id() != self.pid {
+            return Err(shell::forked(py));
+        }
+        py.detach(|| self.scan.lock().pull()).map_err(|error| self.signals.exception(py, &error))
+    }
+}
+
+/// The stream's side.
+struct Pull {
+    reading: Arc<Reading>,
+    over: bool,
+}
+
+impl Iterator for Pull {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let ended = || ArrowError::IoError("Python is ending".to_owned(), interrupted());
+        let pulled = Python::try_attach(|py| {
+            let pulled = self.reading.next(py);
+            pulled.map_err(|raised| self.reading.fail(py, raised))
+        });
+        let pulled = pulled.unwrap_or_else(|| Err(ended()));
+        self.over = !matches!(pulled, Ok(Some(_)));
+        pulled.transpose()
+    }
+}
+
+fn interrupted() -> std::io::Error {
+    std::io::ErrorKind::Interrupted.into()
+}
+
+impl Reading {
+    /// Keeps an exception, and says it as Arrow can.
+    fn fail(&self, py: Python<'_>, raised: PyErr) -> ArrowError {
+        let text = match raised.value(py).to_string() {
+            text if text.is_empty() => raised.get_type(py).to_string(),
+            text => text,
+        };
+        *self.failure.lock() = Some(raised);
+        ArrowError::IoError(text, std::io::ErrorKind::Other.into())
+    }
+}
+
+impl RecordBatchReader for Pull {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.reading.schema)
+    }
+}
+
+#[pymethods]
+impl ArrowStream {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema; // the protocol lets a producer give what it has
+        if self.taken.swap(true, Ordering::Relaxed) {
+            return Err(PyValueError::new_err("this stream has been read; scan again"));
+        }
+        let pull = Pull { reading: Arc::clone(&self.reading), over: false };
+        let stream = FFI_ArrowArrayStream::new(Box::new(pull));
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(&*self.reading.schema);
+        let schema = schema.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    fn failure(&self, py: Python<'_>) -> Option<PyErr> {
+        self.reading.failure.lock().as_ref().map(|error| error.clone_ref(py))
+    }
+
+    fn positions(&self, py: Python<'_>) -> Vec<(String, i32, i64)> {
+        py.detach(|| {
+            let scan = self.reading.scan.lock();
+            scan.positions().map(|(topic, p, next)| (topic.to_owned(), p, next)).collect()
+        })
+    }
+
+    fn skipped(&self, py: Python<'_>) -> Vec<(String, i32, i64, i64)> {
+        py.detach(|| {
+            let scan = self.reading.scan.lock();
+            let told =
+                |range: &Range| (range.topic.to_string(), range.partition, range.start, range.end);
+            scan.skipped().iter().map(told).collect()
+        })
+    }
+}
+
+/// See `_krust.pyi`.
+#[pyfunction]
+#[pyo3(signature = (
+    ranges, columns, *, bootstrap=None, options=None, data_dirs=None, batch_rows=65_536,
+    batch_bytes=8_388_608, lost="fail"
+))]
+#[expect(clippy::too_many_arguments, reason = "a source, a projection and limits")]
+pub(super) fn scan(
+    py: Python<'_>,
+    ranges: Vec<(String, i32, i64, i64)>,
+    columns: Vec<String>,
+    bootstrap: Option<&str>,
+    options: Option<&Bound<'_, PyDict>>,
+    data_dirs: Option<Vec<String>>,
+    batch_rows: usize,
+    batch_bytes: usize,
+    lost: &str,
+) -> PyResult<ArrowStream> {
+    let signals = Arc::new(Signals::default());
+    let ranges = ranges.into_iter().map(|(topic, partition, start, end)| Range {
+        topic: topic.into(),
+        partition,
+        start,
+        end,
+    });
+    let mut given = Given::new(options)?;
+    let make = || -> client::Result<(Scan, SchemaRef)> {
+        let projection = Projection::of(&columns)?;
+        let schema = projection.schema();
+        let limits = Limits { rows: batch_rows, bytes: batch_bytes };
+        let builder = Builder::new(projection, limits);
+        let lost = lost_of(lost)?;
+        let scan = match (bootstrap, data_dirs) {
+            (Some(bootstrap), None) => {
+                let options = shell::cluster_options(bootstrap, &mut given, &signals)?;
+                let terms = terms(&mut given, lost)?;
+                remote::scan(Cluster::new(options), terms, ranges.collect(), builder)?
+            }
+            _ => return Err(Error::Invalid("give either bootstrap or data_dirs".to_owned())),
+        };
+        given.finish()?;
+        Ok((scan, schema))
+    };
+    let (scan, schema) = make().map_err(|error| of_client(py, &error))?;
+    let reading = Reading {
+        scan: Mutex::new(scan),
+        schema,
+        signals: Arc::clone(&signals),
+        failure: Mutex::new(None),
+        pid: std::process::id(),
+    };
+    Ok(ArrowStream { reading: Arc::new(reading), taken: AtomicBool::new(false) })
+}
+
+fn lost_of(text: &str) -> client::Result<Lost> {
+    match text {
+        "fail" => Ok(Lost::Fail),
+        "skip" => Ok(Lost::Skip),
+        _ => Err(Error::Invalid(format!("lost: {text:?} is neither fail nor skip"))),
+    }
+}
+
+fn terms(given: &mut Given<'_>, lost: Lost) -> client::Result<Terms> {
+    let usual = Terms::default();
+    let patience = given.time("default.api.timeout.ms")?.unwrap_or(usual.patience);
+    let config = super::consumer::config(given, usual.config)?;
+    Ok(Terms { config, lost, patience })
+}
