@@ -1,0 +1,217 @@
+"""A real ZooKeeper beside krust: one server, or an ensemble of them, on free ports of loopback.
+
+The jars come from Maven once, into KAFKA_JARS (~/.cache/krust/kafka), beside Kafka's. Ticks are
+short, so that sessions of 0.4 s expire while a test waits. A server may be killed, stopped, paused
+and started again; what it wrote stays in its folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+VERSION = "3.9.4"
+TICK_MS = 200
+"""sessions last between 2 and 20 ticks"""
+WAIT_S = 60
+_PARTS = (
+    ("org.apache.zookeeper", "zookeeper", VERSION),
+    ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
+    ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
+)
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JAVA = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
+
+
+class AbsentError(Exception):
+    """There is no ZooKeeper on this machine; the text says why."""
+
+
+def jars() -> Path:
+    """The folder with ZooKeeper's jars; they are fetched when they are not there yet."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            raise AbsentError(f"no {tool} here")
+    cache = Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
+    folder = cache / f"zookeeper-{VERSION}"
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = "".join(
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+            f"<version>{version}</version></dependency>"
+            for group, name, version in _PARTS
+        )
+        (folder / "pom.xml").write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            "<groupId>krust</groupId><artifactId>peer</artifactId><version>1</version>"
+            f"<dependencies>{parts}</dependencies></project>"
+        )
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise AbsentError(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
+        (folder / "complete").touch()
+    return folder / "lib"
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why there is no ZooKeeper here; None: there is."""
+    try:
+        jars()
+    except AbsentError as error:
+        return str(error)
+    return None
+
+
+class Server:
+    """One server, started by `start` and stopped by `stop`, as often as a test likes."""
+
+    def __init__(self, folder: Path, port: int, lines: list[str], number: int) -> None:
+        self.port = port
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._file = folder / "zoo.cfg"
+        (folder / "data").mkdir(parents=True)
+        (folder / "data/myid").write_text(str(number))
+        self._file.write_text("\n".join([f"dataDir={folder / 'data'}", *lines, ""]))
+
+    @property
+    def address(self) -> str:
+        """host:port for clients"""
+        return f"127.0.0.1:{self.port}"
+
+    def launch(self, *options: str) -> None:
+        """Start the process; `wait` tells when it serves."""
+        command = ["java", *_JAVA, *options, "-cp", f"{jars()}/*", _MAIN, str(self._file)]
+        with (self._folder / "out").open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+
+    def wait(self) -> None:
+        """Return once it serves. AbsentError: it ended, or WAIT_S were not enough."""
+        deadline = time.monotonic() + WAIT_S
+        while "Mode: " not in self.srvr():
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                text = (self._folder / "out").read_text(errors="replace")[-300:]
+                raise AbsentError(f"ZooKeeper does not start: {text}")
+            time.sleep(0.05)
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        self.launch()
+        self.wait()
+
+    def srvr(self) -> str:
+        """What it says of itself, its mode among it; empty: nothing."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 2) as asked:
+                asked.sendall(b"srvr")
+                return b"".join(iter(lambda: asked.recv(4096), b"")).decode()
+        except OSError:
+            return ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the ensemble follows this one."""
+        return "Mode: leader" in self.srvr()
+
+    def pause(self) -> None:
+        """Let it stand still; connections stay."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._send(signal.SIGKILL)
+        self._ended()
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._send(signal.SIGCONT)
+            self._send(signal.SIGTERM)
+        self._ended()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _ended(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+
+class Ensemble:
+    """Servers that are one ZooKeeper."""
+
+    def __init__(self, servers: list[Server]) -> None:
+        self.servers = servers
+
+    @property
+    def connect(self) -> str:
+        """The servers, as `zookeeper.connect` names them."""
+        return ",".join(each.address for each in self.servers)
+
+    @property
+    def leader(self) -> Server:
+        """The one that leads; the only one leads itself."""
+        return next((each for each in self.servers if each.leads), self.servers[0])
+
+
+@contextmanager
+def running(
+    folder: Path, servers: int = 1, *more: str, tick_ms: int = TICK_MS
+) -> Iterator[Ensemble]:
+    """A ZooKeeper of so many servers, in `folder`.
+
+    more    lines for its configuration
+    raises  AbsentError: there is none, or it does not start
+    """
+    ports = _free_ports(servers * 3)
+    common = [
+        f"tickTime={tick_ms}",
+        "clientPortAddress=127.0.0.1",
+        "admin.enableServer=false",
+        "4lw.commands.whitelist=srvr,mntr",
+        "initLimit=50",
+        "syncLimit=10",
+        "maxClientCnxns=0",
+        *more,
+    ]
+    if servers > 1:
+        for number in range(servers):
+            peer, election = ports[servers + 2 * number :][:2]
+            common.append(f"server.{number + 1}=127.0.0.1:{peer}:{election}")
+    made = [
+        Server(folder / f"zk{n + 1}", ports[n], [*common, f"clientPort={ports[n]}"], n + 1)
+        for n in range(servers)
+    ]
+    with ExitStack() as stack:
+        for each in made:
+            stack.callback(each.stop)
+            each.launch()
+        for each in made:
+            each.wait()
+        yield Ensemble(made)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
