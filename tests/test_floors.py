@@ -35,7 +35,7 @@ PYTHON_FLOORS = {
     **dict.fromkeys(("__main__",), 7),
 }
 # Rooms of one floor that never meet, and who alone may name a foreign package.
-ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper.py"}
+ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}
 ONLY |= {"pyspark": "python/krust/spark/", "sqlite3": "python/krust/metadata/"}
 TABLES = {"python/krust/settings.py", "rust/src/protocol/error.rs"}  # may be longer than a file
 LINE, FUNCTION, FILE = 100, 70, 600

@@ -13,6 +13,7 @@ Not promised: use by two processes; the data directory's lock sees to that.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from math import inf
 from typing import TYPE_CHECKING
 
 from krust.errors import ServerError
@@ -35,6 +36,7 @@ from krust.metadata.store import (
     StoreEvent,
     Watched,
     Write,
+    fault,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class _Znode:
             self.mzxid,
             self.version,
             self.cversion,
-            self.owner is not None,
+            self.owner.session if self.owner is not None else 0,
             len(self.children),
         )
 
@@ -82,6 +84,7 @@ class Tree:
         self.zxid = 0
         self._nodes = {"/": _Znode(b"", 0)}
         self._sessions: list[LocalStore] = []
+        self._number = 0
         self._dirty: dict[str, None] = {}
         self._file = _open(path) if path is not None else None
         if self._file is not None:
@@ -89,7 +92,8 @@ class Tree:
 
     def session(self) -> LocalStore:
         """A new session."""
-        session = LocalStore(self)
+        self._number += 1
+        session = LocalStore(self, self._number)
         self._sessions.append(session)
         return session
 
@@ -187,8 +191,6 @@ class Tree:
 
     def _create(self, operation: Create, session: LocalStore, trace: _Trace) -> Result:
         path = operation.path
-        if not _is_path(path, operation.sequential):
-            raise _RefusedError(Refusal.BAD_ARGUMENTS)
         above, _, name = path.rpartition("/")
         above = above or "/"
         parent = self._nodes.get(above)
@@ -215,7 +217,7 @@ class Tree:
         return Created(path, self.zxid)
 
     def _delete(self, path: str, node: _Znode, trace: _Trace) -> None:
-        if node.children or path == "/":
+        if node.children:
             raise _RefusedError(Refusal.NOT_EMPTY)
         above, _, name = path.rpartition("/")
         above = above or "/"
@@ -271,7 +273,8 @@ class _Trace:
 class LocalStore:
     """One session with a Tree (the contract is `store.Store`)."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, number: int) -> None:
+        self.session = number
         self._tree = tree
         self._events: list[StoreEvent] = []
         self._nodes: set[str] = set()
@@ -280,11 +283,10 @@ class LocalStore:
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Do the operations now; their answer waits in `events`."""
+        wrong = Refusal.NO_SESSION if not self._open else fault(operations)
         writes = [each for each in operations if isinstance(each, Write)]
-        if not self._open:
-            results: tuple[Result, ...] = (Refusal.NO_SESSION,) * len(operations)
-        elif writes and len(writes) < len(operations):
-            results = (Refusal.BAD_ARGUMENTS,) * len(operations)
+        if wrong is not None:
+            results: tuple[Result, ...] = (wrong,) * len(operations)
         elif writes:
             results = self._tree.write(writes, self)
         else:
@@ -296,6 +298,10 @@ class LocalStore:
         self._tree.commit()
         events, self._events = self._events, []
         return events
+
+    def due_s(self) -> float:
+        """Never: nothing happens here by itself."""
+        return inf
 
     def close(self) -> None:
         """End the session."""
@@ -318,15 +324,6 @@ class LocalStore:
             watches = self._children if isinstance(operation, Children) else self._nodes
             watches.add(operation.path)
         return result
-
-
-def _is_path(path: str, sequential: bool) -> bool:
-    """Whether a node can be called so; a sequential one's own name may be empty."""
-    if not path.startswith("/") or path == "/" or "\0" in path:
-        return False
-    *above, name = path[1:].split("/")
-    parts = above if sequential and not name else [*above, name]
-    return all(part not in ("", ".", "..") for part in parts)
 
 
 def _open(path: Path) -> sqlite3.Connection:

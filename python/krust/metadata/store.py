@@ -2,27 +2,46 @@
 
 A store takes lists of operations under a token and answers with events. Rules of the tree:
 
-- A path is `/a/b`; every node but the root has a parent, holds bytes, and may have children.
+- A path is `/a/b` (`is_path`); every node but the root has a parent, holds bytes, and may have
+  children. The root is read and set, never made or deleted.
 - A list of writes happens as a whole or not at all; where one fails, its place in the answer holds
   the reason and all other places ROLLED_BACK. Reads in one list are answered each for itself.
-  A list holds writes (and Checks) or reads, never both.
+  A list holds writes (and Checks) or reads, never both. What is wrong with a list in itself (a bad
+  path, a mixture, more than LARGEST bytes) is told before anything else, in every place.
 - Every change has a number (zxid), larger than all before: a node remembers that of its making
   (czxid) and of its last change (mzxid). `version` counts changes of the data, `cversion` those of
   the children. A version of -1 in an operation matches any.
 - A sequential node's name gets ten digits, from a counter of its parent that never goes back.
-- An ephemeral node lives as long as the session that made it, and has no children.
+- An ephemeral node lives as long as the session that made it, and has no children. Its Stat has
+  the number of that session; it is a store's own only if that is the number of the store's session.
 - A watch is set by a read, fires once, and fires for changes by its own session too. Read and
   Exists watch a node's making, change and end; Children the coming and going of children.
 - Events come in the order of changes: a session sees a watch fire before the answer to anything
-  it submits afterwards. When an answer is seen, the change is durable (if the store is).
+  it submits afterwards, and after the answer to the read that set it. When an answer is seen, the
+  change is durable (if the store is).
 
-Threads: one; `submit`, `events` and `close` belong to the policy thread. A store that has threads
-of its own calls `wake` from them when an event is there, and that is all they do.
+Where a connection lies between the store and its tree:
+
+- A store is handed over connected. SUSPENDED: the connection is gone, and with it every watch.
+  Until CONNECTED says that it is back, every list is refused with NO_SESSION, which means that it
+  did not happen. After CONNECTED whoever watches reads everything again, with watches.
+- OVERDUE: no answer for as long as a session lasts, counted by the store's own monotonic clock from
+  when the last answered list was submitted. Others may have taken over; lists are refused as
+  above. CONNECTED after it: the session lives, or EXPIRED has told before that it does not.
+- EXPIRED: the session's ephemerals are gone. The store makes a new session by itself, with another
+  number; CONNECTED tells when.
+- A list of writes whose answer is lost is not answered until the store is connected again and has
+  looked what became of it: it happened (then its answer is what it would have been), it did not
+  (NO_SESSION), or the tree shows neither (UNKNOWN). A lost read is answered NO_SESSION.
+
+Threads: one; all methods belong to the policy thread. A store that has threads of its own calls
+the `wake` it was made with from them when an event is there, and that is all they do.
 Not promised: that a change by others is seen at once; that a missed change fires twice.
 """
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -31,6 +50,15 @@ if TYPE_CHECKING:
 
 ANY = -1
 """The version that matches any."""
+
+LARGEST = 1_000_000
+"""bytes of a list; ZooKeeper takes 1,048,575 (`jute.maxbuffer`) and hangs up on more"""
+
+
+_UNFIT = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\\.\\.?(?:/|\\Z)",
+)
+"""No path has: controls, surrogates, private letters, specials, empty names, `.`, `..`."""
 
 
 class Create(NamedTuple):
@@ -97,8 +125,14 @@ class Stat(NamedTuple):
     mzxid: int
     version: int
     cversion: int
-    ephemeral: bool
+    owner: int
+    """the session that an ephemeral node belongs to; 0: the node is persistent"""
     children: int
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether the node goes with a session."""
+        return self.owner != 0
 
 
 class Node(NamedTuple):
@@ -111,6 +145,7 @@ class Node(NamedTuple):
 class Created(NamedTuple):
     """The path of a new node (with its digits, where it is sequential) and its czxid.
 
+    path   empty where the answer was lost and the node is sequential
     zxid   0 where the store cannot tell it (ZooKeeper's multi)
     """
 
@@ -126,9 +161,13 @@ class Refusal(Enum):
     BAD_VERSION = "the node has another version"
     NOT_EMPTY = "the node has children"
     NO_CHILDREN_FOR_EPHEMERALS = "an ephemeral node has no children"
-    BAD_ARGUMENTS = "that is no path, or the list mixes reads and writes"
+    BAD_ARGUMENTS = "a path is none, or the list mixes reads and writes"
     ROLLED_BACK = "another operation of the list was refused"
-    NO_SESSION = "the session is over, or the answer was lost: the change may have happened"
+    TOO_LARGE = "the list is larger than the store takes"
+    NOT_ALLOWED = "the node's access list does not allow it"
+    FAILED = "the store failed; its log line says why"
+    NO_SESSION = "there is no connection to the store, or the session is over; nothing happened"
+    UNKNOWN = "the answer was lost; the change may have happened"
 
 
 Result = Created | Stat | Node | tuple[str, ...] | None | Refusal
@@ -170,6 +209,8 @@ class SessionState(Enum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"
     """no answers now; ephemerals may or may not live; every watch is gone"""
+    OVERDUE = "overdue"
+    """so for as long as a session lasts: others may have taken over"""
     EXPIRED = "expired"
     """the ephemerals are gone; the store makes a new session"""
 
@@ -186,6 +227,10 @@ StoreEvent = Done | Watched | SessionChanged
 class Store(Protocol):
     """One session with a tree of znodes."""
 
+    @property
+    def session(self) -> int:
+        """The number of the session, never 0; another one after EXPIRED and CONNECTED."""
+
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Ask for operations; `events` will hold a Done with this token, exactly one."""
 
@@ -194,3 +239,37 @@ class Store(Protocol):
 
     def close(self) -> None:
         """End the session: its ephemerals go. Lists that wait are not answered any more."""
+
+    def due_s(self) -> float:
+        """In how many seconds `events` has to be called, even where nothing wakes."""
+
+
+def is_path(path: str, *, sequential: bool = False) -> bool:
+    """Whether a node can be called so; a sequential one's own name may be empty."""
+    if path == "/":
+        return not sequential
+    whole = sequential or not path.endswith("/")
+    return whole and path.startswith("/") and _UNFIT.search(path) is None
+
+
+def fault(operations: Sequence[Operation]) -> Refusal | None:
+    """What is wrong with a list in itself."""
+    writes = sum(isinstance(each, Write) for each in operations)
+    if 0 < writes < len(operations):
+        return Refusal.BAD_ARGUMENTS
+    for each in operations:
+        if not is_path(each.path, sequential=isinstance(each, Create) and each.sequential):
+            return Refusal.BAD_ARGUMENTS
+        if each.path == "/" and isinstance(each, Create | Delete):
+            return Refusal.BAD_ARGUMENTS
+    return Refusal.TOO_LARGE if size(operations) > LARGEST else None
+
+
+def size(operations: Sequence[Operation]) -> int:
+    """How many bytes a list takes, or a few more."""
+    return sum(
+        100
+        + (len(each.path) if each.path.isascii() else len(each.path.encode()))
+        + (len(each.data) if isinstance(each, Create | SetData) else 0)
+        for each in operations
+    )

@@ -3,14 +3,18 @@
 A store joins by adding to STORES a function that yields a way to open sessions with one tree.
 """
 
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from krust.metadata.local import Tree
 from krust.metadata.store import (
+    LARGEST,
     Change,
     Check,
     Children,
@@ -27,32 +31,55 @@ from krust.metadata.store import (
     SetData,
     Stat,
     Store,
+    StoreEvent,
     Watched,
 )
 
 Sessions = Callable[[], Store]
 
+WAIT_S = 20.0
+
 
 @contextmanager
-def in_memory(folder: Path) -> Iterator[Sessions]:
+def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions]:
     tree = Tree()
     yield tree.session
     tree.close()
 
 
 @contextmanager
-def in_sqlite(folder: Path) -> Iterator[Sessions]:
+def in_sqlite(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions]:
     tree = Tree(folder / "metadata.db")
     yield tree.session
     tree.close()
 
 
-STORES = {"memory": in_memory, "sqlite": in_sqlite}
+@contextmanager
+def in_zookeeper(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions]:
+    server = request.getfixturevalue("zookeeper")
+    from krust.metadata.ensemble import Ensemble
+    from krust.metadata.zookeeper import open_store
+
+    connect = f"{server.connect}/contract/{uuid.uuid4().hex}"
+    opened: list[Store] = []
+
+    def session() -> Store:
+        opened.append(open_store(Ensemble(connect, session_timeout_ms=4000)))
+        return opened[-1]
+
+    yield session
+    for each in opened:
+        each.close()
 
 
-@pytest.fixture(params=STORES)
+STORES = {"memory": in_memory, "sqlite": in_sqlite, "zookeeper": in_zookeeper}
+
+
+@pytest.fixture(
+    params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.java)],
+)
 def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sessions]:
-    with STORES[request.param](tmp_path) as opened:
+    with STORES[request.param](request, tmp_path) as opened:
         yield opened
 
 
@@ -61,17 +88,37 @@ def store(sessions: Sessions) -> Store:
     return sessions()
 
 
-def ask(store: Store, *operations: Operation) -> tuple[Result, ...]:
-    """Submit one list and wait for its answer."""
-    store.submit(operations, "asked")
-    while True:
+_SEEN: WeakKeyDictionary[Store, list[StoreEvent]] = WeakKeyDictionary()
+
+
+def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], Done]:
+    """Submit one list and wait for its answer; what came before it, and the answer."""
+    seen = _SEEN.setdefault(store, [])
+    token = object()
+    store.submit(operations, token)
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
         for event in store.events():
-            if isinstance(event, Done) and event.token == "asked":
-                return event.results
+            seen.append(event)
+        for event in seen:
+            if isinstance(event, Done) and event.token is token:
+                place = seen.index(event)
+                del seen[place]
+                return seen[:place], event
+        time.sleep(0.001)
+    raise TimeoutError("no answer")
+
+
+def ask(store: Store, *operations: Operation) -> tuple[Result, ...]:
+    """Submit one list and wait for its answer; other events stay for `watched`."""
+    return events(store, *operations)[1].results
 
 
 def watched(store: Store) -> list[tuple[Change, str]]:
-    return [(each.change, each.path) for each in store.events() if isinstance(each, Watched)]
+    """The watches that have fired up to now."""
+    before, _ = events(store, Exists("/"))
+    _SEEN[store] = _SEEN[store][len(before) :]
+    return [(each.change, each.path) for each in before if isinstance(each, Watched)]
 
 
 def stat(store: Store, path: str) -> Stat:
@@ -152,8 +199,7 @@ def test_a_list_happens_as_a_whole_or_not_at_all(store: Store) -> None:
 
 
 def test_the_reason_of_a_refused_list_is_told(store: Store) -> None:
-    store.submit([Create("/x"), Delete("/nowhere")], 1)
-    (done,) = (each for each in store.events() if isinstance(each, Done))
+    _, done = events(store, Create("/x"), Delete("/nowhere"))
     assert done.refused is Refusal.NO_NODE
 
 
@@ -169,10 +215,58 @@ def test_a_list_does_not_mix_reads_and_writes(store: Store) -> None:
     assert ask(store, Exists("/a")) == (Refusal.NO_NODE,)
 
 
+def test_a_bad_path_is_told_before_anything_else(store: Store) -> None:
+    assert ask(store, Delete("/nowhere"), SetData("a", b"")) == (Refusal.BAD_ARGUMENTS,) * 2
+    assert ask(store, Exists("/"), Read("/a//b")) == (Refusal.BAD_ARGUMENTS,) * 2
+
+
+@pytest.mark.parametrize("letter", ["\0", "\n", "\x7f", "\x80", "\ud800", "\ue000", "\uffff"])
+def test_letters_that_no_path_has_are_refused(store: Store, letter: str) -> None:
+    assert ask(store, Create(f"/a{letter}")) == (Refusal.BAD_ARGUMENTS,)
+
+
+@pytest.mark.parametrize("name", ["a b", "é", "漢字", "%20", "...", "<default>", "__x"])
+def test_letters_that_a_path_has_are_kept(store: Store, name: str) -> None:
+    (made,) = ask(store, Create(f"/{name}", b"1"))
+    assert isinstance(made, Created)
+    assert made.path == f"/{name}"
+    assert ask(store, Children("/")) == ((name,),)
+
+
+def test_the_root_is_read_and_set_never_made_or_deleted(store: Store) -> None:
+    (before,) = ask(store, Read("/"))
+    assert isinstance(before, Node)
+    assert ask(store, Create("/")) == (Refusal.BAD_ARGUMENTS,)
+    assert ask(store, Delete("/")) == (Refusal.BAD_ARGUMENTS,)
+    (after,) = ask(store, SetData("/", b"set"))
+    assert isinstance(after, Stat)
+    assert after.version == before.stat.version + 1
+
+
+def test_a_list_that_is_too_large_is_refused_alone(store: Store) -> None:
+    assert ask(store, Create("/a", b"x" * LARGEST)) == (Refusal.TOO_LARGE,)
+    assert not isinstance(ask(store, Create("/a", b"x" * (LARGEST - 200)))[0], Refusal)
+    many = [Create(f"/n{number}") for number in range(LARGEST // 100)]
+    assert set(ask(store, *many)) == {Refusal.TOO_LARGE}
+
+
+def test_an_empty_list_is_answered(store: Store) -> None:
+    assert ask(store) == ()
+
+
 def test_children_are_sorted_and_counted(store: Store) -> None:
     ask(store, Create("/a"), *(Create(f"/a/{name}") for name in "cab"))
     assert ask(store, Children("/a")) == (("a", "b", "c"),)
     assert (stat(store, "/a").children, stat(store, "/a").cversion) == (3, 3)
+
+
+def test_a_sequential_node_needs_no_name_of_its_own(store: Store) -> None:
+    made = ask(store, Create("/q"), Create("/q/", sequential=True), Create("/q/b", sequential=True))
+    assert [each.path for each in made if isinstance(each, Created)] == [
+        "/q",
+        "/q/0000000000",
+        "/q/b0000000001",
+    ]
 
 
 def test_sequential_names_never_come_again(store: Store) -> None:
@@ -194,6 +288,22 @@ def test_an_ephemeral_node_goes_with_its_session(sessions: Sessions) -> None:
     mine.close()
     assert (Change.DELETED, "/a/e") in watched(other)
     assert ask(other, Exists("/a/e"), Children("/a")) == (Refusal.NO_NODE, ())
+
+
+def test_an_ephemeral_node_says_whose_it_is(sessions: Sessions) -> None:
+    mine, other = sessions(), sessions()
+    assert 0 not in (mine.session, other.session)
+    assert mine.session != other.session
+    ask(mine, Create("/p"), Create("/e", ephemeral=True))
+    assert (stat(other, "/e").owner, stat(other, "/p").owner) == (mine.session, 0)
+
+
+def test_a_node_made_and_set_at_once_tells_its_zxid(store: Store) -> None:
+    made, set_to = ask(store, Create("/e", b"1", ephemeral=True), SetData("/e", b"1"))
+    assert isinstance(made, Created)
+    assert isinstance(set_to, Stat)
+    assert set_to == stat(store, "/e")
+    assert made.zxid in (0, set_to.czxid)
 
 
 def test_an_ephemeral_node_has_no_children(store: Store) -> None:
@@ -245,9 +355,8 @@ def test_a_watch_fires_before_a_later_answer(sessions: Sessions) -> None:
     ask(mine, Create("/a"))
     ask(mine, Read("/a", watch=True))
     ask(other, SetData("/a", b""))
-    mine.submit([Exists("/a")], "later")
-    kinds = [type(event) for event in mine.events()]
-    assert kinds == [Watched, Done]
+    before, _ = events(mine, Exists("/a"))
+    assert [type(event) for event in before] == [Watched]
 
 
 def test_a_refused_list_fires_no_watch(store: Store) -> None:
@@ -255,3 +364,83 @@ def test_a_refused_list_fires_no_watch(store: Store) -> None:
     ask(store, Read("/a", watch=True))
     ask(store, SetData("/a", b""), Check("/a", 5))
     assert watched(store) == []
+
+
+def test_each_watch_of_a_node_sees_it_go(sessions: Sessions) -> None:
+    mine, other = sessions(), sessions()
+    ask(mine, Create("/a"))
+    ask(mine, Read("/a", watch=True), Children("/a", watch=True), Exists("/a", watch=True))
+    ask(other, Delete("/a"))
+    assert watched(mine) == [(Change.DELETED, "/a")] * 2
+    ask(other, Create("/a"))
+    assert watched(mine) == []
+
+
+def test_a_watch_set_twice_fires_once(sessions: Sessions) -> None:
+    mine, other = sessions(), sessions()
+    ask(mine, Create("/a"))
+    ask(mine, Read("/a", watch=True))
+    ask(mine, Exists("/a", watch=True))
+    ask(other, SetData("/a", b"1"))
+    assert watched(mine) == [(Change.CHANGED, "/a")]
+
+
+def test_a_watch_fires_for_changes_of_its_own_session(store: Store) -> None:
+    ask(store, Create("/a"))
+    ask(store, Read("/a", watch=True), Children("/a", watch=True))
+    ask(store, SetData("/a", b"1"), Create("/a/b"))
+    assert sorted(watched(store), key=str) == sorted(
+        [(Change.CHANGED, "/a"), (Change.CHILDREN, "/a")], key=str
+    )
+
+
+def test_a_watch_fires_after_the_answer_that_set_it(sessions: Sessions) -> None:
+    mine, other = sessions(), sessions()
+    ask(mine, Create("/a", b"0"))
+    fired, told = 0, b"0"
+    for number in range(1, 41):
+        if fired < number:
+            mine.submit([Read("/a", watch=True), Exists("/"), Exists("/x")], number)
+        other.submit([SetData("/a", str(number).encode())], None)
+        before, _ = events(mine, Exists("/"))
+        _SEEN[mine] = _SEEN[mine][len(before) :]
+        for event in before:
+            if isinstance(event, Watched):
+                fired += 1
+                assert event == Watched(Change.CHANGED, "/a")
+            elif isinstance(event, Done):
+                assert isinstance(event.results[0], Node)
+                told = event.results[0].data
+        ask(other, Exists("/"))
+    assert int(told) > 0
+    assert 0 < fired <= 40
+
+
+def test_no_change_is_lost_between_two_watches(sessions: Sessions) -> None:
+    mine, other = sessions(), sessions()
+    ask(mine, Create("/a", b"0"))
+    mine.submit([Read("/a", watch=True)], "read")
+    for number in range(1, 101):
+        other.submit([SetData("/a", str(number).encode())], number)
+    latest, deadline = b"0", time.monotonic() + WAIT_S
+    while latest != b"100" and time.monotonic() < deadline:
+        other.events()
+        for event in mine.events():
+            if isinstance(event, Watched):
+                mine.submit([Read("/a", watch=True)], "read")
+            elif isinstance(event, Done) and isinstance(event.results[0], Node):
+                assert int(event.results[0].data) >= int(latest)
+                latest = event.results[0].data
+    assert latest == b"100"
+
+
+def test_lists_are_answered_in_the_order_of_their_asking(store: Store) -> None:
+    ask(store, Create("/a"))
+    for number in range(100):
+        store.submit([SetData("/a", b"", number)], number)
+    _, done = events(store, Exists("/a"))
+    answered = [each for each in _SEEN[store] if isinstance(each, Done)]
+    assert [each.token for each in answered] == list(range(100))
+    assert all(each.refused is None for each in answered)
+    assert isinstance(done.results[0], Stat)
+    assert done.results[0].version == 100

@@ -1,0 +1,126 @@
+"""A kazoo client as `zookeeper.py` needs it.
+
+kazoo calls back on two threads, one for watches and one for answers, which parts them; here both
+are called on the connection's own thread, in the order of what was read. It never pauses longer
+than LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session lasts.
+Its debug lines, which show passwords, are off.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+from krust.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krust.metadata.ensemble import Credentials, Ensemble
+
+LONGEST_PAUSE_S = 1.0
+"""between two attempts to connect"""
+
+ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+"""States that kazoo does not leave by itself; its thread has ended, maybe of what it read."""
+
+_log = logging.getLogger("krust.zookeeper")
+_kazoo_log = logging.getLogger("krust.zookeeper.kazoo")
+_kazoo_log.setLevel(logging.WARNING)
+
+
+def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[Any, list[float]]:
+    """A client that is not connected, and its session's length, which the server may change."""
+    seconds = ensemble.session_timeout_ms / 1000
+    hosts = len(ensemble.hosts.split(","))
+    handler = _Direct(min(seconds / max(hosts, 2), 5.0))
+    tls = ensemble.tls
+    secured: dict[str, Any] = {}
+    if tls is not None:
+        secured = {
+            "use_ssl": True,
+            "ca": tls.ca,
+            "certfile": tls.certificate,
+            "keyfile": tls.key,
+            "keyfile_password": tls.key_password,
+            "check_hostname": tls.check_hostname,
+        }
+    made = KazooClient(
+        hosts=ensemble.hosts,
+        timeout=seconds,
+        client_id=tuple(credentials) if credentials is not None else None,
+        handler=handler,
+        auth_data={("digest", ensemble.digest)} if ensemble.digest is not None else None,
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=LONGEST_PAUSE_S),
+        logger=_kazoo_log,
+        **secured,
+    )
+    length = [seconds]
+    shaking = made._connection._connect
+
+    def shake(*where: Any) -> Any:
+        read_s, connect_s = shaking(*where)
+        length[0] = read_s * 1.5 / 1000
+        return read_s, connect_s
+
+    made._connection._connect = shake
+    return made, length
+
+
+def connect(made: Any, seconds: float) -> None:
+    """Wait until it has a session. ServerError: nobody answers in time."""
+    hosts = ",".join(f"{host}:{port}" for host, port in made.hosts)
+    try:
+        made.start(seconds)
+    except KazooTimeoutError:
+        raise ServerError(
+            f"no ZooKeeper answers at {hosts} within {seconds:.0f} s",
+            hint="start it, or mend zookeeper.connect",
+        ) from None
+
+
+def end(made: Any) -> None:
+    """End its session, if there is a connection, and leave nothing behind here."""
+    try:
+        made.stop()
+        made.close()
+    except Exception as error:
+        _log.warning("the ZooKeeper session is left to end by itself: %s", error)
+
+
+class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads without its two for callbacks: they are called where the news arrived."""
+
+    def __init__(self, connect_s: float) -> None:
+        super().__init__()
+        self._connect_s = connect_s
+
+    def start(self) -> None:
+        """There is nothing to start, so `running` stays False, and callbacks are called at once."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """A thread; what it dies of is logged by kazoo, and seen by the client's state."""
+
+        def run() -> None:
+            with suppress(Exception):
+                func(*args, **options)
+
+        return super().spawn(run)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Call it."""
+        callback.func(*callback.args)
+
+    def create_connection(self, *args: Any, **options: Any) -> Any:
+        """Connect; a server that does not answer may not cost the session."""
+        options["timeout"] = min(options["timeout"], self._connect_s)
+        return super().create_connection(*args, **options)

@@ -1,0 +1,452 @@
+"""What the store in ZooKeeper adds to the contract: a connection that goes, and answers with it."""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kazoo.client import KazooClient
+
+from krust.errors import ConfigError, ServerError
+from krust.metadata.ensemble import Ensemble
+from krust.metadata.local import Tree
+from krust.metadata.store import (
+    Change,
+    Check,
+    Children,
+    Create,
+    Created,
+    Delete,
+    Done,
+    Exists,
+    Node,
+    Operation,
+    Read,
+    Refusal,
+    Result,
+    SessionChanged,
+    SessionState,
+    SetData,
+    Stat,
+    StoreEvent,
+    Watched,
+)
+from krust.metadata.zookeeper import ZooKeeperStore, end_session, open_store
+from tests.peers import zookeeper as peer
+from tests.unit.metadata.cutting import Cutter, cutter
+
+pytestmark = pytest.mark.java
+
+WAIT_S = 30.0
+SESSION_MS = 4000
+CONNECTED, SUSPENDED, OVERDUE, EXPIRED = (
+    SessionState.CONNECTED,
+    SessionState.SUSPENDED,
+    SessionState.OVERDUE,
+    SessionState.EXPIRED,
+)
+
+
+class Party:
+    """A store with somebody who waits for its events."""
+
+    def __init__(
+        self,
+        connect: str,
+        session_ms: int = SESSION_MS,
+        *,
+        digest: str | None = None,
+        protect: bool = False,
+    ) -> None:
+        self._woken = threading.Event()
+        ensemble = Ensemble(connect, session_timeout_ms=session_ms, digest=digest, protect=protect)
+        self.store = open_store(ensemble, self._woken.set)
+        self.seen: list[StoreEvent] = []
+
+    def close(self) -> None:
+        self.store.close()
+
+    def until(self, wanted: Callable[[StoreEvent], bool]) -> StoreEvent:
+        """Wait for an event; it and all before it are gone from `seen` then."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            for place, each in enumerate(self.seen):
+                if wanted(each):
+                    del self.seen[: place + 1]
+                    return each
+            assert time.monotonic() < deadline, f"no such event, only {self.seen}"
+            self._woken.wait(min(self.store.due_s(), 0.1))
+            self._woken.clear()
+            self.seen += self.store.events()
+
+    def ask(self, *operations: Operation) -> tuple[Result, ...]:
+        return self.answer(self.submit(*operations))
+
+    def submit(self, *operations: Operation) -> object:
+        token = object()
+        self.store.submit(operations, token)
+        return token
+
+    def answer(self, token: object) -> tuple[Result, ...]:
+        done = self.until(lambda each: isinstance(each, Done) and each.token is token)
+        assert isinstance(done, Done)
+        return done.results
+
+    def turns(self, state: SessionState) -> None:
+        self.until(lambda each: each == SessionChanged(state))
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/store/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def other(zookeeper: peer.Ensemble, chroot: str) -> Iterator[Party]:
+    """Somebody with an undisturbed connection."""
+    with closing(Party(zookeeper.connect + chroot)) as party:
+        yield party
+
+
+@pytest.fixture
+def cut(zookeeper: peer.Ensemble) -> Iterator[tuple[Cutter, str]]:
+    with cutter(zookeeper.connect) as made:
+        yield made
+
+
+@pytest.fixture
+def mine(cut: tuple[Cutter, str], other: Party, chroot: str) -> Iterator[Party]:
+    """A party behind the cutter."""
+    with closing(Party(cut[1] + chroot)) as party:
+        yield party
+
+
+def data(party: Party, path: str) -> bytes | None:
+    (result,) = party.ask(Read(path))
+    return result.data if isinstance(result, Node) else None
+
+
+def test_a_chroot_is_made_when_it_is_missing(zookeeper: peer.Ensemble) -> None:
+    name = uuid.uuid4().hex
+    with closing(Party(f"{zookeeper.connect}/{name}/a/b")) as inside:
+        inside.ask(Create("/x", b"1"))
+        with closing(Party(zookeeper.connect)) as outside:
+            assert data(outside, f"/{name}/a/b/x") == b"1"
+    with closing(Party(f"{zookeeper.connect}/{name}/a/b/")) as again:
+        assert again.ask(Children("/")) == (("x",),)
+
+
+@pytest.mark.parametrize("connect", ["", "/a", "h:1/a//b", "h:1/a/../b"])
+def test_a_connect_string_that_is_none_is_told(connect: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
+        open_store(Ensemble(connect))
+
+
+def test_nobody_there_is_one_clear_error() -> None:
+    began = time.monotonic()
+    with pytest.raises(ServerError, match="no ZooKeeper answers at 127"):
+        open_store(Ensemble("127.0.0.1:1", connection_timeout_ms=300))
+    assert time.monotonic() - began < 10
+
+
+def test_a_lost_connection_takes_the_watches_along(
+    mine: Party, other: Party, cut: tuple[Cutter, str]
+) -> None:
+    mine.ask(Create("/a"), Create("/e", ephemeral=True))
+    mine.ask(Read("/a", watch=True), Children("/", watch=True))
+    session = mine.store.session
+    cut[0].open = False
+    cut[0].drop()
+    mine.turns(SUSPENDED)
+    assert mine.ask(Read("/a")) == (Refusal.NO_SESSION,)
+    assert mine.ask(SetData("/a", b"")) == (Refusal.NO_SESSION,)
+    other.ask(SetData("/a", b"1"))
+    cut[0].open = True
+    mine.turns(CONNECTED)
+    assert mine.store.session == session
+    (node,) = mine.ask(Read("/a", watch=True))
+    assert isinstance(node, Node)
+    assert node.data == b"1"
+    assert not any(isinstance(each, Watched) for each in mine.seen)
+    other.ask(SetData("/a", b"2"))
+    mine.until(lambda each: each == Watched(Change.CHANGED, "/a"))
+    (stat,) = mine.ask(Exists("/e"))
+    assert isinstance(stat, Stat)
+    assert stat.owner == session
+
+
+LISTS: list[tuple[Operation, ...]] = [
+    (Create("/new", b"1"),),
+    (Create("/new", b"1", ephemeral=True),),
+    (SetData("/old", b"1", 0),),
+    (SetData("/old", b"1"),),
+    (Delete("/old", 0),),
+    (Check("/old", 0), Create("/new", b"1", ephemeral=True), SetData("/new", b"1")),
+    (Check("/old", 0), SetData("/other", b"1", 0), Create("/other/n", sequential=True)),
+    (Delete("/old"), Create("/new", b"1")),
+]
+
+
+@pytest.mark.parametrize("operations", LISTS, ids=range(len(LISTS)))
+def test_a_list_that_happened_is_answered_though_its_answer_was_lost(
+    mine: Party, cut: tuple[Cutter, str], operations: tuple[Operation, ...]
+) -> None:
+    mine.ask(Create("/old"), Create("/other"))
+    cut[0].at = "answer"
+    token = mine.submit(*operations)
+    mine.turns(SUSPENDED)
+    mine.turns(CONNECTED)
+    results = mine.answer(token)
+    for operation, result in zip(operations, results, strict=True):
+        assert not isinstance(result, Refusal)
+        if isinstance(operation, Create):
+            assert isinstance(result, Created)
+            assert operation.sequential or result.path == operation.path
+        elif isinstance(operation, SetData):
+            assert mine.ask(Exists(operation.path)) == (result,)
+        else:
+            assert result is None
+
+
+@pytest.mark.parametrize("operations", LISTS, ids=range(len(LISTS)))
+def test_a_list_that_did_not_happen_is_told_so(
+    mine: Party, cut: tuple[Cutter, str], operations: tuple[Operation, ...]
+) -> None:
+    mine.ask(Create("/old"), Create("/other"))
+    cut[0].at = "request"
+    results = mine.ask(*operations)
+    assert results == (Refusal.NO_SESSION,) * len(operations)
+    assert not any(isinstance(each, Refusal) for each in mine.ask(*operations))
+
+
+def test_what_the_tree_does_not_show_is_unknown(
+    mine: Party, other: Party, cut: tuple[Cutter, str]
+) -> None:
+    mine.ask(Create("/old"))
+    cut[0].at = "answer"
+    cut[0].open = False
+    token = mine.submit(SetData("/old", b"1"))
+    mine.turns(SUSPENDED)
+    other.ask(SetData("/old", b"2"))
+    cut[0].open = True
+    assert mine.answer(token) == (Refusal.UNKNOWN,)
+
+
+def test_an_ephemeral_of_another_is_not_taken_for_mine(
+    mine: Party, other: Party, cut: tuple[Cutter, str]
+) -> None:
+    cut[0].at = "request"
+    cut[0].open = False
+    token = mine.submit(Create("/e", b"same", ephemeral=True))
+    mine.turns(SUSPENDED)
+    other.ask(Create("/e", b"same", ephemeral=True))
+    cut[0].open = True
+    assert mine.answer(token) == (Refusal.NO_SESSION,)
+
+
+def test_an_expired_session_is_replaced(zookeeper: peer.Ensemble, mine: Party) -> None:
+    mine.ask(Create("/e", ephemeral=True), Create("/p"))
+    before = mine.store.session
+    assert end_session(Ensemble(zookeeper.connect), mine.store.credentials)
+    mine.turns(EXPIRED)
+    assert mine.ask(Exists("/p")) == (Refusal.NO_SESSION,)
+    mine.turns(CONNECTED)
+    assert mine.store.session not in (0, before)
+    (gone, there) = mine.ask(Exists("/e"), Exists("/p"))
+    assert gone is Refusal.NO_NODE
+    assert isinstance(there, Stat)
+
+
+def test_a_list_under_way_when_the_session_ended_is_settled(
+    zookeeper: peer.Ensemble, mine: Party, cut: tuple[Cutter, str]
+) -> None:
+    mine.ask(Create("/old"))
+    credentials = mine.store.credentials
+    cut[0].open = False
+    cut[0].at = "answer"
+    known = mine.submit(Create("/p", b"1"))
+    mine.turns(SUSPENDED)
+    assert end_session(Ensemble(zookeeper.connect), credentials)
+    cut[0].open = True
+    mine.turns(EXPIRED)
+    mine.turns(CONNECTED)
+    (made,) = mine.answer(known)
+    assert isinstance(made, Created)
+
+
+def test_a_session_that_is_over_is_not_ended_twice(zookeeper: peer.Ensemble) -> None:
+    party = Party(zookeeper.connect)
+    credentials = party.store.credentials
+    party.close()
+    assert not end_session(Ensemble(zookeeper.connect), credentials)
+
+
+def test_the_session_lasts_as_long_as_the_server_says(zookeeper: peer.Ensemble) -> None:
+    with closing(Party(zookeeper.connect, session_ms=60_000)) as party:
+        assert party.store.timeout_s == pytest.approx(20 * peer.TICK_MS / 1000)
+
+
+def test_a_server_that_stands_still_is_overdue_and_comes_back(tmp_path: Path) -> None:
+    with peer.running(tmp_path) as ensemble, closing(Party(ensemble.connect, 1000)) as party:
+        party.ask(Create("/a"), Create("/e", ephemeral=True))
+        session = party.store.session
+        ensemble.leader.pause()
+        began = time.monotonic()
+        party.turns(OVERDUE)
+        assert 0.7 < time.monotonic() - began < 4
+        assert party.ask(Create("/b")) == (Refusal.NO_SESSION,)
+        ensemble.leader.resume()
+        party.turns(CONNECTED)
+        if party.store.session == session:
+            (stat,) = party.ask(Exists("/e"))
+            assert isinstance(stat, Stat)
+
+
+def test_a_store_that_nobody_looks_after_is_overdue_at_the_next_look(
+    zookeeper: peer.Ensemble,
+) -> None:
+    times = [0.0]
+    store = open_store(Ensemble(zookeeper.connect, session_timeout_ms=4000), clock=lambda: times[0])
+    with closing(store):
+        times[0] = 3.9
+        assert SessionChanged(OVERDUE) not in store.events()
+        times[0] = 4.1
+        assert store.events()[:1] == [SessionChanged(OVERDUE)]
+
+
+def test_a_server_that_is_gone_and_back_keeps_the_session(tmp_path: Path) -> None:
+    with peer.running(tmp_path) as ensemble, closing(Party(ensemble.connect, 4000)) as party:
+        party.ask(Create("/e", ephemeral=True))
+        session = party.store.session
+        ensemble.leader.kill()
+        party.turns(SUSPENDED)
+        ensemble.leader.start()
+        party.turns(CONNECTED)
+        assert party.store.session == session
+        (stat,) = party.ask(Exists("/e"))
+        assert isinstance(stat, Stat)
+        assert stat.owner == session
+
+
+def test_an_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
+    with peer.running(tmp_path, 3) as ensemble, closing(Party(ensemble.connect)) as party:
+        party.ask(Create("/n"))
+        session = party.store.session
+        leader, said = ensemble.leader, 0
+        asked = {party.submit(Create(f"/n/{number}")): number for number in range(50)}
+        leader.kill()
+        done = {token: party.answer(token)[0] for token in asked}
+        deadline = time.monotonic() + WAIT_S
+        while party.ask(Exists("/n")) == (Refusal.NO_SESSION,):
+            assert time.monotonic() < deadline
+        (names,) = party.ask(Children("/n"))
+        assert isinstance(names, tuple)
+        for token, result in done.items():
+            there = str(asked[token]) in names
+            assert there == isinstance(result, Created) or result is Refusal.UNKNOWN
+            said += result is not Refusal.UNKNOWN
+        assert said == 50
+        assert party.store.session == session
+
+
+def test_an_answer_that_is_none_ends_the_session_not_the_store(
+    mine: Party, cut: tuple[Cutter, str]
+) -> None:
+    mine.ask(Create("/a"))
+    cut[0].garble = True
+    mine.submit(Exists("/a"))
+    mine.turns(CONNECTED)
+    assert isinstance(mine.ask(Exists("/a"))[0], Stat)
+
+
+def test_protected_nodes_belong_to_who_made_them(zookeeper: peer.Ensemble, chroot: str) -> None:
+    connect = zookeeper.connect + chroot
+    with (
+        closing(Party(connect, digest="krust:secret", protect=True)) as owner,
+        closing(Party(connect)) as guest,
+    ):
+        owner.ask(Create("/config"), Create("/config/users", b"1"), Create("/consumers"))
+        owner.ask(Create("/brokers", b"2"))
+        assert guest.ask(SetData("/brokers", b"")) == (Refusal.NOT_ALLOWED,)
+        assert guest.ask(Read("/config/users")) == (Refusal.NOT_ALLOWED,)
+        assert data(guest, "/brokers") == b"2"
+        assert isinstance(guest.ask(Create("/consumers/g"))[0], Created)
+        assert data(owner, "/config/users") == b"1"
+        with closing(Party(connect, digest="krust:wrong")) as wrong:
+            assert wrong.ask(Read("/config/users")) == (Refusal.NOT_ALLOWED,)
+
+
+def test_no_secret_is_logged(zookeeper: peer.Ensemble, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with closing(Party(zookeeper.connect, digest="krust:canary-4711")) as party:
+        party.ask(Exists("/"))
+        password = party.store.credentials.password.hex()
+    assert "canary-4711" not in caplog.text
+    assert password not in caplog.text
+
+
+def test_a_plain_client_sees_the_same_tree(zookeeper: peer.Ensemble, chroot: str) -> None:
+    client = KazooClient(zookeeper.connect)
+    client.start()
+    try:
+        with closing(Party(zookeeper.connect + chroot)) as party:
+            party.ask(Create("/a", b"1"))
+            assert client.get(f"{chroot}/a")[0] == b"1"
+            party.ask(Exists("/b", watch=True))
+            client.create(f"{chroot}/b", None)
+            party.until(lambda each: each == Watched(Change.CREATED, "/b"))
+            assert data(party, "/b") == b""
+    finally:
+        client.stop()
+        client.close()
+
+
+PATHS = st.sampled_from(["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/b/a"])
+OPERATIONS = st.one_of(
+    st.builds(Create, PATHS, st.binary(max_size=2), st.booleans(), st.booleans()),
+    st.builds(SetData, PATHS, st.binary(max_size=2), st.integers(-1, 2)),
+    st.builds(Delete, PATHS, st.integers(-1, 2)),
+    st.builds(Check, PATHS, st.integers(0, 2)),
+)
+READS = st.builds(Read, PATHS) | st.builds(Children, PATHS)
+
+
+def plain(result: Result) -> object:
+    """A result without the numbers that differ from tree to tree."""
+    if isinstance(result, Created):
+        return result.path
+    if isinstance(result, Node):
+        return (result.data, plain(result.stat))
+    if isinstance(result, Stat):
+        return (result.version, result.cversion, result.ephemeral, result.children)
+    return result
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    lists=st.lists(
+        st.lists(OPERATIONS, min_size=1, max_size=4) | st.lists(READS, min_size=1, max_size=4),
+        min_size=10,
+        max_size=25,
+    )
+)
+def test_zookeeper_does_what_the_embedded_store_does(
+    zookeeper: peer.Ensemble, lists: list[list[Operation]]
+) -> None:
+    local = Tree().session()
+    with closing(Party(f"{zookeeper.connect}/{uuid.uuid4().hex}")) as party:
+        store: ZooKeeperStore = party.store
+        assert store.session
+        for operations in lists:
+            local.submit(operations, None)
+            (done,) = (each for each in local.events() if isinstance(each, Done))
+            theirs = [plain(each) for each in party.ask(*operations)]
+            assert theirs == [plain(each) for each in done.results], operations
