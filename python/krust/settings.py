@@ -833,19 +833,19 @@ unstable.feature.versions.enable  boolean  false  *  ignored  fixed
     Whether unfinished feature versions are offered.
 zookeeper.clientCnxnSocket  string  null  *  ignored  fixed
     Java's ZooKeeper socket class.
-zookeeper.connect  string  null  *  ignored  fixed
-    ZooKeeper's addresses; a standalone broker keeps its metadata in its data directory.
-zookeeper.connection.timeout.ms  int  null  *  ignored  fixed
-    Time limit to reach ZooKeeper.
+zookeeper.connect  string  null  *  yes  fixed
+    ZooKeeper's addresses and chroot; unset, the metadata lies in the data directory.
+zookeeper.connection.timeout.ms  int  null  *  yes  fixed
+    Time limit to reach ZooKeeper; unset, as long as a session.
 zookeeper.max.in.flight.requests  int  10  1..  ignored  fixed
     Most ZooKeeper requests in flight.
 zookeeper.metadata.migration.enable  boolean  false  *  refused  fixed
     Migration to KRaft; krust has none, so enabling it is refused.
 zookeeper.metadata.migration.min.batch.size  int  200  1..  ignored  fixed
     Batch size of that migration.
-zookeeper.session.timeout.ms  int  18000  *  ignored  fixed
-    ZooKeeper session timeout.
-zookeeper.set.acl  boolean  false  *  ignored  fixed
+zookeeper.session.timeout.ms  int  18000  *  yes  fixed
+    How long ZooKeeper keeps a broker's session without a word from it.
+zookeeper.set.acl  boolean  false  *  yes  fixed
     Whether znodes are made with ACLs.
 zookeeper.ssl.cipher.suites  list  null  *  ignored  fixed
     TLS cipher suites to ZooKeeper.
@@ -892,6 +892,8 @@ krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
+krust.zookeeper.digest  password  null  *  yes  fixed
+    `user:password` that the broker shows to ZooKeeper, for nodes with access lists.
 """
 
 _TOPIC = """\

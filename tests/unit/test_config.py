@@ -123,8 +123,8 @@ def test_a_value_that_cannot_be_is_refused(name: str, value: str, message: str) 
 
 
 def test_a_setting_that_does_nothing_is_said_once() -> None:
-    config = load(options={"zookeeper.connect": "localhost:2181", "num.io.threads": "8"})
-    assert config.notices == ["zookeeper.connect does nothing here (zookeeper.connect)"]
+    config = load(options={"zookeeper.ssl.protocol": "TLSv1.3", "num.io.threads": "8"})
+    assert config.notices == ["zookeeper.ssl.protocol does nothing here (zookeeper.ssl.protocol)"]
 
 
 def test_dev_mode_holds_while_all_listeners_are_loopback() -> None:

@@ -16,7 +16,7 @@ import pytest
 import krust
 from krust.coordinator.assignors.even import Sticky
 from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
-from krust.shell.broker import METADATA
+from krust.shell.metadata import FILE as METADATA
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:

@@ -40,6 +40,7 @@ DIRECT = {
     "flush": "krust.flush.mode",
     "mode": "krust.mode",
     "advertise": "advertised.listeners",
+    "zookeeper": "zookeeper.connect",
 }
 """Flags that are settings under a shorter name."""
 
@@ -73,6 +74,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Where the log lies. [krust-data]",
 )
 @click.option("--node-id", type=int, help="Number of this broker (KRUST_NODE_ID).")
+@click.option(
+    "--zookeeper",
+    metavar="HOSTS[/CHROOT]",
+    help="Where the metadata lies; without it, in the data directory.",
+)
 @click.option(
     *("--config", "file"),
     type=click.Path(path_type=Path),

@@ -49,8 +49,8 @@ class Outcome:
     """token and transaction, for the store"""
     changes: Changes = field(default_factory=Changes)
     """what the image has to learn before an answer goes out"""
-    replies: list[tuple[int, Message | KrustError]] = field(default_factory=list)
-    """ticket and response; an error: our own bug, or nobody decides this"""
+    replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
+    """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
 
 
 @dataclass(slots=True)
@@ -109,6 +109,9 @@ class Controller:
                 asked = waiting.steps.send([])
         except StopIteration as stop:
             outcome.replies.append((waiting.ticket, stop.value))
+            return
+        except Exception as error:
+            outcome.replies.append((waiting.ticket, error))
             return
         waiting.answers = [None] * len(asked)
         waiting.open = len(asked)

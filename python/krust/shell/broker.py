@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import INTERNAL, NO_TOPIC_ID, Changes, Request, State, Topic
 from krust.errors import KrustError, ServerError
-from krust.metadata.local import Tree
 from krust.metadata.store import Done
 from krust.settings import BROKER
+from krust.shell import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -33,14 +34,8 @@ if TYPE_CHECKING:
     from krust.metadata.store import Store
     from krust.shell.groups import Groups
 
-METADATA = "krust-metadata.db"
-"""The store's file, in the first log directory."""
-
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
-
-_OWN = 0
-"""No event has this ticket: the answer is for a call of our own."""
 
 _log = logging.getLogger("krust")
 
@@ -60,8 +55,12 @@ class Shell:
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
         self._version = 0
-        self._tree: Tree | None = None
-        self._store: Store | None = None
+        self._metadata: metadata.Metadata | None = None
+        self._woken = threading.Event()
+        self._asked: dict[int, Request] = {}
+        self._own = 0
+        self._answers: dict[int, Message | Exception] = {}
+        self._held: Changes | None = Changes()
         node_id = _node_id(config, dirs)
         self.server = Server(
             {
@@ -76,20 +75,19 @@ class Shell:
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
-        self._path = None if temporary else dirs[0] / METADATA
+        self._dir = None if temporary else dirs[0]
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
-        self._tree = Tree(self._path)
-        self._store = self._tree.session()
+        self._metadata = metadata.opened(self.config, self._dir, self._wake)
         known = self.server.cluster_id
         self._steps(registration.found(self.state, known or self.state.new_id()))
         if known is not None and known != self.state.cluster_id:
             raise ServerError(
-                f"the directory belongs to cluster {known}, its {METADATA} to cluster "
+                f"the directory belongs to cluster {known}, {self._metadata.name} to cluster "
                 f"{self.state.cluster_id}",
-                hint="put the file back that belongs there, or start in an empty --data-dir",
+                hint="put back what belongs there, or start in an empty --data-dir",
             )
         self.server.join(self.state.cluster_id)
         self._steps(registration.claim(self.state, _now_ms()))
@@ -114,7 +112,8 @@ class Shell:
             "controller_id": self.state.node_id,
             "brokers": [{"id": self.state.node_id, "rack": rack, "endpoints": endpoints}],
         }
-        self._apply(self.state.take_changes(), first)
+        held, self._held = self._held or Changes(), None
+        self._apply(held, first)
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         own = registration.Registration(endpoints or self.bound, rack, _now_ms())
         self._steps(registration.announce(self.state, own))
@@ -122,16 +121,18 @@ class Shell:
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
         groups = self._groups or self._load_groups()
-        events = self.server.events(groups.wait_ms(_WAIT_MS))
+        most_ms = min(_WAIT_MS, self._store.due_s() * 1000)
+        events = self.server.events(groups.wait_ms(int(most_ms)))
         of_groups = []
         for event in events or ():
             ticket, api, version, message, client = event
             if groups.decides(api):
                 of_groups.append(event)
             else:
-                self._answer(ticket, Request(api, version, message, client, _now_ms()))
+                self._ask(ticket, Request(api, version, message, client, _now_ms()))
         if events is not None:
             groups.handle(of_groups)
+        self._hear()
         _drain()
         return events is not None
 
@@ -143,8 +144,10 @@ class Shell:
         return self._groups
 
     def decide(self, api: str, message: Message) -> Message:
-        """Answer a request of this process."""
-        return self._decide(Request(api, 99, message, {}, _now_ms()))
+        """Answer a request of this process; waits for it."""
+        request = Request(api, 99, message, {}, _now_ms())
+        answer = self._finished(self._controller.request(self._own_ticket(), request))
+        return self._shown_failure(request, answer) if isinstance(answer, Exception) else answer
 
     def close(self) -> None:
         """Take everything down, whatever of it there is."""
@@ -154,65 +157,83 @@ class Shell:
             self.server.stop()
         except KrustError as error:
             _log.error("stopping: %s", error)
-        if self._store is not None:
-            self._store.close()
-        if self._tree is not None:
-            self._tree.close()
+        if self._metadata is not None:
+            self._metadata.close()
         _drain()
 
-    def _answer(self, ticket: int, request: Request) -> None:
-        """Decide one request of a client's and answer it."""
-        response = self._decide(request)
-        try:
-            self.server.answer(ticket, response)
-        except (TypeError, ValueError) as error:
-            _log.exception("the answer to %s is no message", request.api)
-            self.server.answer(ticket, failure(request, error))
+    @property
+    def _store(self) -> Store:
+        if self._metadata is None:
+            raise ServerError("the metadata store is closed", hint="start again")
+        return self._metadata.store
 
-    def _decide(self, request: Request) -> Message:
-        """Run one request's policy to its end."""
+    def _wake(self) -> None:
+        """The store has news; called by its own thread."""
+        self._woken.set()
+        self.server.nudge()
+
+    def _ask(self, ticket: int, request: Request) -> None:
+        """Decide a request of a client's; it is answered when its policy is through."""
+        self._asked[ticket] = request
+        self._perform(self._controller.request(ticket, request))
+        self._hear()
+
+    def _hear(self) -> None:
+        """Take what the store has to say."""
+        while events := self._store.events():
+            for each in events:
+                if isinstance(each, Done):
+                    self._perform(self._controller.done(each))
+
+    def _perform(self, outcome: Outcome) -> None:
+        """Do what an outcome says, in its order."""
+        for token, operations in outcome.submits:
+            self._store.submit(operations, token)
+        if self._held is None:
+            self._apply(outcome.changes, {})
+        else:
+            self._held.topics |= outcome.changes.topics
+        for ticket, answer in outcome.replies:
+            request = self._asked.pop(ticket, None)
+            if request is None:
+                self._answers[ticket] = answer
+            else:
+                self._answer(ticket, request, answer)
+
+    def _answer(self, ticket: int, request: Request, answer: Message | Exception) -> None:
+        """Answer a client."""
+        if isinstance(answer, Exception):
+            answer = self._shown_failure(request, answer)
         try:
-            outcome = self._controller.request(_OWN, request)
-            answered = self._follow(outcome)
-        except Exception as error:
-            _log.exception("deciding %s failed", request.api)
-            return failure(request, error)
-        if isinstance(answered, KrustError):
-            return failure(request, answered)
-        return answered
+            self.server.answer(ticket, answer)
+        except (TypeError, ValueError) as error:
+            self.server.answer(ticket, self._shown_failure(request, error))
+
+    def _shown_failure(self, request: Request, error: Exception) -> Message:
+        _log.error("deciding %s failed", request.api, exc_info=error)
+        return failure(request, error)
 
     def _steps(self, steps: Generator[Asked, list[Done], Any]) -> None:
-        """Run a start's steps; the image hears of their changes later."""
-        changes = Changes()
-        outcome = self._controller.run(_OWN, steps)
-        self._follow(outcome, changes)
-        self.state.changes.topics |= changes.topics
+        """Run a start's steps to their end."""
+        answer = self._finished(self._controller.run(self._own_ticket(), steps))
+        if isinstance(answer, Exception):
+            raise answer
 
-    def _follow(self, outcome: Outcome, held: Changes | None = None) -> Message | KrustError:
-        """Do what an outcome says until its policy has answered.
+    def _own_ticket(self) -> int:
+        """A ticket that no event has: the answer is for a call of our own."""
+        self._own -= 1
+        return self._own
 
-        held   where changes are collected instead of being brought to the image at once
-        """
-        store = self._store
-        if store is None:
-            raise ServerError("the metadata store is closed", hint="start again")
-        waiting = [outcome]
-        while waiting:
-            now = waiting.pop(0)
-            for token, operations in now.submits:
-                store.submit(operations, token)
-            if held is not None:
-                held.topics |= now.changes.topics
-            else:
-                self._apply(now.changes, {})
-            if now.replies:
-                return now.replies[0][1]
-            if not waiting:
-                events = store.events()
-                waiting += [
-                    self._controller.done(each) for each in events if isinstance(each, Done)
-                ]
-        raise ServerError("a policy waits for an answer that the store owes", hint="report this")
+    def _finished(self, outcome: Outcome) -> Message | Exception:
+        """Do what an outcome says until the newest call of our own is answered."""
+        ticket = self._own
+        self._perform(outcome)
+        while ticket not in self._answers:
+            self._woken.clear()
+            self._hear()
+            if ticket not in self._answers:
+                self._woken.wait(min(self._store.due_s(), 1.0))
+        return self._answers.pop(ticket)
 
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""

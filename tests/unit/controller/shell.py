@@ -60,7 +60,10 @@ class Shell:
             for token, operations in now.submits:
                 self.store.submit(operations, token)
             if now.replies:
-                return now.replies[0][1]
+                answer = now.replies[0][1]
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
             if not waiting:
                 events = self.store.events()
                 waiting += [self.controller.done(each) for each in events if isinstance(each, Done)]

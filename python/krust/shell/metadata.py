@@ -1,0 +1,128 @@
+"""Which store a broker keeps its metadata in: a ZooKeeper, or a file of its own.
+
+In a ZooKeeper a broker is its session. Number and password of it lie in `krust-session.json` in the
+first log directory, so that the next start ends what a killed one left at once, and need not wait
+until ZooKeeper does. Whoever reads the file can take the broker's place: its mode is 0600.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.errors import ConfigError, ServerError
+from krust.metadata.ensemble import Credentials, Ensemble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from krust.config import Config
+    from krust.metadata.store import Store
+
+FILE = "krust-metadata.db"
+SESSION = "krust-session.json"
+
+_log = logging.getLogger("krust")
+
+
+class Metadata(NamedTuple):
+    """An open store."""
+
+    store: Store
+    name: str
+    """for messages"""
+    close: Callable[[], None]
+    keep: Callable[[], None]
+    """called when the session is another: writes down what ends it"""
+
+
+def opened(config: Config, folder: Path | None, wake: Callable[[], None]) -> Metadata:
+    """The store that the settings name.
+
+    folder  the first log directory; None: nothing is to last
+    wake    called by a thread of the store when it has events
+    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers, or a bad file
+    """
+    connect = config.text("zookeeper.connect")
+    if connect:
+        return _in_zookeeper(_ensemble(config, connect), folder, wake)
+    from krust.metadata.local import Tree
+
+    tree = Tree(folder / FILE if folder is not None else None)
+    store = tree.session()
+
+    def close() -> None:
+        store.close()
+        tree.close()
+
+    return Metadata(store, f"its {FILE}", close, lambda: None)
+
+
+def _ensemble(config: Config, connect: str) -> Ensemble:
+    session_ms = config.whole("zookeeper.session.timeout.ms")
+    wanted = config.text("zookeeper.connection.timeout.ms")
+    return Ensemble(
+        connect,
+        session_timeout_ms=session_ms,
+        connection_timeout_ms=int(wanted) if wanted is not None else session_ms,
+        digest=config.text("krust.zookeeper.digest"),
+        protect=config.true("zookeeper.set.acl"),
+    )
+
+
+def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]) -> Metadata:
+    try:
+        from krust.metadata import zookeeper
+    except ImportError as error:
+        raise ConfigError(
+            f"zookeeper.connect is set, but there is no kazoo ({error})",
+            hint="pip install 'krust[cluster]'",
+        ) from None
+    place = folder / SESSION if folder is not None else None
+    left = _read(place) if place is not None else None
+    if left is not None and zookeeper.end_session(ensemble, left):
+        _log.info("ended the ZooKeeper session %x that an earlier process left", left.session)
+    store = zookeeper.open_store(ensemble, wake)
+
+    def keep() -> None:
+        if place is not None:
+            _write(place, store.credentials)
+
+    def close() -> None:
+        store.close()
+        if place is not None:
+            place.unlink(missing_ok=True)
+
+    keep()
+    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep)
+
+
+def _read(place: Path) -> Credentials | None:
+    """The session that an earlier process left; None: it left none that can be read."""
+    try:
+        facts = json.loads(place.read_bytes())
+        return Credentials(int(facts["session"]), bytes.fromhex(facts["password"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("%s is passed over: %s", place, error)
+        return None
+
+
+def _write(place: Path, credentials: Credentials) -> None:
+    draft = place.with_name(f"{place.name}.tmp")
+    facts = {"session": credentials.session, "password": credentials.password.hex()}
+    try:
+        draft.unlink(missing_ok=True)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump(facts, file)
+        draft.replace(place)
+    except OSError as error:
+        raise ServerError(
+            f"cannot write {place}: {error.strerror}", hint="choose another --data-dir"
+        ) from None
