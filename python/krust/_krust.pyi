@@ -30,6 +30,7 @@ __all__ = [
     "forked",
     "log_verify",
     "logs",
+    "records",
     "scan",
 ]
 

@@ -357,6 +357,7 @@ mod tests {
     use crate::client::chunk::Parts;
     use crate::record::batch::{Builder as Batches, Entry, Fields};
     use crate::record::compression::Codec;
+    use crate::record::crc::crc32c;
 
     const NAMES: [&str; 8] =
         ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"];
@@ -481,6 +482,8 @@ mod tests {
         bytes.extend(&raw);
         let length = i32::try_from(bytes.len() - 12).unwrap();
         bytes[8..12].copy_from_slice(&length.to_be_bytes());
+        let crc = crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
         let mut builder = builder(&["headers"], 10);
         builder.take(&mut chunk(bytes, 0, None)).unwrap();
         let batch = builder.finish().unwrap().unwrap();
@@ -494,6 +497,8 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[70] = 0x7f; // the length of a key
         bytes[last] = 0xff;
+        let crc = crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
         let failed = builder(&NAMES, 10).take(&mut chunk(bytes, 0, None));
         assert!(matches!(failed, Err(Error::Refused { code: 2, .. })), "{failed:?}");
     }
