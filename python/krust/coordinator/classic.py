@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 NEW_MEMBER_JOIN_MS = 300_000
 """So long does a first join wait: its client has no id yet and may be gone without a trace."""
-
 AGAIN_MS = 1000
 """Least time until a rebalance that nobody joined is looked at again."""
 
@@ -73,7 +72,7 @@ class Group(Roster):
         self._more_came = False
         self._delay = 0
         self._remaining = 0
-        self._called = False
+        self._called: AssignCall | None = None
         """krust's own assignor is at work; the leader's assignment waits for it"""
         self._offer: dict[str, bytes] | None = None
         """what the leader assigned meanwhile"""
@@ -111,7 +110,7 @@ class Group(Roster):
             return
         member = self.members[message["member_id"]]
         self.unsynced.discard(member.id)
-        if not self.unsynced and not self._called:
+        if not self.unsynced and self._called is None:
             self._sync_due = None
         if self.state == STABLE:
             self.answer(turn, event.ticket, self.synced(member))
@@ -123,15 +122,15 @@ class Group(Roster):
         if member.id == self.leader:
             given = {each["member_id"]: each["assignment"] for each in message["assignments"]}
             self._offer = given
-            if not self._called:
+            if self._called is None:
                 self.assign(turn, given)
 
     def assigned(self, turn: Turn, message: Message) -> None:
         """The assignor that was called has answered; None: it could not, the leader's word counts.
 
-        One that comes for a generation that is over is not heard.
+        One that comes for a call that is over is not heard.
         """
-        if not self._called or message["generation"] != self.generation:
+        if self._called is None or message["call"] is not self._called:
             return
         if self.state == COMPLETING_REBALANCE:
             self.history.trouble(message.get("line"))
@@ -141,7 +140,7 @@ class Group(Roster):
         """The assignment is here: store it, answer all that wait."""
         for member in self.members.values():
             member.assignment = given.get(member.id, b"")
-        self._called, self._offer = False, None
+        self._called = self._offer = None
         if not self.unsynced:
             self._sync_due = None
         self._enter(turn, STABLE)
@@ -217,11 +216,8 @@ class Group(Roster):
 
     def _call(self, turn: Turn) -> None:
         """Have krust's own assignor called, for members that are consumers."""
-        self._offer = None
-        self._called = self.protocol_type == PROTOCOL_TYPE and turn.settings.server_assignor(
-            self.id
-        )
-        if self._called:
+        self._called = self._offer = None
+        if self.protocol_type == PROTOCOL_TYPE and turn.settings.server_assignor(self.id):
             before = (self.last or self.value([]))["members"]
             had = {each["member_id"]: each["assignment"] for each in before}
             members = [
@@ -229,15 +225,21 @@ class Group(Roster):
                 for each in self.members.values()
             ]
             protocol, topics = self.protocol or "", self.subscribed
-            turn.out.calls.append(AssignCall(self.id, self.generation, protocol, members, topics))
+            self._called = AssignCall(self.id, self.generation, protocol, members, topics)
+            turn.out.calls.append(self._called)
 
     def _end_call(self, turn: Turn, given: dict[str, bytes] | None) -> None:
         """The wait for the assignor is over: by its answer, or by the sync deadline."""
-        if self._called:
-            self._called = False
+        if self._called is not None:
+            self._called = None
             chosen = self._offer if given is None else given
             if chosen is not None:
                 self.assign(turn, chosen)
+
+    def expect(self, member_id: str, due: int) -> None:
+        """Keep an id that was given out for whoever joins with it by then."""
+        self.pending[member_id] = due
+        self._remind(due, member_id)
 
     def _remind(self, due: int, member_id: str) -> None:
         """Set a timer of a member; sweep when most of them hold no more."""
@@ -296,8 +298,7 @@ class Group(Roster):
         elif ask.version >= MEMBER_ID_REQUIRED_SINCE:
             if len(self.pending) >= MAX_PENDING:
                 del self.pending[next(iter(self.pending))]
-            self.pending[member_id] = turn.now_ms + ask.session_timeout_ms
-            self._remind(self.pending[member_id], member_id)
+            self.expect(member_id, turn.now_ms + ask.session_timeout_ms)
             self._refuse(turn, ask, Code.MEMBER_ID_REQUIRED, member_id)
         else:
             self._add(turn, ask, member_id)
@@ -443,7 +444,7 @@ class Group(Roster):
         if why:
             self.history.because(member_id, why, turn.now_ms)
         self._sync_due = None
-        self._called = False
+        self._called = None
         self._initial = self.state == EMPTY
         self._enter(turn, PREPARING_REBALANCE)
         timeout = self.rebalance_timeout_ms()

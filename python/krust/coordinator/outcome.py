@@ -13,8 +13,9 @@ News the core sends:
                      consumer groups in the order of the log
     TopicsChanged    {"names": [str]}: topics that are new, gone, or have other partitions
     OffsetsExpired   {"group_id"}
-    Assigned         {"group_id", "generation", "assignments": {member_id: bytes} | None, "line"}:
-                     the result of an AssignCall; None: the leader's assignment counts; line: the
+    Assigned         {"group_id", "call", "assignments": {member_id: bytes} | None, "line"}: the
+                     result of that AssignCall, by identity, since a group that is read again gives
+                     its numbers out again; None: the leader's assignment counts; line: the
                      traceback for the group's history, or None. Of the kind "consumer":
                      {member_id: [TopicPartition]}; None: krust's own default failed too
 """

@@ -124,7 +124,7 @@ class Assigning:
     ) -> None:
         message: Message = {
             "group_id": call.group_id,
-            "generation": call.generation,
+            "call": call,
             "assignments": assignments,
             "line": line,
         }

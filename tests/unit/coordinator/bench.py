@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import Event, GroupSettings, Outcome, Record
+from krust.coordinator.outcome import AssignCall, Event, GroupSettings, Outcome, Record
 
 Message = dict[str, Any]
 RANGE = (("range", b"m"),)
@@ -49,6 +49,11 @@ class Bench:
 
     def news(self, api: str, **message: Any) -> Outcome:
         return self.batch(self.event(api, **message)._replace(ticket=0))
+
+    def call(self, generation: int) -> AssignCall | None:
+        """The last call that was made for a generation."""
+        calls = [call for outcome in self.outcomes for call in outcome.calls]
+        return next((call for call in reversed(calls) if call.generation == generation), None)
 
     def take(self, outcome: Outcome) -> Outcome:
         self.outcomes.append(outcome)

@@ -198,7 +198,7 @@ def say(bench: ConsumerBench, given: dict[str, str] | None, epoch: int, **more: 
         member: [TopicPartition(one[0], int(one[1:])) for one in text.split()]
         for member, text in (given or {}).items()
     }
-    bench.news("Assigned", generation=epoch, assignments=given and assignments, **more)
+    bench.news("Assigned", call=bench.call(epoch), assignments=given and assignments, **more)
 
 
 def test_an_assignor_of_the_users_own_is_called_and_who_joins_waits_for_it() -> None:
@@ -383,6 +383,23 @@ def test_a_failed_append_drops_the_group_until_it_is_read_again() -> None:
     bench.restart()
     assert set(bench.fence["members"]) == {"a"}
     assert bench.code("a", 1) == Code.NONE
+
+
+def test_an_answer_of_before_a_group_was_read_again_is_not_heard() -> None:
+    bench = ConsumerBench(assignors=CUSTOM)
+    bench.batch(bench.beating("a", 0, server_assignor="mine"))
+    say(bench, {"a": "t0 t1 t2"}, 1)
+    lost = bench.coordinator.handle(bench.beating("b", 0), bench.now_ms)
+    (old,) = lost.calls
+    bench.coordinator.failed(["g"], bench.now_ms, lost.replies)
+    bench.restart()
+    join = bench.beating("c", 0)
+    bench.batch(join)
+    assert (called(bench).generation, old.generation) == (2, 2)
+    bench.news("Assigned", call=old, assignments={"a": [], "b": [TopicPartition("t", 0)]})
+    assert bench.state == "Assigning"
+    say(bench, {"a": "t0 t1", "c": "t2"}, 2)
+    assert bench.settle("a", "c") == {"a": "t0 t1", "c": "t2"}
 
 
 def test_a_bug_costs_the_group_alone() -> None:

@@ -255,6 +255,21 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
     assert bench.state == "PreparingRebalance", "who was not called before is called now"
 
 
+def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -> None:
+    bench = Mixed()
+    a, _ = bench.classic()
+    bench.beat("c", 0)
+    asks: Any = {"version": 5, "protocols": [("range", metadata())]}
+    given = bench.answers[bench.join(**asks)]
+    assert given["error_code"] == Code.MEMBER_ID_REQUIRED
+    bench.beat("c", -1)
+    assert "type" not in bench.fence
+    back = bench.join(given["member_id"], **asks)
+    bench.join(a, protocols=[("range", metadata())])
+    bench.wait(60_000)
+    assert bench.answers[back]["error_code"] == Code.NONE
+
+
 def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
     bench = Mixed()
     a, b = bench.classic()

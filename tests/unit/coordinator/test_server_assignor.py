@@ -19,7 +19,7 @@ def called(size: int = 2) -> tuple[Bench, list[str], AssignCall]:
 
 
 def say(bench: Bench, given: dict[str, bytes] | None, generation: int = 1, **more: Any) -> None:
-    bench.news("Assigned", generation=generation, assignments=given, **more)
+    bench.news("Assigned", call=bench.call(generation), assignments=given, **more)
 
 
 def test_the_call_has_what_an_assignor_needs() -> None:
@@ -87,9 +87,22 @@ def test_an_answer_that_comes_too_late_is_not_heard() -> None:
     assert bench.synced(a, bench.generation)["assignment"] == b"A"
 
 
+def test_an_answer_of_before_the_group_was_read_again_is_not_heard() -> None:
+    bench, _, old = called()
+    bench.restart()
+    joins = [bench.join() for _ in range(2)]
+    bench.wait(1000)
+    a, b = (bench.answers[each]["member_id"] for each in joins)
+    assert bench.generation == old.generation
+    bench.news("Assigned", call=old, assignments={a: b"old"})
+    assert bench.state == "CompletingRebalance"
+    say(bench, {a: b"A", b: b"B"})
+    assert bench.synced(b, 1)["assignment"] == b"B"
+
+
 def test_other_groups_and_other_protocol_types_are_their_leaders() -> None:
     bench = Bench(server_assignor=lambda name: name == "g")
     bench.joined(group_id="h")
     bench.joined(protocol_type="connect")
     assert not [each for outcome in bench.outcomes for each in outcome.calls]
-    bench.news("Assigned", group_id="none", generation=1, assignments={})
+    bench.news("Assigned", group_id="none", call=None, assignments={})

@@ -137,7 +137,7 @@ class ConsumerGroup(Mixed):
 
     def assigned(self, turn: Turn, message: Message) -> None:
         """User code has answered; None: it could not, so the default assigns."""
-        if self.call is not None and message["generation"] == self.call:
+        if self.call is not None and message["call"] is self.call:
             self.history.trouble(message.get("line"))
             self._end_call(turn, message["assignments"])
 
@@ -268,15 +268,16 @@ class ConsumerGroup(Mixed):
         if name in target.BUILT_IN:
             self._take(turn, target.compute(name, group, turn.settings), self.epoch)
         else:
-            self.call, self.call_due = self.epoch, turn.now_ms + CALL_MS
             topics = sorted(self.subscribed())
             place = turn.settings.assignors[name]
-            call = AssignCall(self.id, self.epoch, "", (), topics, "consumer", place, group)
-            turn.out.calls.append(call)
+            self.call = AssignCall(self.id, self.epoch, "", (), topics, "consumer", place, group)
+            self.call_due = turn.now_ms + CALL_MS
+            turn.out.calls.append(self.call)
 
     def _end_call(self, turn: Turn, given: Message | None) -> None:
         """The wait for user code is over: by its answer, or by its deadline."""
-        epoch, self.call, self.call_due = self.call or 0, None, None
+        epoch = 0 if self.call is None else self.call.generation
+        self.call = self.call_due = None
         if given is None:
             wishes = self.wishes()
             group = target.spec(self.id, wishes, self.target, self.assignment_epoch, turn.settings)

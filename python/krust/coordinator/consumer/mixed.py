@@ -31,7 +31,7 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from krust.coordinator.consumer.member import Partitions
     from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import Event, Message, Record
+    from krust.coordinator.outcome import AssignCall, Event, Message, Record
 
 MAX_PENDING = 10_000
 """Members that were told an id and have not used it yet; the oldest makes room."""
@@ -46,8 +46,8 @@ class Mixed(Roster):
         super().__init__(group_id, now_ms)
         self.news = False
         """something changed that the next epoch is for"""
-        self.call: int | None = None
-        """the epoch for which user code computes a target"""
+        self.call: AssignCall | None = None
+        """what user code computes a target for"""
         self.call_due: int | None = None
         self.pending: dict[str, None] = {}
 

@@ -127,7 +127,7 @@ class MixedWorld(World):
             if not self.calm and self.chance(0.2):
                 given = None
             coordinator = self.coordinator
-            result = {"generation": call.generation, "assignments": given, "line": None}
+            result = {"call": call, "assignments": given, "line": None}
             message = {"group_id": call.group_id, **result}
 
             def answer() -> None:

@@ -278,7 +278,7 @@ class World:
 
         def answer() -> None:
             if self.coordinator is coordinator:
-                result = {"generation": call.generation, "assignments": given, "line": None}
+                result = {"call": call, "assignments": given, "line": None}
                 self._news("Assigned", {"group_id": call.group_id, **result})
 
         if self.calm or not self.chance(0.1):
