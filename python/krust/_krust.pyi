@@ -298,6 +298,17 @@ class Sender:
     ) -> bool:
         """Add a record if that needs no waiting; False: try again when `fileno` is readable."""
 
+    def append(self, table: object, *, columns: dict[str, str], topic: str | None = None) -> int:
+        """Add a record for each row of an Arrow table; how many. Waits as `produce` does.
+
+        table    any object with `__arrow_c_stream__` or `__arrow_c_array__`
+        columns  role -> column: key, value (binary or text), headers (list of {key, value}, map),
+                 partition (null, -1: by the key), timestamp (or milliseconds; null: now), topic
+        topic    where all go, whatever the column `topic` says
+        raises   ConfigError: a column is missing, of another type, or a row cannot be a record;
+                 the rows before it are on their way. OSError: the table's own failure
+        """
+
     def serve(self) -> int:
         """Call what waits for deliveries; how many batches there was news of."""
 

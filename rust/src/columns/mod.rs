@@ -1,8 +1,8 @@
 //! Records as Arrow columns: those of Spark's Kafka source, whole batches at a time.
 //!
 //! [`Column`] is THE table; a [`Projection`] is any of them in any order. [`scan`] reads ranges of
-//! offsets: [`remote`] asks brokers, [`local`] reads segment files. Both fill a [`builder`], which
-//! holds one batch and touches only what is asked for.
+//! offsets: [`remote`] asks brokers. What comes fills a [`builder`], which
+//! holds one batch and touches only what is asked for. [`rows`] is the way back.
 //! Formats: binary and utf8 with 32-bit offsets, never views; all columns may be null. A record
 //!     without a time has -1 ms, as in Kafka; one without headers has null there, as in Spark.
 //! Invariants: a column of a batch is below 2 GiB; records of a partition come in the order of
@@ -13,6 +13,7 @@
 pub mod builder;
 mod pool;
 pub mod remote;
+pub mod rows;
 pub mod scan;
 
 use std::sync::Arc;

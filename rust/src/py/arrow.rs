@@ -1,4 +1,5 @@
-//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow.
+//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow; and the
+//! other way, anybody's table as batches.
 //!
 //! The reader of the capsule pulls: each batch is fetched and decoded then, detached, whether the
 //! reader is attached or not. An Arrow stream can only fail with a text, of which the reader makes
@@ -7,12 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::ffi::FFI_ArrowSchema;
-use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{RecordBatch, RecordBatchReader, StructArray};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -192,6 +194,54 @@ pub(super) fn scan(
         pid: std::process::id(),
     };
     Ok(ArrowStream { reading: Arc::new(reading), taken: AtomicBool::new(false) })
+}
+
+/// The batches of any object that speaks Arrow's PyCapsule interface.
+pub(super) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Batches> {
+    let wrong = |error: ArrowError| PyValueError::new_err(error.to_string());
+    if table.hasattr("__arrow_c_stream__")? {
+        let capsule = table.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
+        let stream = take_stream(&capsule)?;
+        let reader = RecordBatchStreamReader::try_new(stream).map_err(wrong)?;
+        return Ok(Box::new(reader));
+    }
+    if !table.hasattr("__arrow_c_array__")? {
+        let kind = table.get_type().name()?;
+        let text = format!("a {kind} is no Arrow table: it has no __arrow_c_stream__");
+        return Err(PyTypeError::new_err(text));
+    }
+    let made = table.call_method0("__arrow_c_array__")?;
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = made.extract()?;
+    let data = take_array(&schema, &array)?.map_err(wrong)?;
+    if !matches!(data.data_type(), DataType::Struct(_)) {
+        return Err(PyTypeError::new_err("an Arrow array is no table, unless it is of structs"));
+    }
+    let (fields, columns, _) = StructArray::from(data).into_parts();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(wrong)?;
+    Ok(Box::new(std::iter::once(Ok(batch))))
+}
+
+/// See [`batches`].
+pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+
+#[expect(unsafe_code, reason = "a capsule holds a pointer")]
+fn take_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<FFI_ArrowArrayStream> {
+    let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
+    // SAFETY: a capsule of this name holds a stream of the C interface, which may be moved out;
+    // what stays behind is marked as released.
+    Ok(unsafe { FFI_ArrowArrayStream::from_raw(pointer.cast().as_ptr()) })
+}
+
+#[expect(unsafe_code, reason = "a capsule holds a pointer")]
+fn take_array(
+    schema: &Bound<'_, PyCapsule>,
+    array: &Bound<'_, PyCapsule>,
+) -> PyResult<Result<ArrayData, ArrowError>> {
+    let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
+    let array = array.pointer_checked(Some(c"arrow_array"))?.cast();
+    // SAFETY: capsules of these names hold an array and its schema of the C interface; the array
+    // is moved out, the schema is only looked at while its capsule lives.
+    Ok(unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) })
 }
 
 fn lost_of(text: &str) -> client::Result<Lost> {

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use super::arrow;
 use super::client::{self as shell, Given};
 use super::errors::{Signals, of_client};
 use super::producer::config;
@@ -22,12 +23,15 @@ use crate::client::producer::Delivered as Outcome;
 use crate::client::sender::{Offer, Sender as Core};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
+use crate::columns::rows::{Roles, Rows};
 use crate::record::batch::Entry;
 
 /// Told by [`forked`]: how many forks lie between this process and the first.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Kafka's word for "by key", in librdkafka's API.
 const UNASSIGNED: i32 = -1;
+/// Rows of a table between two looks at signals.
+const AT_ONCE: usize = 16_384;
 
 /// This process is a child made by fork. See `_krust.pyi`.
 #[pyfunction]
@@ -110,6 +114,23 @@ impl Sender {
                 Ok(true)
             }
         }
+    }
+
+    fn append_rows(&self, py: Python<'_>, rows: &Rows) -> PyResult<()> {
+        let mut row = 0;
+        while row < rows.len() {
+            let work = || {
+                let taken = rows.offer(&self.core, row, (AT_ONCE, SystemClock.wall_ms()))?;
+                if taken < rows.len().min(row + AT_ONCE) {
+                    self.core.wait_for(rows.topic(taken)?)?;
+                }
+                Ok(taken)
+            };
+            row = py.detach(work).map_err(|error: Error| self.signals.exception(py, &error))?;
+            self.serve(py)?;
+            py.check_signals()?;
+        }
+        Ok(())
     }
 
     /// Calls what watches a batch, in the order of its records.
@@ -206,6 +227,28 @@ impl Sender {
         let watcher = on_delivery;
         let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
         self.offer(py, &record)
+    }
+
+    #[pyo3(signature = (table, *, columns, topic=None))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, PyAny>,
+        columns: HashMap<String, String>,
+        topic: Option<&str>,
+    ) -> PyResult<usize> {
+        self.here(py)?;
+        let roles = Roles::of(columns).map_err(|error| of_client(py, &error))?;
+        let mut batches = arrow::batches(table)?;
+        let mut count = 0;
+        while let Some(batch) = py.detach(|| batches.next()) {
+            let batch = batch.map_err(|error| PyOSError::new_err(error.to_string()))?;
+            let rows = Rows::of(&batch, &roles, (topic, count));
+            let rows = rows.map_err(|error| of_client(py, &error))?;
+            self.append_rows(py, &rows)?;
+            count += rows.len();
+        }
+        Ok(count)
     }
 
     fn serve(&self, py: Python<'_>) -> PyResult<usize> {
