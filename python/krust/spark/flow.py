@@ -39,6 +39,19 @@ if TYPE_CHECKING:
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
+_LASTING = frozenset(
+    {
+        "AnalysisException",
+        "BadRecordError",
+        "ConfigError",
+        "OptionError",
+        "OverlapError",
+        "PlanError",
+    }
+)
+"""What comes again however often it is tried."""
+
+
 class StoppedError(KrustError):
     """A pipeline ended by itself; the message is the reason."""
 
@@ -136,7 +149,7 @@ class Checkpoint:
             return {}
         if not isinstance(found, dict):
             return {}
-        return {topic: ends for topic, ends in found.items() if isinstance(ends, dict)}
+        return {topic: ends for topic, ends in found.items() if isinstance(ends, dict) and ends}
 
 
 class Flow:
@@ -237,8 +250,8 @@ class Flow:
             self._open(lambda: arrow_schema(frame))
             return frame
         table = self._open(lambda: direct_schema(made))
-        options = {"materialize": "parquet", "jobId": self._job, "path": str(table.path)}
-        options |= {"fileMegabytes": str(made.file_mb), "compression": made.compression}
+        options = {"materialize": "parquet", "fileJob": self._job, "path": str(table.path)}
+        options |= {"fileMegabytes": str(made.file_mb), "fileCompression": made.compression}
         return self._source(options | dict(made.decode))
 
     def _open(self, columns: Callable[[], pa.Schema]) -> Table:
@@ -314,6 +327,8 @@ class Flow:
             if made.transforms:
                 frame = written(frame, self._target(table), Naming(self._job, batch, 0))
             rows = [row.asDict() for row in frame.collect()]
+            if not rows:  # a stream's first batch only settles where it begins
+                return
         ends = self._checkpoint.offsets(batch)
         starts = self._checkpoint.offsets(batch - 1) if made.transforms else {}
         commit = tables.Commit(self._job, batch, rows, ends or _ends(rows), starts, made.name)
@@ -354,10 +369,12 @@ def told(error: BaseException, what: str = "stopped") -> Exception:
     found = _RAISED.findall(str(error))
     text = found[-1][1] if found else str(error).strip().partition("\n")[0]
     name = found[-1][0] if found else type(error).__name__
-    return StoppedError(
+    stopped = StoppedError(
         f"the pipeline {what}: {text}" + (f" ({name})" if name else ""),
         hint="--debug shows where; run again, it goes on after the last batch that was published",
     )
+    stopped.retriable = name not in _LASTING
+    return stopped
 
 
 def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:

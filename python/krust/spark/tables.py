@@ -232,10 +232,12 @@ def _continues(commit: Commit, known: Offsets) -> None:
 
 
 def merged(known: Offsets, more: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets, and newer ones over them."""
+    """The further of two offsets everywhere: a first batch without records says where it begins."""
     made = {topic: dict(partitions) for topic, partitions in known.items()}
     for topic, partitions in more.items():
-        made.setdefault(topic, {}).update(partitions)
+        held = made.setdefault(topic, {})
+        for partition, offset in partitions.items():
+            held[partition] = max(offset, held.get(partition, offset))
     return made
 
 

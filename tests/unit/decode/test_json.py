@@ -109,6 +109,44 @@ def test_a_trick_costs_no_other_row(trick: bytes) -> None:
     assert set(bad) <= {10}
 
 
+TIMES = ddl.schema("at timestamp, day date, local timestamp_ntz, n int")
+MOMENTS = st.one_of(
+    st.datetimes().map(lambda one: one.isoformat()),
+    st.datetimes().map(lambda one: f"{one.isoformat(' ')}Z"),
+    st.datetimes(timezones=st.timezones()).map(lambda one: one.isoformat()),
+    st.dates().map(lambda one: one.isoformat()),
+    st.text(alphabet="0123456789-:TZ .+", max_size=20),
+    st.integers(-(10**16), 10**16),
+    st.none(),
+    st.sampled_from(
+        [
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T23:59:60Z",
+            "0000-01-01",
+            "2026-13-01",
+            "2026-1-1",
+            "2026-01-01T01:02Z",
+            "2026-01-01T01Z",
+            "2026-01-01 01:02:03.1234567",
+            "2026-02-29",
+        ]
+    ),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(TIMES.names, MOMENTS)), max_size=5)
+)
+def test_both_ways_read_times_alike(rows: list[dict[str, Any]]) -> None:
+    values = [json.dumps(row).encode() for row in rows]
+    both, slow = JsonDecoder(TIMES), JsonDecoder(TIMES)
+    slow._quick = None
+    assert _decode(both, [*values]) == _decode(slow, [*values])
+    for value in values:
+        assert _decode(both, [value]) == _decode(slow, [value])
+
+
 FITTING = st.fixed_dictionaries(
     {},
     optional={

@@ -231,7 +231,12 @@ def test_a_new_checkpoint_may_not_write_what_the_table_has(opener: Opener) -> No
     table.publish(written(table, 0, 10))
     with pytest.raises(OverlapError, match="t/0 up to offset 10, and this batch begins at 5"):
         table.publish(written(table, 5, 15, job="another"))
-    assert table.publish(written(table, 10, 15, job="another"))
+    begins = Commit("another", 0, [], {"t": {"0": 5}}, pipeline="orders")
+    assert table.publish(begins)
+    assert table.offsets("orders") == {"t": {"0": 10}}, "a table never goes back"
+    with pytest.raises(OverlapError):
+        table.publish(written(table, 5, 15, job="another", batch=1))
+    assert table.publish(written(table, 10, 15, job="another", batch=1))
     assert offsets(table) == list(range(15))
     assert table.offsets("orders") == {"t": {"0": 15}}
 
@@ -407,7 +412,7 @@ def test_bad_records_go_to_a_topic_with_their_origin_and_reason(tmp_path: Path) 
         {},
         {"path": "s3://bucket/table"},
         {"path": "t", "fileMegabytes": "0"},
-        {"path": "t", "compression": "rar"},
+        {"path": "t", "fileCompression": "rar"},
         {"path": "t", "valueFormat": "xml"},
     ],
 )
