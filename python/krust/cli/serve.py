@@ -303,8 +303,10 @@ def _banner(broker: Broker, config: Config, took_ms: float) -> None:
     space = os.statvfs(broker.data_dir)
     free_gb = space.f_bavail * space.f_frsize / 1e9
     flush = config.text("krust.flush.mode")
+    zookeeper = config.text("zookeeper.connect")
+    place = f"zookeeper {zookeeper}" if zookeeper else "standalone"
     click.echo(
-        f"krust {__version__}  standalone · node {broker.node_id} · cluster {broker.cluster_id}"
+        f"krust {__version__}  {place} · node {broker.node_id} · cluster {broker.cluster_id}"
         f"   ready in {took_ms:.0f} ms\n"
         f"  kafka    {broker.bootstrap}   PLAINTEXT\n"
         f"  data     {broker.data_dir} ({free_gb:.1f} GB free)   flush {flush}\n"

@@ -10,6 +10,8 @@ This broker then leads every partition whose only replica it is. Its leader epoc
 one the disk has seen: max(tree, disk) where the stop was clean, one more where it was not, or
 where the tree did not know the partition; or else a broker that takes the directory back would cut
 its log.
+Where a partition has no state yet (whoever made the topic ended before), it gets one here. A topic
+whose znode cannot be read is left alone, on disk too.
 Not promised: a gap in the numbers of an adopted topic's partitions is filled with empty ones.
 """
 
@@ -17,13 +19,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import configs, topics, znodes
-from krust.controller.state import INTERNAL, NO_TOPIC_ID, Partition, State, Topic
+from krust.controller import configs, topics
+from krust.controller.state import (
+    INTERNAL,
+    NO_TOPIC_ID,
+    Partition,
+    State,
+    Topic,
+    chunks,
+    written,
+)
 from krust.errors import ServerError
-from krust.metadata.store import SetData
+from krust.metadata import znodes
+from krust.metadata.contents import PartitionState
+from krust.metadata.store import Create, SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Collection, Generator, Iterable, Mapping
 
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Operation
@@ -45,14 +57,25 @@ class Found(NamedTuple):
     """whether whoever wrote it stopped cleanly"""
 
 
-def take_over(state: State, on_disk: Iterable[Found]) -> Generator[Asked, list[Done], None]:
-    """Enter unknown topics, then lead everything that is here."""
+def take_over(
+    state: State, on_disk: Iterable[Found], *, unknown_too: bool = True
+) -> Generator[Asked, list[Done], None]:
+    """Enter unknown topics, then lead everything that is here.
+
+    unknown_too  False: topics on disk that the tree does not know were deleted while this broker
+                 was away, so they are left alone
+    """
     by_topic: dict[str, list[Found]] = {}
     for each in on_disk:
         by_topic.setdefault(each.topic, []).append(each)
     adopted = []
     for name, parts in sorted(by_topic.items()):
         topic = state.topics.get(name)
+        if name in state.damaged:
+            continue
+        if topic is None and not unknown_too:
+            state.fault(znodes.topic(name), "it is gone, and its files are not served; they stay")
+            continue
         if topic is None:
             adopted.append(_adopted(state, name, parts))
             continue
@@ -63,31 +86,48 @@ def take_over(state: State, on_disk: Iterable[Found]) -> Generator[Asked, list[D
                 hint=f"move the directories {name}-* away, or the metadata that knows it otherwise",
             )
     if adopted:
-        done = yield [topics.creation(state, topic) for topic in adopted]
-        for topic, answer in zip(adopted, done, strict=True):
-            if answer.refused is not None:
+        done = yield from written([topics.creation(state, topic) for topic in adopted])
+        for topic, refused in zip(adopted, done, strict=True):
+            if refused is not None:
                 raise ServerError(
-                    f"topic {topic.name} cannot be taken over: {answer.refused.value}",
+                    f"topic {topic.name} cannot be taken over: {refused.value}",
                     hint="look at the metadata store",
                 )
             state.put(topic)
     disk = {(each.topic, each.partition): each for each in on_disk}
+    yield from lead(state, disk, {topic.name for topic in adopted})
+
+
+def lead(
+    state: State, disk: Mapping[tuple[str, int], Found], but: Collection[str] = ()
+) -> Generator[Asked, list[Done], None]:
+    """Take up the lead of every partition whose only replica this broker is.
+
+    disk   what was found on it, by topic and partition
+    but    topics that need no look
+    """
+    bare: list[Operation] = []
     raised = []
-    fresh = {topic.name for topic in adopted}
     for topic in list(state.topics.values()):
-        if topic.name not in fresh:
-            led, operations = _led(state, topic, disk)
-            if operations:
-                raised.append((led, operations))
-    if raised:
-        done = yield [operations for _, operations in raised]
-        for (led, _), answer in zip(raised, done, strict=True):
-            if answer.refused is not None:
-                raise ServerError(
-                    f"the leaders of {led.name} cannot be written: {answer.refused.value}",
-                    hint="look at the metadata store",
-                )
-            state.put(led)
+        if topic.name in but:
+            continue
+        led, operations = _led(state, topic, disk)
+        if operations:
+            raised.append((led, chunks(state.fence(), operations)))
+        missing = [each.path for each in operations if isinstance(each, Create)]
+        if missing:
+            bare.append(Create(f"{znodes.topic(topic.name)}/partitions"))
+            bare += [Create(path.removesuffix("/state")) for path in missing]
+    if bare:
+        yield [[each] for each in bare]
+    done = yield from written([transactions for _, transactions in raised])
+    for (led, _), refused in zip(raised, done, strict=True):
+        if refused is not None:
+            raise ServerError(
+                f"the leaders of {led.name} cannot be written: {refused.value}",
+                hint="look at the metadata store",
+            )
+        state.put(led)
 
 
 def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
@@ -109,7 +149,7 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
 
 
 def _led(
-    state: State, topic: Topic, disk: dict[tuple[str, int], Found]
+    state: State, topic: Topic, disk: Mapping[tuple[str, int], Found]
 ) -> tuple[Topic, list[Operation]]:
     """The topic with this broker as leader where it is the only replica, and how to write that."""
     operations: list[Operation] = []
@@ -126,8 +166,10 @@ def _led(
         epoch = max(epoch, partition.leader_epoch + 1 if partition.version >= 0 else epoch)
         own = (state.node_id,)
         partitions[index] = Partition(own, state.node_id, epoch, own, partition.version + 1)
-        data = znodes.state_data(state.controller_epoch, state.node_id, epoch, own)
-        operations.append(SetData(znodes.state(topic.name, index), data, partition.version))
-    if operations:
-        operations.insert(0, state.fence())
+        data = PartitionState(state.controller_epoch, state.node_id, epoch, own).encode()
+        path = znodes.state(topic.name, index)
+        there_is_none = partition.version < 0
+        operations.append(
+            Create(path, data) if there_is_none else SetData(path, data, partition.version)
+        )
     return topic._replace(partitions=tuple(partitions)), operations

@@ -16,9 +16,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
-from krust.controller import znodes
-from krust.controller.state import Message, Policy, RefusedError, Request, State, Topic
+from krust.controller.state import (
+    Message,
+    Policy,
+    RefusedError,
+    Request,
+    State,
+    Topic,
+    refused_code,
+)
 from krust.errors import Code, ConfigError
+from krust.metadata import znodes
+from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
 from krust.settings import BROKER, TOPIC, Setting, Type
 
@@ -247,10 +256,10 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writi
     kind, name = key
     if kind == TOPIC_RESOURCE:
         topic = state.topics[name]
-        data = znodes.config_data(config)
+        data = EntityConfig(config).encode()
         asked: list[Operation] = [
             SetData(znodes.topic_config(name), data, topic.config_version),
-            Create(znodes.CHANGES, znodes.change_data("topics", name), sequential=True),
+            _notice("topics", name),
         ]
         (done,) = yield [asked]
         _must(done.refused)
@@ -258,10 +267,10 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writi
         return
     entity = state.own if name else state.everywhere
     label = name or znodes.DEFAULT_ENTITY
-    path, data = znodes.broker_config(label), znodes.config_data(config)
+    path, data = znodes.broker_config(label), EntityConfig(config).encode()
     asked = [
         Create(path, data) if entity.version < 0 else SetData(path, data, entity.version),
-        Create(znodes.CHANGES, znodes.change_data("brokers", label), sequential=True),
+        _notice("brokers", label),
     ]
     (done,) = yield [asked]
     _must(done.refused)
@@ -269,10 +278,16 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writi
     state.brokers_changed()
 
 
+def _notice(kind: str, name: str) -> Operation:
+    """Tells every broker whose settings are others."""
+    change = ConfigChange(znodes.entity(kind, name))
+    return Create(znodes.CHANGES, change.encode(), sequential=True)
+
+
 def _must(refused: Refusal | None) -> None:
     if refused is not None:
         raise RefusedError(
-            Code.UNKNOWN_SERVER_ERROR, f"the settings changed meanwhile, or {refused.value}"
+            refused_code(refused), f"the settings changed meanwhile, or {refused.value}"
         )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import znodes
+from krust.controller.state import refused_code
 from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, number
 from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def fetch(state: State, request: Request) -> Policy:
             code, offset = _refused(state, group, topic["name"], partition), _NONE_YET
             if code is Code.NONE:
                 path = znodes.consumer_offset(group, topic["name"], partition)
-                code, offset = yield from _read(path)
+                code, offset = yield from _read(state, path)
             found.append(
                 {
                     "partition_index": partition,
@@ -84,10 +86,10 @@ def _write(path: str, data: bytes) -> Generator[Asked, list[Done], Code]:
         (done,) = yield [[Create(path, data)]]
         if done.refused is Refusal.NODE_EXISTS:
             (done,) = yield [[SetData(path, data)]]
-    return Code.NONE if done.refused is None else Code.UNKNOWN_SERVER_ERROR
+    return Code.NONE if done.refused is None else refused_code(done.refused)
 
 
-def _read(path: str) -> Generator[Asked, list[Done], tuple[Code, int]]:
+def _read(state: State, path: str) -> Generator[Asked, list[Done], tuple[Code, int]]:
     (done,) = yield [[Read(path)]]
     node: Any = done.results[0]
     if done.refused is Refusal.NO_NODE:
@@ -95,6 +97,7 @@ def _read(path: str) -> Generator[Asked, list[Done], tuple[Code, int]]:
     if not isinstance(node, Node):
         return Code.UNKNOWN_SERVER_ERROR, _NONE_YET
     try:
-        return Code.NONE, int(node.data)
-    except ValueError:
+        return Code.NONE, number(node.data)
+    except BadZnodeError as error:
+        state.fault(path, error)
         return Code.UNKNOWN_SERVER_ERROR, _NONE_YET

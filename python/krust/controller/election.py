@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import znodes
 from krust.controller.state import Message, Partition, Policy, RefusedError, Request, State
 from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import PartitionState
 from krust.metadata.store import SetData
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
 
 
 def _change(state: State, name: str, index: int, moved: Partition) -> Operation:
-    data = znodes.state_data(state.controller_epoch, moved.leader, moved.leader_epoch, moved.isr)
+    facts = (state.controller_epoch, moved.leader, moved.leader_epoch, moved.isr)
+    data = PartitionState(*facts).encode()
     return SetData(znodes.state(name, index), data, moved.version - 1)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import znodes
 from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, ProducerIds
 from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -28,10 +29,15 @@ def allocate(state: State, request: Request) -> Policy:
         node = read.results[0]
         if not isinstance(node, Node):
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
-        first = int(znodes.decode(node.data).get("block_end", -1)) + 1
+        try:
+            block = ProducerIds.decode(node.data)
+        except BadZnodeError as error:
+            state.fault(znodes.PRODUCER_IDS, error)
+            return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
+        first = block.last + 1 if block is not None else 0
         if first > _LAST:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
-        data = znodes.producer_ids_data(broker, first, first + BLOCK - 1)
+        data = ProducerIds(broker, first, first + BLOCK - 1).encode()
         (done,) = yield [[SetData(znodes.PRODUCER_IDS, data, node.stat.version)]]
         if done.refused is None:
             return _answer(Code.NONE, first, BLOCK)

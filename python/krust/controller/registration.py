@@ -1,36 +1,43 @@
-"""How a broker enters the tree: the standing nodes, the cluster's id, itself, the controllership.
+"""How a broker enters the tree: the standing nodes, the cluster's id, the controllership, itself.
 
 Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; everything else is
-read into the State; last, when the broker listens, `/brokers/ids/N` (a taken id refuses the start).
-A broker's registration is create and set in one transaction, so that its epoch (the czxid) is
-known from the answer.
+read into the State (`loading.py`); last, when the broker listens, `/brokers/ids/N` (a taken id
+refuses the start). A broker's registration is create and set in one transaction, so that its epoch
+(the czxid) is known from the answer.
+
+After a session ended, `again` does all of it anew; where the session lives on, it finds its own
+nodes and keeps them. An ephemeral node is ours only if it names our session: one with our number
+and another session is another broker, or ours from before that ZooKeeper has not missed yet.
+Not done: a second broker. Where another one is the controller, this one does not start.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import znodes
-from krust.controller.state import Entity, Partition, State, Topic
+from krust.controller import adoption, loading
 from krust.errors import ServerError
-from krust.metadata.store import (
-    Children,
-    Create,
-    Created,
-    Node,
-    Read,
-    Refusal,
-    SetData,
-    Stat,
+from krust.metadata import znodes
+from krust.metadata.contents import (
+    BadZnodeError,
+    Broker,
+    ClusterId,
+    Controller,
+    Endpoint,
+    Features,
+    number,
 )
+from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from krust.controller.state import Asked
-    from krust.metadata.store import Done, Operation, Result
+    from krust.controller.state import Asked, State
+    from krust.metadata.store import Done
 
     Steps = Generator[Asked, list[Done], None]
+
+_TRIES = 5
 
 
 class Registration(NamedTuple):
@@ -41,6 +48,12 @@ class Registration(NamedTuple):
     rack: str | None
     now_ms: int
 
+    @property
+    def content(self) -> bytes:
+        """As it stands in the tree."""
+        endpoints = tuple(Endpoint(name, "PLAINTEXT", at, port) for name, at, port in self[0])
+        return Broker(endpoints, self.rack, self.now_ms).encode()
+
 
 def found(state: State, cluster_id: str) -> Steps:
     """Lay the standing nodes; learn the cluster's id, or give it one."""
@@ -50,8 +63,8 @@ def found(state: State, cluster_id: str) -> Steps:
     if not isinstance(node, Node):
         done = yield [[Create(path)] for path in znodes.PERSISTENT]
         done += yield [
-            [Create(znodes.FEATURE, znodes.feature_data())],
-            [Create(path_of_id, znodes.cluster_id_data(cluster_id))],
+            [Create(znodes.FEATURE, Features({}).encode())],
+            [Create(path_of_id, ClusterId(cluster_id).encode())],
         ]
         for each in done:
             if each.refused not in (None, Refusal.NODE_EXISTS):
@@ -59,117 +72,120 @@ def found(state: State, cluster_id: str) -> Steps:
                     f"the metadata store refuses its first nodes: {each.refused}",
                     hint="look at the store's own log",
                 )
+        state.founded = done[-1].refused is None
         (read,) = yield [[Read(path_of_id)]]
         node = read.results[0]
-    if isinstance(node, Node):
-        state.cluster_id = str(znodes.decode(node.data).get("id", ""))
-    if not state.cluster_id:
-        raise ServerError(f"{path_of_id} holds no cluster id", hint="remove that node, or mend it")
+    try:
+        state.cluster_id = ClusterId.decode(node.data if isinstance(node, Node) else b"").id
+    except BadZnodeError as error:
+        raise ServerError(
+            f"{path_of_id} holds no cluster id: {error}", hint="remove that node, or mend it"
+        ) from None
+
+
+def free(state: State) -> Steps:
+    """Look whether this broker's number is to be had, before anything is done under it."""
+    path = f"{znodes.BROKERS}/{state.node_id}"
+    (read,) = yield [[Read(path)]]
+    if isinstance(read.results[0], Node):
+        _ours(state, read.results[0])
+
+
+def claim(state: State, now_ms: int) -> Steps:
+    """Take the controllership, or find that it is ours; this broker counts as alive then."""
+    yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
+    for _ in range(_TRIES):
+        (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
+        holder, node = read.results
+        if isinstance(holder, Node) and holder.stat.owner != state.session:
+            raise ServerError(
+                f"{_who(holder)} is the controller of this cluster",
+                hint="krust does not share a cluster yet: stop the other broker, or wait until its "
+                "session has ended",
+            )
+        try:
+            epoch = number(node.data if isinstance(node, Node) else b"")
+        except BadZnodeError as error:
+            raise ServerError(
+                f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}", hint="look at the store"
+            ) from None
+        version = node.stat.version if isinstance(node, Node) else 0
+        if isinstance(holder, Node):
+            break
+        (done,) = yield [
+            [
+                Create(znodes.CONTROLLER, Controller(state.node_id, now_ms).encode(), True),
+                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+            ]
+        ]
+        if done.refused is None:
+            epoch, version = epoch + 1, version + 1
+            break
+        if done.refused is Refusal.NO_SESSION:
+            break
+    else:
+        raise ServerError("the controllership is contested", hint="look at the other brokers")
+    if not isinstance(holder, Node) and done.refused is not None:
+        raise ServerError(f"the controllership: {done.refused.value}", hint="look at the store")
+    state.controller_epoch, state.epoch_version = epoch, version
+    state.brokers.add(state.node_id)
 
 
 def announce(state: State, registration: Registration) -> Steps:
     """Register this broker, once it is known where it listens."""
     path = f"{znodes.BROKERS}/{state.node_id}"
-    data = znodes.broker_data(registration.endpoints, registration.rack, registration.now_ms)
-    (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
-    if done.refused is not None:
+    data = registration.content
+    for _ in range(_TRIES):
+        (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
+        stat = done.results[1]
+        if isinstance(stat, Stat):
+            state.broker_epoch = stat.czxid
+            return
+        if done.refused not in (Refusal.NODE_EXISTS, Refusal.UNKNOWN):
+            break
+        (read,) = yield [[Read(path)]]
+        node = read.results[0]
+        if not isinstance(node, Node):
+            continue
+        _ours(state, node)
+        state.broker_epoch = node.stat.czxid
+        return
+    raise ServerError(
+        f"broker {state.node_id} cannot be registered: {done.refused and done.refused.value}",
+        hint="look at the metadata store",
+    )
+
+
+def again(state: State, registration: Registration) -> Steps:
+    """Be back in the tree after the connection to it was gone: what is ours stands, as we read it.
+
+    raises  ServerError: it cannot be (another took the office, the id); it may be tried again
+    """
+    yield from claim(state, registration.now_ms)
+    yield from loading.load(state)
+    yield from adoption.lead(state, {})
+    yield from announce(state, registration)
+
+
+def _ours(state: State, node: Node) -> None:
+    """ServerError: the registration is another's."""
+    if node.stat.owner != state.session:
         raise ServerError(
-            f"broker id {state.node_id} is taken in this cluster ({done.refused.value})",
+            f"broker id {state.node_id} is taken in this cluster by {_where(node)}",
             hint="give this broker another broker.id, or wait until the other one's session ends",
         )
 
 
-def claim(state: State, now_ms: int) -> Steps:
-    """Take the controllership; this broker counts as alive from here on."""
-    yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
-    (read,) = yield [[Read(znodes.CONTROLLER_EPOCH)]]
-    node = read.results[0]
-    if not isinstance(node, Node):
-        raise ServerError("the controller's epoch cannot be read", hint="look at the store")
-    epoch = int(node.data) + 1
-    data = znodes.controller_data(state.node_id, now_ms)
-    asked: list[Operation] = [
-        Create(znodes.CONTROLLER, data, ephemeral=True),
-        SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), node.stat.version),
-    ]
-    (done,) = yield [asked]
-    if done.refused is not None:
-        raise ServerError(
-            f"another broker is the controller ({done.refused.value})",
-            hint="a standalone broker needs metadata of its own",
-        )
-    state.controller_epoch, state.epoch_version = epoch, node.stat.version + 1
-    state.brokers.add(state.node_id)
+def _who(holder: Node) -> str:
+    try:
+        return f"broker {Controller.decode(holder.data).broker}"
+    except BadZnodeError:
+        return "something that is no broker"
 
 
-def load(state: State) -> Steps:
-    """Read topics and settings."""
-    (read,) = yield [[Children(znodes.TOPICS)]]
-    names = [name for name in _names(read.results[0]) if name]
-    if names:
-        topics = yield [
-            [Read(znodes.topic(name)), Read(znodes.topic_config(name))] for name in names
-        ]
-        bare = [_topic(name, done.results) for name, done in zip(names, topics, strict=True)]
-        states = yield [
-            [Read(znodes.state(topic.name, index)) for index in range(len(topic.partitions))]
-            for topic in bare
-        ]
-        for topic, done in zip(bare, states, strict=True):
-            partitions = tuple(
-                _with_state(partition, result)
-                for partition, result in zip(topic.partitions, done.results, strict=True)
-            )
-            state.put(topic._replace(partitions=partitions))
-    own = znodes.broker_config(str(state.node_id))
-    everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
-    (mine, all_of_us) = yield [[Read(own)], [Read(everywhere)]]
-    state.own = _entity(mine.results[0])
-    state.everywhere = _entity(all_of_us.results[0])
-
-
-def _names(result: Result) -> tuple[str, ...]:
-    if isinstance(result, tuple) and not isinstance(result, Node | Stat | Created):
-        return result
-    return ()
-
-
-def _topic(name: str, results: tuple[Result, ...]) -> Topic:
-    """A topic as its own nodes say; its partitions' states are still to be read."""
-    node, settings = results
-    facts = znodes.decode(node.data) if isinstance(node, Node) else {}
-    by_index = {int(index): tuple(each) for index, each in facts.get("partitions", {}).items()}
-    count = max(by_index, default=-1) + 1
-    partitions = tuple(
-        Partition(by_index.get(index, ()), -1, 0, by_index.get(index, ()), -1)
-        for index in range(count)
-    )
-    entity = _entity(settings)
-    return Topic(
-        name,
-        str(facts.get("topic_id", "")),
-        partitions,
-        entity.config,
-        node.stat.version if isinstance(node, Node) else 0,
-        max(entity.version, 0),
-    )
-
-
-def _with_state(partition: Partition, result: Result) -> Partition:
-    if not isinstance(result, Node):
-        return partition
-    facts = znodes.decode(result.data)
-    return Partition(
-        partition.replicas,
-        int(facts.get("leader", -1)),
-        int(facts.get("leader_epoch", 0)),
-        tuple(facts.get("isr", ())),
-        result.stat.version,
-    )
-
-
-def _entity(result: Result) -> Entity:
-    if not isinstance(result, Node):
-        return Entity()
-    config = znodes.decode(result.data).get("config", {})
-    return Entity({str(name): str(text) for name, text in config.items()}, result.stat.version)
+def _where(node: Node) -> str:
+    try:
+        at = Broker.decode(node.data).endpoints[0]
+    except BadZnodeError:
+        return "something that is no broker"
+    return f"the one at {at.host}:{at.port}"

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import converted
-from krust.controller import znodes
-from krust.metadata.store import Check, Done, Operation
+from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.store import LARGEST, Check, Done, Operation, Refusal, size
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.config import Config
-    from krust.errors import Code
 
 Message = dict[str, Any]
 """A request or response: Kafka's field names in snake_case."""
@@ -46,6 +46,51 @@ class RefusedError(Exception):
 
 OF_BROKER = ("krust.flush.mode", "producer.id.expiration.ms")
 """Settings of the broker that each log needs."""
+
+
+def refused_code(reason: Refusal) -> Code:
+    """What a client is told that asked for a write which the store did not take.
+
+    NOT_CONTROLLER where nothing happened, so that it asks again; REQUEST_TIMED_OUT where nobody
+    knows.
+    """
+    if reason in (Refusal.BAD_VERSION, Refusal.NO_SESSION):
+        return Code.NOT_CONTROLLER
+    return Code.REQUEST_TIMED_OUT if reason is Refusal.UNKNOWN else Code.UNKNOWN_SERVER_ERROR
+
+
+def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
+    """The operations as transactions that a store takes, each with the fence in front."""
+    found: list[list[Operation]] = [[fence]]
+    room = LARGEST // 2
+    for each in operations:
+        need = size([each])
+        if need > room and len(found[-1]) > 1:
+            found.append([fence])
+            room = LARGEST // 2
+        found[-1].append(each)
+        room -= need
+    return found
+
+
+def written(
+    planned: list[list[list[Operation]]],
+) -> Generator[Asked, list[Done], list[Refusal | None]]:
+    """Write several things, each as transactions in their order; what keeps each from its end."""
+    refused: list[Refusal | None] = [None] * len(planned)
+    step = 0
+    while True:
+        going = [
+            place
+            for place, transactions in enumerate(planned)
+            if refused[place] is None and step < len(transactions)
+        ]
+        if not going:
+            return refused
+        answers = yield [planned[place][step] for place in going]
+        for place, done in zip(going, answers, strict=True):
+            refused[place] = done.refused
+        step += 1
 
 
 def flattened(name: str) -> str:
@@ -105,6 +150,8 @@ class Changes:
     """whole topics; None: gone"""
     brokers: bool = False
     """the broker's settings are others: every topic's defaults may be"""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """znodes that were passed over, and why; for the log"""
 
 
 @dataclass(slots=True)
@@ -116,7 +163,13 @@ class State:
     new_id: Callable[[], str]
     """a new random topic id, 22 characters"""
     node_id: int
+    session: int = 0
+    """of the store: who made an ephemeral node"""
+    broker_epoch: int = -1
+    """the czxid of this broker's registration"""
     cluster_id: str = ""
+    founded: bool = False
+    """this start gave the cluster its id"""
     controller_epoch: int = 0
     epoch_version: int = 0
     """of `/controller_epoch`"""
@@ -126,6 +179,8 @@ class State:
     """topic id -> name"""
     flat: dict[str, str] = field(default_factory=dict)
     """name as metrics show it -> name"""
+    damaged: set[str] = field(default_factory=set)
+    """topics that are in the tree and cannot be read"""
     own: Entity = field(default_factory=Entity)
     """dynamic settings of this broker"""
     everywhere: Entity = field(default_factory=Entity)
@@ -151,6 +206,10 @@ class State:
         self.flat.pop(flattened(name), None)
         self.changes.topics[name] = None
 
+    def fault(self, path: str, why: object) -> None:
+        """A znode is passed over."""
+        self.changes.faults.append((path, str(why)))
+
     def take_changes(self) -> Changes:
         """What changed since the last call."""
         changes, self.changes = self.changes, Changes()
@@ -175,7 +234,8 @@ class State:
 
     def topic_values(self, topic: Topic) -> Message:
         """All settings that a topic's log needs, typed, by name."""
-        own = {name: TOPIC[name].parse(text) for name, text in topic.config.items()}
+        config = topic.config.items()
+        own = {name: TOPIC[name].parse(text) for name, text in config if name in TOPIC}
         return self.topic_defaults() | own
 
     def topic_defaults(self) -> Message:

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
-from krust.controller import configs, znodes
+from krust.controller import configs
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
@@ -28,9 +28,14 @@ from krust.controller.state import (
     Request,
     State,
     Topic,
+    chunks,
     flattened,
+    refused_code,
+    written,
 )
 from krust.errors import Code, ConfigError
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, EntityConfig, PartitionState
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -81,13 +86,13 @@ def create(state: State, request: Request) -> Policy:
         if not only_check:
             planned.append((result, topic))
     if planned:
-        answers = yield [creation(state, topic) for _, topic in planned]
-        for (result, topic), done in zip(planned, answers, strict=True):
-            if done.refused is None:
+        answers = yield from written([creation(state, topic) for _, topic in planned])
+        for (result, topic), refused_by in zip(planned, answers, strict=True):
+            if refused_by is None:
                 state.put(topic)
                 result["topic_id"] = topic.id
             else:
-                _refuse(result, _by_store(done.refused, topic.name, creating=True))
+                _refuse(result, _by_store(refused_by, topic.name, creating=True))
     return {"throttle_time_ms": 0, "topics": results}
 
 
@@ -121,12 +126,12 @@ def delete(state: State, request: Request) -> Policy:
         named.add(topic.name)
         planned.append((result, topic))
     if planned:
-        answers = yield [_deletion(state, topic) for _, topic in planned]
-        for (result, topic), done in zip(planned, answers, strict=True):
-            if done.refused is None:
+        answers = yield from written([_deletion(state, topic) for _, topic in planned])
+        for (result, topic), refused_by in zip(planned, answers, strict=True):
+            if refused_by is None:
                 state.drop(topic.name)
             else:
-                _refuse(result, _by_store(done.refused, topic.name, creating=False))
+                _refuse(result, _by_store(refused_by, topic.name, creating=False))
     return {"throttle_time_ms": 0, "responses": results}
 
 
@@ -149,12 +154,12 @@ def create_partitions(state: State, request: Request) -> Policy:
         if not request.message.get("validate_only"):
             planned.append((result, topic, grown))
     if planned:
-        answers = yield [_growth(state, topic, grown) for _, topic, grown in planned]
-        for (result, _, grown), done in zip(planned, answers, strict=True):
-            if done.refused is None:
+        answers = yield from written([_growth(state, old, grown) for _, old, grown in planned])
+        for (result, _, grown), refused_by in zip(planned, answers, strict=True):
+            if refused_by is None:
                 state.put(grown)
             else:
-                _refuse(result, _by_store(done.refused, grown.name, creating=False))
+                _refuse(result, _by_store(refused_by, grown.name, creating=False))
     return {"throttle_time_ms": 0, "results": results}
 
 
@@ -174,12 +179,12 @@ def auto_create(state: State, request: Request) -> Policy:
         except RefusedError as refused:
             result["error_code"] = refused.code
     if planned:
-        answers = yield [creation(state, topic) for _, topic in planned]
-        for (result, topic), done in zip(planned, answers, strict=True):
-            if done.refused is None:
+        answers = yield from written([creation(state, topic) for _, topic in planned])
+        for (result, topic), refused_by in zip(planned, answers, strict=True):
+            if refused_by is None:
                 state.put(topic)
-            elif done.refused is not Refusal.NODE_EXISTS:
-                result["error_code"] = _by_store(done.refused, topic.name, creating=True).code
+            elif refused_by is not Refusal.NODE_EXISTS:
+                result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
     return {"topics": results}
 
 
@@ -218,17 +223,23 @@ def check_name(name: str) -> None:
         raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
-def creation(state: State, topic: Topic) -> list[Operation]:
-    """The transaction that makes a topic: settings first, as Kafka's tools expect it."""
+def creation(state: State, topic: Topic) -> list[list[Operation]]:
+    """The transactions that make a topic: settings first, as Kafka's tools expect it.
+
+    One is enough for two thousand partitions. Where the broker ends between two of them, the
+    states that are missing are made when it leads them (`adoption.py`).
+    """
     path = znodes.topic(topic.name)
-    replicas = [partition.replicas for partition in topic.partitions]
-    return [
+    replicas = tuple(partition.replicas for partition in topic.partitions)
+    return chunks(
         state.fence(),
-        Create(znodes.topic_config(topic.name), znodes.config_data(topic.config)),
-        Create(path, znodes.topic_data(topic.id, replicas)),
-        Create(f"{path}/partitions"),
-        *_states(state, topic, 0),
-    ]
+        [
+            Create(znodes.topic_config(topic.name), EntityConfig(topic.config).encode()),
+            Create(path, Assignment(replicas, topic.id).encode()),
+            Create(f"{path}/partitions"),
+            *_states(state, topic, 0),
+        ],
+    )
 
 
 def _states(state: State, topic: Topic, first: int) -> list[Operation]:
@@ -236,33 +247,32 @@ def _states(state: State, topic: Topic, first: int) -> list[Operation]:
     operations: list[Operation] = []
     for index, each in enumerate(topic.partitions[first:], first):
         path = znodes.state(topic.name, index)
-        data = znodes.state_data(state.controller_epoch, each.leader, each.leader_epoch, each.isr)
+        facts = (state.controller_epoch, each.leader, each.leader_epoch, each.isr)
+        data = PartitionState(*facts).encode()
         operations += [Create(path.removesuffix("/state")), Create(path, data)]
     return operations
 
 
-def _deletion(state: State, topic: Topic) -> list[Operation]:
-    operations: list[Operation] = [state.fence()]
+def _deletion(state: State, topic: Topic) -> list[list[Operation]]:
+    operations: list[Operation] = []
     for index in range(len(topic.partitions)):
         path = znodes.state(topic.name, index)
         operations += [Delete(path), Delete(path.removesuffix("/state"))]
     path = znodes.topic(topic.name)
-    return [
-        *operations,
+    operations += [
         Delete(f"{path}/partitions"),
         Delete(path),
         Delete(znodes.topic_config(topic.name)),
     ]
+    return chunks(state.fence(), operations)
 
 
-def _growth(state: State, topic: Topic, grown: Topic) -> list[Operation]:
-    replicas = [partition.replicas for partition in grown.partitions]
-    data = znodes.topic_data(topic.id, replicas)
-    return [
-        state.fence(),
-        SetData(znodes.topic(topic.name), data, topic.version),
-        *_states(state, grown, len(topic.partitions)),
-    ]
+def _growth(state: State, topic: Topic, grown: Topic) -> list[list[Operation]]:
+    replicas = tuple(partition.replicas for partition in grown.partitions)
+    data = Assignment(replicas, topic.id).encode()
+    operations: list[Operation] = [SetData(znodes.topic(topic.name), data, topic.version)]
+    operations += _states(state, grown, len(topic.partitions))
+    return chunks(state.fence(), operations)
 
 
 def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
@@ -449,9 +459,11 @@ def _by_store(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
         return RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if reason is Refusal.BAD_VERSION:
         return RefusedError(Code.NOT_CONTROLLER, "the topic or the controller changed meanwhile")
+    if reason is Refusal.TOO_LARGE:
+        return RefusedError(Code.INVALID_PARTITIONS, "the topic is too large for the store")
     if reason is Refusal.NO_NODE:
         return RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone")
-    return RefusedError(Code.UNKNOWN_SERVER_ERROR, f"the metadata store: {reason.value}")
+    return RefusedError(refused_code(reason), f"the metadata store: {reason.value}")
 
 
 def _twice(names: list[str]) -> set[str]:

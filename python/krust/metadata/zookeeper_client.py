@@ -3,7 +3,7 @@
 kazoo calls back on two threads, one for watches and one for answers, which parts them; here both
 are called on the connection's own thread, in the order of what was read. It never pauses longer
 than LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session lasts.
-Its debug lines, which show passwords, are off.
+Its debug lines, which show passwords, are off, and so are those for each attempt to connect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 
 _log = logging.getLogger("krust.zookeeper")
 _kazoo_log = logging.getLogger("krust.zookeeper.kazoo")
-_kazoo_log.setLevel(logging.WARNING)
+_kazoo_log.setLevel(logging.ERROR)
 
 
 def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[Any, list[float]]:
@@ -80,7 +80,7 @@ def connect(made: Any, seconds: float) -> None:
         made.start(seconds)
     except KazooTimeoutError:
         raise ServerError(
-            f"no ZooKeeper answers at {hosts} within {seconds:.0f} s",
+            f"no ZooKeeper answers at {hosts} within {seconds:g} s",
             hint="start it, or mend zookeeper.connect",
         ) from None
 

@@ -12,15 +12,16 @@ import logging
 import os
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import listeners, properties
-from krust.controller import adoption, ids, registration
+from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import INTERNAL, NO_TOPIC_ID, Changes, Request, State, Topic
 from krust.errors import KrustError, ServerError
-from krust.metadata.store import Done
+from krust.metadata.store import Done, Refusal, SessionChanged, SessionState
 from krust.settings import BROKER
 from krust.shell import metadata
 
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
+
+_RETRY_S = 1.0
+"""between two attempts to be in the cluster again"""
+
+_SESSION = {
+    SessionState.SUSPENDED: (
+        logging.WARNING,
+        "no connection to ZooKeeper: nothing changes",
+    ),
+    SessionState.OVERDUE: (logging.ERROR, "ZooKeeper is silent for as long as a session lasts"),
+    SessionState.EXPIRED: (logging.ERROR, "the ZooKeeper session is over: registering anew"),
+    SessionState.CONNECTED: (logging.INFO, "connected to ZooKeeper again"),
+}
 
 _log = logging.getLogger("krust")
 
@@ -61,6 +75,10 @@ class Shell:
         self._own = 0
         self._answers: dict[int, Message | Exception] = {}
         self._held: Changes | None = Changes()
+        self._endpoints: list[tuple[str, str, int]] = []
+        self._returning = 0
+        self._return_at = inf
+        self._later: list[tuple[int, Request]] = []
         node_id = _node_id(config, dirs)
         self.server = Server(
             {
@@ -81,6 +99,7 @@ class Shell:
         """Become a broker, from the directories to the first connection."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
         self._metadata = metadata.opened(self.config, self._dir, self._wake)
+        self.state.session = self._store.session
         known = self.server.cluster_id
         self._steps(registration.found(self.state, known or self.state.new_id()))
         if known is not None and known != self.state.cluster_id:
@@ -90,8 +109,9 @@ class Shell:
                 hint="put back what belongs there, or start in an empty --data-dir",
             )
         self.server.join(self.state.cluster_id)
+        self._steps(registration.free(self.state))
         self._steps(registration.claim(self.state, _now_ms()))
-        self._steps(registration.load(self.state))
+        self._steps(loading.load(self.state))
         found = [
             adoption.Found(
                 each["topic"],
@@ -102,7 +122,8 @@ class Shell:
             )
             for each in on_disk
         ]
-        self._steps(adoption.take_over(self.state, found))
+        fresh = self._metadata.alone or self.state.founded
+        self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
         endpoints = listeners(advertised) if advertised else []
@@ -115,13 +136,14 @@ class Shell:
         held, self._held = self._held or Changes(), None
         self._apply(held, first)
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
-        own = registration.Registration(endpoints or self.bound, rack, _now_ms())
-        self._steps(registration.announce(self.state, own))
+        self._endpoints = endpoints or self.bound
+        self._steps(registration.announce(self.state, self._own_words()))
 
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
         groups = self._groups or self._load_groups()
-        most_ms = min(_WAIT_MS, self._store.due_s() * 1000)
+        due_s = min(self._store.due_s(), max(self._return_at - time.monotonic(), 0))
+        most_ms = min(_WAIT_MS, due_s * 1000)
         events = self.server.events(groups.wait_ms(int(most_ms)))
         of_groups = []
         for event in events or ():
@@ -133,6 +155,8 @@ class Shell:
         if events is not None:
             groups.handle(of_groups)
         self._hear()
+        if time.monotonic() >= self._return_at:
+            self._return()
         _drain()
         return events is not None
 
@@ -145,6 +169,8 @@ class Shell:
 
     def decide(self, api: str, message: Message) -> Message:
         """Answer a request of this process; waits for it."""
+        while self._returning:
+            self._look()
         request = Request(api, 99, message, {}, _now_ms())
         answer = self._finished(self._controller.request(self._own_ticket(), request))
         return self._shown_failure(request, answer) if isinstance(answer, Exception) else answer
@@ -174,6 +200,9 @@ class Shell:
 
     def _ask(self, ticket: int, request: Request) -> None:
         """Decide a request of a client's; it is answered when its policy is through."""
+        if self._returning:
+            self._later.append((ticket, request))
+            return
         self._asked[ticket] = request
         self._perform(self._controller.request(ticket, request))
         self._hear()
@@ -184,11 +213,57 @@ class Shell:
             for each in events:
                 if isinstance(each, Done):
                     self._perform(self._controller.done(each))
+                    if Refusal.UNKNOWN in each.results:
+                        self._return_at = 0  # the tree says what happened
+                elif isinstance(each, SessionChanged):
+                    self._turned(each.state)
+                self._returned()
+        self._returned()
+
+    def _turned(self, state: SessionState) -> None:
+        """The session with the store is another, or in another state."""
+        _log.log(*_SESSION[state])
+        if state is SessionState.CONNECTED:
+            self._return_at = 0
+
+    def _return(self) -> None:
+        """Be in the tree again, and learn what it says now; requests wait meanwhile."""
+        self._return_at = inf
+        if self._metadata is None or self._returning:
+            return
+        self.state.session = self._store.session
+        self._metadata.keep()
+        self._returning = self._own_ticket()
+        steps = registration.again(self.state, self._own_words())
+        self._perform(self._controller.run(self._returning, steps))
+        self._hear()
+
+    def _returned(self) -> None:
+        """Where the way back has come to its end: go on, or try again."""
+        if self._returning not in self._answers:
+            return
+        answer = self._answers.pop(self._returning)
+        self._returning = 0
+        if isinstance(answer, Exception):
+            _log.error("this broker is not in its cluster: %s", answer)
+            self._return_at = min(self._return_at, time.monotonic() + _RETRY_S)
+        else:
+            _log.info("back in the cluster, with broker epoch %d", self.state.broker_epoch)
+        later, self._later = self._later, []
+        for ticket, request in later:
+            self._ask(ticket, request)
+
+    def _own_words(self) -> registration.Registration:
+        return registration.Registration(
+            self._endpoints, self.config.text("broker.rack"), _now_ms()
+        )
 
     def _perform(self, outcome: Outcome) -> None:
         """Do what an outcome says, in its order."""
         for token, operations in outcome.submits:
             self._store.submit(operations, token)
+        for path, why in outcome.changes.faults:
+            _log.error("the znode %s is passed over: %s", path, why)
         if self._held is None:
             self._apply(outcome.changes, {})
         else:
@@ -228,12 +303,16 @@ class Shell:
         """Do what an outcome says until the newest call of our own is answered."""
         ticket = self._own
         self._perform(outcome)
+        self._hear()
         while ticket not in self._answers:
-            self._woken.clear()
-            self._hear()
-            if ticket not in self._answers:
-                self._woken.wait(min(self._store.due_s(), 1.0))
+            self._look()
         return self._answers.pop(ticket)
+
+    def _look(self) -> None:
+        """Wait for the store, and take what it has to say."""
+        self._woken.wait(min(self._store.due_s(), 1.0))
+        self._woken.clear()
+        self._hear()
 
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""

@@ -36,6 +36,8 @@ class Metadata(NamedTuple):
     name: str
     """for messages"""
     close: Callable[[], None]
+    alone: bool
+    """nobody else uses it"""
     keep: Callable[[], None]
     """called when the session is another: writes down what ends it"""
 
@@ -59,7 +61,7 @@ def opened(config: Config, folder: Path | None, wake: Callable[[], None]) -> Met
         store.close()
         tree.close()
 
-    return Metadata(store, f"its {FILE}", close, lambda: None)
+    return Metadata(store, f"its {FILE}", close, True, lambda: None)
 
 
 def _ensemble(config: Config, connect: str) -> Ensemble:
@@ -76,7 +78,7 @@ def _ensemble(config: Config, connect: str) -> Ensemble:
 
 def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]) -> Metadata:
     try:
-        from krust.metadata import zookeeper
+        from krust.metadata.zookeeper import end_session, open_store
     except ImportError as error:
         raise ConfigError(
             f"zookeeper.connect is set, but there is no kazoo ({error})",
@@ -84,9 +86,9 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
         ) from None
     place = folder / SESSION if folder is not None else None
     left = _read(place) if place is not None else None
-    if left is not None and zookeeper.end_session(ensemble, left):
+    if left is not None and end_session(ensemble, left):
         _log.info("ended the ZooKeeper session %x that an earlier process left", left.session)
-    store = zookeeper.open_store(ensemble, wake)
+    store = open_store(ensemble, wake)
 
     def keep() -> None:
         if place is not None:
@@ -98,7 +100,7 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
             place.unlink(missing_ok=True)
 
     keep()
-    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep)
+    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, False, keep)
 
 
 def _read(place: Path) -> Credentials | None:

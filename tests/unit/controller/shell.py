@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 from krust.config import load
-from krust.controller import adoption, ids, registration
+from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome
 from krust.controller.state import Message, Request, State
 from krust.metadata.local import Tree
@@ -36,9 +36,11 @@ class Shell:
         self.state = State(load(options=options), lambda: next(numbers), 0)
         self.controller = Controller(self.state)
         self.applied: list[str] = []
+        self.faults: dict[str, str] = {}
+        self.state.session = self.store.session
         self.run(registration.found(self.state, CLUSTER))
         self.run(registration.claim(self.state, NOW_MS))
-        self.run(registration.load(self.state))
+        self.run(loading.load(self.state))
         self.run(adoption.take_over(self.state, found))
         where = [("PLAINTEXT", "127.0.0.1", 19092)]
         self.run(registration.announce(self.state, registration.Registration(where, None, NOW_MS)))
@@ -57,6 +59,7 @@ class Shell:
         while True:
             now = waiting.pop(0)
             self.applied += now.changes.topics
+            self.faults |= dict(now.changes.faults)
             for token, operations in now.submits:
                 self.store.submit(operations, token)
             if now.replies:

@@ -4,9 +4,9 @@ import json
 from collections.abc import Generator
 from pathlib import Path
 
-from krust.controller import znodes
 from krust.controller.state import Asked, Partition, Topic
 from krust.controller.topics import creation
+from krust.metadata import znodes
 from krust.metadata.store import Create, Done
 from tests.unit.controller.shell import Shell
 
@@ -26,7 +26,7 @@ def as_kafka() -> Shell:
     )
 
     def made() -> Generator[Asked, list[Done], None]:
-        yield [creation(state, topic)]
+        yield creation(state, topic)
         state.put(topic)
 
     shell.run(made())
@@ -63,16 +63,11 @@ def test_keys_stand_in_kafkas_order() -> None:
 
 def test_settings_are_written_before_the_topic() -> None:
     topic = Topic("a", "x" * 22, (), {})
-    paths = [each.path for each in creation(Shell().state, topic) if isinstance(each, Create)]
+    (operations,) = creation(Shell().state, topic)
+    paths = [each.path for each in operations if isinstance(each, Create)]
     assert paths.index("/config/topics/a") < paths.index("/brokers/topics/a")
 
 
 def test_names_of_entities_are_sanitised() -> None:
-    assert znodes.change_data("users", "carl x") == (
-        b'{"version":2,"entity_path":"users/carl%20x"}'
-    )
-    assert b"<default>" in znodes.change_data("brokers", znodes.DEFAULT_ENTITY)
-
-
-def test_broken_json_reads_as_nothing() -> None:
-    assert znodes.decode(b"{") == znodes.decode(b"") == znodes.decode(b"[1]") == {}
+    assert znodes.entity("users", "carl x") == "users/carl%20x"
+    assert znodes.entity("brokers", znodes.DEFAULT_ENTITY) == "brokers/<default>"

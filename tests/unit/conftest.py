@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of the stores; each has a chroot of its own."""
+"""One ZooKeeper for all tests that want one; each has a chroot of its own."""
 
 from __future__ import annotations
 

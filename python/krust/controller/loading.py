@@ -1,0 +1,184 @@
+"""The tree, read into the State: topics, who leads them, settings. At the start, and again later.
+
+What stands there may be anything. A node that cannot be read costs what it says and no more, and is
+told (`State.fault`). A topic without an assignment is not served, its name stays taken and its
+files stay; a partition without a state has no leader; settings that cannot be had do not hold, and
+where that is about what may be thrown away, nothing is (`adoption.KEEP`). Settings whose names are
+unknown here are kept, for those who know them. A topic that was here and is gone from the tree, or
+is another of that name, stays as it was until the next start: no file goes because a node did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.config import parse_topic
+from krust.controller.adoption import KEEP
+from krust.controller.state import Entity, Partition, RefusedError, State, Topic
+from krust.controller.topics import check_name
+from krust.errors import ConfigError, ServerError
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, BadZnodeError, EntityConfig, PartitionState
+from krust.metadata.store import Children, Created, Node, Read, Refusal, Stat
+from krust.settings import BROKER, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from krust.controller.state import Asked
+    from krust.metadata.store import Done, Result
+
+    Steps = Generator[Asked, list[Done], None]
+
+
+class _Found(NamedTuple):
+    """A topic whose partitions' states are still to be read."""
+
+    name: str
+    assignment: Assignment
+    version: int
+    entity: Entity
+
+
+def load(state: State) -> Steps:
+    """Read topics and settings. ServerError: the tree cannot be read now."""
+    (read,) = yield [[Children(znodes.TOPICS)]]
+    names = _names(read.results[0])
+    state.damaged.clear()
+    bare: list[_Found] = []
+    if names:
+        answers = yield [
+            [Read(znodes.topic(name)), Read(znodes.topic_config(name))] for name in names
+        ]
+        found = [
+            _topic(state, name, done.results) for name, done in zip(names, answers, strict=True)
+        ]
+        bare = [each for each in found if each is not None]
+    if bare:
+        states = yield [
+            [Read(znodes.state(each.name, index)) for index in range(len(each.assignment.replicas))]
+            for each in bare
+        ]
+        for each, done in zip(bare, states, strict=True):
+            topic = _whole(state, each, done.results)
+            before = state.topics.get(topic.name)
+            if before is not None and before.id != topic.id:
+                state.fault(znodes.topic(topic.name), "it is another topic of that name")
+            elif before != topic:
+                state.put(topic)
+    for name in set(state.topics) - {each.name for each in bare}:
+        state.fault(znodes.topic(name), "it is gone, or cannot be read; its records are served on")
+    own = znodes.broker_config(str(state.node_id))
+    everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
+    (mine, all_of_us) = yield [[Read(own)], [Read(everywhere)]]
+    entities = (state.own, state.everywhere)
+    state.own = _of_broker(state, own, mine.results[0])
+    state.everywhere = _of_broker(state, everywhere, all_of_us.results[0])
+    if entities != (state.own, state.everywhere):
+        state.brokers_changed()
+
+
+def _names(result: Result) -> tuple[str, ...]:
+    if isinstance(result, tuple) and not isinstance(result, Node | Stat | Created):
+        return result
+    raise _unreadable(znodes.TOPICS, result)
+
+
+def _unreadable(path: str, result: Result) -> ServerError:
+    why = result.value if isinstance(result, Refusal) else "it answers something else"
+    return ServerError(f"the metadata cannot be read: {path}: {why}", hint="look at the store")
+
+
+def _node(path: str, result: Result) -> Node | None:
+    """A node; None: there is none. ServerError: nobody knows."""
+    if isinstance(result, Node):
+        return result
+    if result is Refusal.NO_NODE:
+        return None
+    raise _unreadable(path, result)
+
+
+def _topic(state: State, name: str, results: tuple[Result, ...]) -> _Found | None:
+    """A topic as its own nodes say; None: they cannot be read, or it is gone."""
+    node, settings = _node(znodes.topic(name), results[0]), results[1]
+    if node is None:
+        return None
+    try:
+        check_name(name)
+        assignment = Assignment.decode(node.data)
+    except (BadZnodeError, RefusedError) as error:
+        state.fault(znodes.topic(name), error)
+        state.damaged.add(name)
+        return None
+    entity = _of_topic(state, znodes.topic_config(name), settings)
+    return _Found(name, assignment, node.stat.version, entity)
+
+
+def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic:
+    partitions = tuple(
+        _partition(state, znodes.state(found.name, index), replicas, result)
+        for index, (replicas, result) in enumerate(
+            zip(found.assignment.replicas, results, strict=True)
+        )
+    )
+    return Topic(
+        found.name,
+        found.assignment.topic_id,
+        partitions,
+        found.entity.config,
+        found.version,
+        max(found.entity.version, 0),
+    )
+
+
+def _partition(state: State, path: str, replicas: tuple[int, ...], result: Result) -> Partition:
+    node = _node(path, result)
+    if node is None:
+        return Partition(replicas, -1, 0, replicas, -1)
+    version = node.stat.version
+    try:
+        facts = PartitionState.decode(node.data)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return Partition(replicas, -1, 0, (), version)
+    return Partition(replicas, facts.leader, facts.leader_epoch, facts.isr, version)
+
+
+def _of_topic(state: State, path: str, result: Result) -> Entity:
+    """A topic's own settings."""
+    node = _node(path, result)
+    if node is None:
+        return Entity()
+    try:
+        config = dict(EntityConfig.decode(node.data).config)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return Entity(dict(KEEP), node.stat.version)
+    for name in [each for each in config if each in TOPIC]:
+        try:
+            parse_topic(name, config[name])
+        except ConfigError as error:
+            state.fault(path, error)
+            del config[name]
+            if name in KEEP:
+                config |= KEEP
+    return Entity(config, node.stat.version)
+
+
+def _of_broker(state: State, path: str, result: Result) -> Entity:
+    """The dynamic settings of a broker, or of all."""
+    node = _node(path, result)
+    if node is None:
+        return Entity()
+    try:
+        config = dict(EntityConfig.decode(node.data).config)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return Entity({}, node.stat.version)
+    for name in [each for each in config if each in BROKER]:
+        try:
+            BROKER[name].parse(config[name])
+        except ValueError as error:
+            state.fault(path, f"{name}: {error}")
+            del config[name]
+    return Entity(config, node.stat.version)

@@ -1,0 +1,560 @@
+"""What stands in the znodes: a type for each, read from bytes and written to bytes.
+
+Format: compact JSON, keys in the order in which Kafka 3.9 writes them; numbers that Kafka writes as
+strings are strings here too (`tests/data/znodes-3.9.1.json`). Reading takes keys in any order and
+leaves unknown ones alone, as Kafka does; every older version that a Kafka wrote is read.
+
+What is read may come from anybody who reaches the ZooKeeper. `decode` of anything is a value whose
+fields have their types and bounds, or BadZnodeError: one node is bad, and says why.
+Not promised: that a value makes sense beside other nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INT = 2**31
+_LONG = 2**63
+_DIGITS = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_ID = re.compile(r"[A-Za-z0-9_-]{22}\Z", re.ASCII)
+_ENDPOINT = re.compile(r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z", re.ASCII)
+_MISSING = object()
+NO_ID = ""
+"""the id of a topic that was made before topics had any"""
+
+
+class BadZnodeError(Exception):
+    """The bytes are not what stands in such a node; the text says why."""
+
+
+class ClusterId(NamedTuple):
+    """`/cluster/id`."""
+
+    id: str
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        return _encode({"version": "1", "id": self.id})
+
+    @staticmethod
+    def decode(data: bytes) -> ClusterId:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version_text("1")
+        return ClusterId(fields.filled("id"))
+
+
+class Controller(NamedTuple):
+    """`/controller`: who holds the office, since when."""
+
+    broker: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        head = {"version": 2, "brokerid": self.broker, "timestamp": str(self.timestamp_ms)}
+        return _encode({**head, "kraftControllerEpoch": -1})
+
+    @staticmethod
+    def decode(data: bytes) -> Controller:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1, 2)
+        return Controller(fields.broker("brokerid"), fields.long_text("timestamp", 0))
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, as others are told."""
+
+    listener: str
+    protocol: str
+    host: str
+    port: int
+
+
+class Broker(NamedTuple):
+    """`/brokers/ids/N`; versions 1 to 5 are read, 5 is written.
+
+    features   of which versions, from and to
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    timestamp_ms: int = 0
+    features: tuple[tuple[str, int, int], ...] = ()
+    jmx_port: int = -1
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        plain = [each for each in self.endpoints if each.protocol == "PLAINTEXT"]
+        features = {
+            name: {"min_version": low, "max_version": high} for name, low, high in self.features
+        }
+        facts: dict[str, Any] = {
+            "features": features,
+            "listener_security_protocol_map": {
+                each.listener: each.protocol for each in self.endpoints
+            },
+            "endpoints": [
+                f"{each.listener}://{_bracketed(each.host)}:{each.port}" for each in self.endpoints
+            ],
+            "jmx_port": self.jmx_port,
+            "port": plain[0].port if plain else -1,
+            "host": plain[0].host if plain else None,
+            "version": 5,
+            "timestamp": str(self.timestamp_ms),
+        }
+        return _encode({**({"rack": self.rack} if self.rack else {}), **facts})
+
+    @staticmethod
+    def decode(data: bytes) -> Broker:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        version = fields.version(1, 2, 3, 4, 5)
+        if version == 1:
+            at = Endpoint("PLAINTEXT", "PLAINTEXT", fields.filled("host"), fields.port("port"))
+            endpoints: tuple[Endpoint, ...] = (at,)
+        else:
+            protocols = _Fields.of(fields.mapping("listener_security_protocol_map", {}))
+            endpoints = tuple(
+                _endpoint(text, protocols) for text in fields.texts("endpoints") if text
+            )
+        if not endpoints:
+            raise BadZnodeError("it has no endpoint")
+        features = []
+        for name, value in fields.mapping("features", {}).items():
+            span = _Fields.of(value)
+            features.append((name, span.whole("min_version"), span.whole("max_version")))
+        rack = fields.text("rack") if fields.has("rack") else None
+        stamp = fields.long_text("timestamp", 0)
+        return Broker(endpoints, rack or None, stamp, tuple(features), fields.whole("jmx_port", -1))
+
+
+class Assignment(NamedTuple):
+    """`/brokers/topics/T`: a topic's id and replicas, by partition; versions 1 to 3."""
+
+    replicas: tuple[tuple[int, ...], ...]
+    topic_id: str = NO_ID
+    adding: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """partition, brokers that are to have it"""
+    removing: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """partition, brokers that are to lose it"""
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        facts: dict[str, Any] = {
+            "partitions": {str(index): list(each) for index, each in enumerate(self.replicas)}
+        }
+        if self.topic_id:
+            facts["topic_id"] = self.topic_id
+        facts["adding_replicas"] = {str(index): list(each) for index, each in self.adding}
+        facts["removing_replicas"] = {str(index): list(each) for index, each in self.removing}
+        return _encode({**facts, "version": 3})
+
+    @staticmethod
+    def decode(data: bytes) -> Assignment:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1, 2, 3)
+        partitions = _by_partition(fields.mapping("partitions"))
+        if sorted(partitions) != list(range(len(partitions))):
+            raise BadZnodeError(f"its {len(partitions)} partitions are not numbered from 0")
+        replicas = tuple(partitions[index] for index in range(len(partitions)))
+        if not replicas or not all(replicas):
+            raise BadZnodeError("a partition has no replica, or there is no partition")
+        changes = []
+        for name in ("adding_replicas", "removing_replicas"):
+            found = _by_partition(fields.mapping(name, {}))
+            if not found.keys() <= partitions.keys():
+                raise BadZnodeError(f"{name} names partitions that there are not")
+            changes.append(tuple(sorted(found.items())))
+        topic_id = fields.text("topic_id") if fields.has("topic_id") else NO_ID
+        if topic_id != NO_ID and _ID.match(topic_id) is None:
+            raise BadZnodeError(f"{topic_id[:40]!r} is no topic id")
+        return Assignment(replicas, topic_id, changes[0], changes[1])
+
+
+class PartitionState(NamedTuple):
+    """`/brokers/topics/T/partitions/P/state`: who leads."""
+
+    controller_epoch: int
+    leader: int
+    """-1: nobody"""
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        head = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
+        return _encode({**head, "leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+
+    @staticmethod
+    def decode(data: bytes) -> PartitionState:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1)
+        leader = fields.whole("leader")
+        if leader < -2:
+            raise BadZnodeError(f"leader is {leader}")
+        return PartitionState(
+            fields.natural("controller_epoch"),
+            leader,
+            fields.natural("leader_epoch"),
+            _brokers(fields.value("isr"), "isr"),
+        )
+
+
+class EntityConfig(NamedTuple):
+    """`/config/...`: what is set for a topic, a broker, a client, a user."""
+
+    config: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        return _encode({"version": 1, "config": dict(self.config)})
+
+    @staticmethod
+    def decode(data: bytes) -> EntityConfig:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        if fields.empty:
+            return EntityConfig({})
+        fields.version(1)
+        config = fields.mapping("config")
+        if not all(isinstance(text, str) for text in config.values()):
+            raise BadZnodeError("a setting is no text")
+        return EntityConfig(config)
+
+
+class ConfigChange(NamedTuple):
+    """`/config/changes/config_change_N`: whose settings are others; versions 1 and 2.
+
+    path   `topics/orders`, `users/carl%20x/clients/<default>`: names as in URLs
+    """
+
+    path: str
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        return _encode({"version": 2, "entity_path": self.path})
+
+    @staticmethod
+    def decode(data: bytes) -> ConfigChange:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        if fields.version(1, 2) == 2:
+            return ConfigChange(fields.filled("entity_path"))
+        return ConfigChange(f"{fields.filled('entity_type')}/{fields.filled('entity_name')}")
+
+
+class ProducerIds(NamedTuple):
+    """`/latest_producer_id_block`: the block `first..=last` is `broker`'s."""
+
+    broker: int
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        block = {"block_start": str(self.first), "block_end": str(self.last)}
+        return _encode({"version": 1, "broker": self.broker, **block})
+
+    @staticmethod
+    def decode(data: bytes) -> ProducerIds | None:
+        """Read it; None: no block was given out yet; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        if fields.empty:
+            return None
+        fields.version(1)
+        first, last = fields.long_text("block_start"), fields.long_text("block_end")
+        if not 0 <= first <= last:
+            raise BadZnodeError(f"its block is {first} to {last}")
+        return ProducerIds(fields.broker("broker"), first, last)
+
+
+class Features(NamedTuple):
+    """`/feature`: the features that hold in the cluster, with their levels."""
+
+    levels: Mapping[str, int]
+    enabled: bool = True
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        facts: dict[str, Any] = {"features": dict(self.levels), "version": 2}
+        return _encode({**facts, "status": int(self.enabled)})
+
+    @staticmethod
+    def decode(data: bytes) -> Features:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        version = fields.version(1, 2)
+        status = fields.whole("status")
+        if status not in (0, 1):
+            raise BadZnodeError(f"status is {status}")
+        levels = fields.mapping("features", {})
+        if version == 1:  # {"name": {"min_version_level": 1, "max_version_level": 3}}
+            each = {name: _Fields.of(value) for name, value in levels.items()}
+            levels = {name: value.value("max_version_level") for name, value in each.items()}
+        return Features({name: _whole(value, name) for name, value in levels.items()}, status == 1)
+
+
+class Partitions(NamedTuple):
+    """`/admin/preferred_replica_election`, `/isr_change_notification/...`: some partitions."""
+
+    partitions: tuple[tuple[str, int], ...]
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        listed = [{"topic": topic, "partition": index} for topic, index in self.partitions]
+        return _encode({"version": 1, "partitions": listed})
+
+    @staticmethod
+    def decode(data: bytes) -> Partitions:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1)
+        found = fields.rows("partitions")
+        return Partitions(tuple((row.filled("topic"), row.natural("partition")) for row in found))
+
+
+class Reassignment(NamedTuple):
+    """`/admin/reassign_partitions`: topic, partition and the replicas it is to have."""
+
+    partitions: tuple[tuple[str, int, tuple[int, ...]], ...]
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        listed = [
+            {"topic": topic, "partition": index, "replicas": list(replicas)}
+            for topic, index, replicas in self.partitions
+        ]
+        return _encode({"version": 1, "partitions": listed})
+
+    @staticmethod
+    def decode(data: bytes) -> Reassignment:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1)
+        return Reassignment(
+            tuple(
+                (
+                    row.filled("topic"),
+                    row.natural("partition"),
+                    _brokers(row.value("replicas"), "replicas"),
+                )
+                for row in fields.rows("partitions")
+            )
+        )
+
+
+class LogDirEvent(NamedTuple):
+    """`/log_dir_event_notification/log_dir_event_N`: a disk of a broker failed."""
+
+    broker: int
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        return _encode({"version": 1, "broker": self.broker, "event": 1})
+
+    @staticmethod
+    def decode(data: bytes) -> LogDirEvent:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1)
+        if fields.whole("event") != 1:
+            raise BadZnodeError("it is another event than 1")
+        return LogDirEvent(fields.broker("broker"))
+
+
+class ConsumerMember(NamedTuple):
+    """`/consumers/G/ids/ID`: how many threads read which topics.
+
+    subscription   topic or pattern -> threads
+    pattern        static, white_list or black_list: what the subscription's names are
+    """
+
+    subscription: Mapping[str, int]
+    pattern: str
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        """As Kafka 3.9 writes it."""
+        head = {"version": 1, "subscription": dict(self.subscription), "pattern": self.pattern}
+        return _encode({**head, "timestamp": str(self.timestamp_ms)})
+
+    @staticmethod
+    def decode(data: bytes) -> ConsumerMember:
+        """Read it; BadZnodeError: it is none."""
+        fields = _Fields(data)
+        fields.version(1)
+        counts = fields.mapping("subscription")
+        pattern = fields.text("pattern")
+        if pattern not in ("static", "white_list", "black_list"):
+            raise BadZnodeError(f"pattern is {pattern[:100]!r}")
+        subscription = {name: _whole(count, name) for name, count in counts.items()}
+        return ConsumerMember(subscription, pattern, fields.long_text("timestamp", 0))
+
+
+def number(data: bytes) -> int:
+    """Digits alone: `/controller_epoch`, an old consumer's offset; BadZnodeError: they are none."""
+    text = data.decode("ascii", "replace").strip()
+    if _DIGITS.match(text) is None or not -_LONG <= int(text) < _LONG:
+        raise BadZnodeError(f"it is no number: {data[:40]!r}")
+    return int(text)
+
+
+class _Fields:
+    """An object of JSON, whose fields are taken out with their types."""
+
+    def __init__(self, data: bytes) -> None:
+        self.empty = not data
+        if self.empty:
+            self._values: dict[str, Any] = {}
+            return
+        try:
+            value = json.loads(data.decode())
+            if b"\\ud" in data.lower():  # half a letter of two parts could not be passed on
+                _encode(value)
+        except (ValueError, RecursionError) as error:
+            raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
+        self._values = _object(value, "it")
+
+    @classmethod
+    def of(cls, value: object) -> _Fields:
+        """The fields of an object within."""
+        made = cls(b"")
+        made._values = _object(value, "a part of it")
+        return made
+
+    def has(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def value(self, name: str, default: object = _MISSING) -> Any:
+        found = self._values.get(name, default)
+        if found is _MISSING:
+            raise BadZnodeError(f"it has no {name}")
+        return found
+
+    def version(self, *known: int) -> int:
+        found = self.whole("version")
+        if found not in known:
+            raise BadZnodeError(f"its version is {found}, known are {known[0]} to {known[-1]}")
+        return found
+
+    def version_text(self, known: str) -> None:
+        if str(self.value("version"))[:20] != known:
+            raise BadZnodeError(f"its version is not {known}")
+
+    def whole(self, name: str, default: object = _MISSING) -> int:
+        return _whole(self.value(name, default), name)
+
+    def natural(self, name: str) -> int:
+        found = self.whole(name)
+        if found < 0:
+            raise BadZnodeError(f"{name} is {found}")
+        return found
+
+    broker = natural
+
+    def port(self, name: str) -> int:
+        found = self.whole(name)
+        if not 0 <= found <= 65535:
+            raise BadZnodeError(f"{name} is {found}")
+        return found
+
+    def text(self, name: str) -> str:
+        found = self.value(name)
+        if not isinstance(found, str):
+            raise BadZnodeError(f"{name} is no text")
+        return found
+
+    def filled(self, name: str) -> str:
+        found = self.text(name)
+        if not found:
+            raise BadZnodeError(f"{name} is empty")
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        found = self.value(name)
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise BadZnodeError(f"{name} is no list of texts")
+        return found
+
+    def long_text(self, name: str, default: object = _MISSING) -> int:
+        """A 64-bit number that Kafka writes as text, and some as a number."""
+        found = self.value(name, default)
+        text = found if isinstance(found, str) else str(_bounded(found, name, _LONG))
+        if _DIGITS.match(text) is None:
+            raise BadZnodeError(f"{name} is no number")
+        return _bounded(int(text), name, _LONG)
+
+    def mapping(self, name: str, default: object = _MISSING) -> dict[str, Any]:
+        return _object(self.value(name, default), name)
+
+    def rows(self, name: str) -> list[_Fields]:
+        found = self.value(name)
+        if not isinstance(found, list):
+            raise BadZnodeError(f"{name} is no list")
+        return [_Fields.of(each) for each in found]
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _object(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadZnodeError(f"{name} is no object")
+    return value
+
+
+def _bounded(value: object, name: str, bound: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadZnodeError(f"{name} is no whole number")
+    if not -bound <= value < bound:
+        raise BadZnodeError(f"{name} is out of its range")
+    return value
+
+
+def _whole(value: object, name: str) -> int:
+    return _bounded(value, name, _INT)
+
+
+def _brokers(value: object, name: str) -> tuple[int, ...]:
+    """Brokers' numbers, none twice."""
+    if not isinstance(value, list):
+        raise BadZnodeError(f"{name} is no list")
+    found = tuple(_whole(each, name) for each in value)
+    if any(each < 0 for each in found) or len(set(found)) < len(found):
+        raise BadZnodeError(f"{name} names no broker, or one twice")
+    return found
+
+
+def _by_partition(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    found = {}
+    for key, brokers in value.items():
+        if _DIGITS.match(key) is None or str(int(key)) != key or not 0 <= int(key) < _INT:
+            raise BadZnodeError(f"{key[:40]!r} is no partition")
+        found[int(key)] = _brokers(brokers, f"partition {key}")
+    return found
+
+
+def _endpoint(text: str, protocols: _Fields) -> Endpoint:
+    found = _ENDPOINT.match(text)
+    if found is None or int(found[4]) > 65535:
+        raise BadZnodeError(f"{text[:100]!r} is no endpoint")
+    listener = found[1]
+    protocol = protocols.text(listener) if protocols.has(listener) else listener
+    return Endpoint(
+        listener, protocol, found[2] if found[2] is not None else found[3], int(found[4])
+    )
+
+
+def _bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host

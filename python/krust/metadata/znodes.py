@@ -1,0 +1,79 @@
+"""Where the znodes are, as Kafka 3.9 has them; what stands in them is in `contents.py`."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+FEATURE = "/feature"
+BROKERS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CHANGES = "/config/changes/config_change_"
+PRODUCER_IDS = "/latest_producer_id_block"
+DEFAULT_ENTITY = "<default>"
+
+PERSISTENT = (
+    "/admin",
+    "/admin/delete_topics",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/seqid",
+    "/brokers/topics",
+    "/cluster",
+    "/config",
+    "/config/brokers",
+    "/config/changes",
+    "/config/clients",
+    "/config/ips",
+    "/config/topics",
+    "/config/users",
+    "/consumers",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+)
+"""The nodes that stand before anything else, parents first."""
+
+
+def consumer_offset(group: str, topic: str, partition: int) -> str:
+    """Where a group of before Kafka 0.9 keeps how far it has read."""
+    return f"/consumers/{group}/offsets/{topic}/{partition}"
+
+
+def topic(name: str) -> str:
+    """Where a topic's assignment stands."""
+    return f"{TOPICS}/{name}"
+
+
+def topic_config(name: str) -> str:
+    """Where a topic's settings stand."""
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config(entity: str) -> str:
+    """Where a broker's dynamic settings stand; DEFAULT_ENTITY: those of all."""
+    return f"{BROKER_CONFIGS}/{entity}"
+
+
+def state(name: str, partition: int) -> str:
+    """Where the leader and ISR of a partition stand."""
+    return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def entity(kind: str, name: str) -> str:
+    """An entity as notifications name it: `topics/orders`; `<default>` is not sanitised."""
+    return f"{kind}/{name if name == DEFAULT_ENTITY else sanitised(name)}"
+
+
+def sanitised(name: str) -> str:
+    """An entity's name as a part of a path."""
+    return quote(name, safe="-_.~")
+
+
+def unsanitised(part: str) -> str:
+    """The entity's name in a part of a path."""
+    return unquote(part)

@@ -1,0 +1,256 @@
+"""A tree may hold anything: each bad node costs what it says, is told, and nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krust.controller import adoption, loading, registration
+from krust.errors import ServerError
+from krust.metadata import znodes
+from krust.metadata.local import Tree
+from krust.metadata.store import Create, Delete, Done, Operation, Refusal, SetData
+from tests.unit.controller.shell import NOW_MS, Shell
+
+OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_MS)
+
+
+def write(tree: Tree, *operations: Operation) -> None:
+    store = tree.session()
+    store.submit(operations, None)
+    (done,) = (each for each in store.events() if isinstance(each, Done))
+    assert done.refused is None
+    store.close()
+
+
+@pytest.fixture
+def tree() -> Iterator[Tree]:
+    """A tree with two topics, whose broker is gone."""
+    tree = Tree()
+    shell = Shell(tree=tree)
+    shell.create("good", 2)
+    shell.create("bad", 2, retention_ms="1000")
+    shell.store.close()
+    yield tree
+    tree.close()
+
+
+def test_a_topic_without_an_assignment_is_not_served_and_told(tree: Tree) -> None:
+    write(tree, SetData(znodes.topic("bad"), b'{"version":3,"partitions":{"99999999":[0]}}'))
+    shell = Shell(tree=tree)
+    assert set(shell.state.topics) == {"good"}
+    assert "not numbered from 0" in shell.faults["/brokers/topics/bad"]
+    assert shell.create("bad")["error_message"] == "Topic 'bad' already exists."
+
+
+def test_files_of_a_topic_that_cannot_be_read_stay(tree: Tree) -> None:
+    write(tree, SetData(znodes.topic("bad"), b"{"))
+    shell = Shell(tree=tree, found=(adoption.Found("bad", 0, "A" * 22, 3, clean=True),))
+    assert set(shell.state.topics) == {"good"}
+
+
+def test_a_partition_without_a_readable_state_is_led_anew(tree: Tree) -> None:
+    write(tree, SetData(znodes.state("bad", 1), b'{"version":1,"leader":"me"}'))
+    found = adoption.Found("bad", 1, "A" * 22, 7, clean=True)
+    shell = Shell(tree=tree, found=(found,))
+    assert "/brokers/topics/bad/partitions/1/state" in shell.faults
+    assert shell.state.topics["bad"].partitions[0].leader_epoch == 0
+    partition = shell.state.topics["bad"].partitions[1]
+    assert (partition.leader, partition.isr) == (0, (0,))
+    assert partition.leader_epoch >= 7
+
+
+def test_a_partition_that_never_got_a_state_gets_one(tree: Tree) -> None:
+    write(
+        tree,
+        *(Delete(znodes.state("bad", index)) for index in (0, 1)),
+        Delete("/brokers/topics/bad/partitions/0"),
+        Delete("/brokers/topics/bad/partitions/1"),
+        Delete("/brokers/topics/bad/partitions"),
+    )
+    shell = Shell(tree=tree)
+    assert [each.leader for each in shell.state.topics["bad"].partitions] == [0, 0]
+    assert '"leader":0' in shell.nodes("/brokers/topics/bad")[znodes.state("bad", 1)][0]
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"version":9,"config":{}}', b'{"version":1,"config":{"retention.ms":"x"}}']
+)
+def test_settings_that_cannot_be_read_throw_nothing_away(tree: Tree, data: bytes) -> None:
+    write(tree, SetData(znodes.topic_config("bad"), data))
+    shell = Shell(tree=tree)
+    assert "/config/topics/bad" in shell.faults
+    values = shell.state.topic_values(shell.state.topics["bad"])
+    assert (values["retention.ms"], values["retention.bytes"]) == (-1, -1)
+    assert values["cleanup.policy"] == ["delete"]
+
+
+def test_settings_that_are_unknown_here_are_kept(tree: Tree) -> None:
+    write(tree, SetData(znodes.topic_config("bad"), b'{"version":1,"config":{"of.tomorrow":"1"}}'))
+    shell = Shell(tree=tree)
+    assert shell.faults == {}
+    pairs = [{"name": "retention.ms", "config_operation": 0, "value": "5"}]
+    resource = {"resource_type": 2, "resource_name": "good", "configs": pairs}
+    shell.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    assert "of.tomorrow" not in shell.state.topic_values(shell.state.topics["bad"])
+    assert '"of.tomorrow":"1"' in shell.nodes("/config/topics/bad")["/config/topics/bad"][0]
+
+
+def test_dynamic_settings_of_brokers_that_cannot_be_had_do_not_hold(tree: Tree) -> None:
+    path = znodes.broker_config(znodes.DEFAULT_ENTITY)
+    data = b'{"version":1,"config":{"log.retention.ms":"soon","message.max.bytes":"2000"}}'
+    write(tree, Create(path, data))
+    shell = Shell(tree=tree)
+    assert path in shell.faults
+    assert shell.state.broker_text("message.max.bytes") == "2000"
+    assert shell.state.broker_text("log.retention.ms") is None
+
+
+def test_a_name_that_is_no_topics_is_told(tree: Tree) -> None:
+    write(tree, Create("/brokers/topics/a b", b'{"version":1,"partitions":{"0":[0]}}'))
+    shell = Shell(tree=tree)
+    assert "/brokers/topics/a b" in shell.faults
+    assert set(shell.state.topics) == {"good", "bad"}
+
+
+def test_a_cluster_id_that_is_none_is_one_clear_error(tree: Tree) -> None:
+    write(tree, SetData(znodes.CLUSTER_ID, b'{"version":"1"}'))
+    with pytest.raises(ServerError, match="/cluster/id holds no cluster id: it has no id"):
+        Shell(tree=tree)
+
+
+def test_topics_that_are_gone_from_the_tree_are_served_on(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    write(
+        tree,
+        *(Delete(znodes.state("bad", index)) for index in (0, 1)),
+        *(Delete(f"/brokers/topics/bad/partitions/{index}") for index in (0, 1)),
+        Delete("/brokers/topics/bad/partitions"),
+        Delete("/brokers/topics/bad"),
+    )
+    shell.run(loading.load(shell.state))
+    assert set(shell.state.topics) == {"good", "bad"}
+    assert "/brokers/topics/bad" in shell.faults
+
+
+def test_a_tree_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    shell.store.close()
+    with pytest.raises(ServerError, match="cannot be read"):
+        shell.run(loading.load(shell.state))
+    assert set(shell.state.topics) == {"good", "bad"}
+
+
+def test_topics_deleted_while_the_broker_was_away_do_not_come_back(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    found = [adoption.Found("gone", 0, "B" * 22, 1, clean=True)]
+    shell.run(adoption.take_over(shell.state, found, unknown_too=False))
+    assert "gone" not in shell.state.topics
+
+
+@given(st.binary(max_size=30), st.sampled_from(["topic", "config", "state", "brokers"]))
+def test_no_content_keeps_the_broker_from_starting(data: bytes, kind: str) -> None:
+    tree = Tree()
+    shell = Shell(tree=tree)
+    shell.create("good")
+    shell.create("bad")
+    shell.store.close()
+    path = {
+        "topic": znodes.topic("bad"),
+        "config": znodes.topic_config("bad"),
+        "state": znodes.state("bad", 0),
+        "brokers": znodes.broker_config("0"),
+    }[kind]
+    write(tree, Create(path, data) if kind == "brokers" else SetData(path, data))
+    again = Shell(tree=tree)
+    assert "good" in again.state.topics
+    assert again.state.topic_values(again.state.topics["good"])
+
+
+def test_a_large_topic_takes_several_transactions() -> None:
+    shell = Shell()
+    assert shell.create("large", 6000)["error_code"] == 0
+    assert len(shell.state.topics["large"].partitions) == 6000
+    again = Shell(tree=_left(shell))
+    assert [each.leader for each in again.state.topics["large"].partitions] == [0] * 6000
+    topics = [{"name": "large", "topic_id": "A" * 22}]
+    assert again.ask("DeleteTopics", {"topics": topics})["responses"][0]["error_code"] == 0
+    assert again.nodes("/brokers/topics") == {"/brokers/topics": ("", False)}
+
+
+def test_a_topic_that_was_half_made_is_finished_at_the_next_start() -> None:
+    shell = Shell()
+    outcome = shell.controller.request(
+        1,
+        _create("half", 6000),
+    )
+    ((token, operations),) = outcome.submits
+    shell.store.submit(operations, token)
+    shell.store.close()
+    again = Shell(tree=shell.tree)
+    partitions = again.state.topics["half"].partitions
+    assert [each.leader for each in partitions] == [0] * 6000
+
+
+def _left(shell: Shell) -> Tree:
+    shell.store.close()
+    return shell.tree
+
+
+def _create(name: str, partitions: int) -> Any:
+    from krust.controller.state import Request
+
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [],
+    }
+    return Request("CreateTopics", 7, {"topics": [topic], "validate_only": False}, {}, NOW_MS)
+
+
+def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
+    first = Shell(tree=tree)
+    other = tree.session()
+    state = first.state
+    state.session = other.session
+    with pytest.raises(ServerError, match="broker 0 is the controller of this cluster"):
+        first.run(registration.claim(state, NOW_MS))
+    with pytest.raises(ServerError, match=r"broker id 0 is taken .* by the one at 127\.0\.0\.1:19"):
+        first.run(registration.announce(state, OWN))
+
+
+def test_what_is_ours_is_found_again(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    before = (shell.state.controller_epoch, shell.state.epoch_version, shell.state.broker_epoch)
+    shell.run(registration.again(shell.state, OWN))
+    assert before == (
+        shell.state.controller_epoch,
+        shell.state.epoch_version,
+        shell.state.broker_epoch,
+    )
+
+
+def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    state = shell.state
+    before = (state.controller_epoch, state.broker_epoch)
+    shell.store.close()
+    shell.store = tree.session()
+    state.session = shell.store.session
+    shell.run(registration.again(state, OWN))
+    assert (state.controller_epoch, state.broker_epoch) > before
+    assert state.broker_epoch > before[1]
+    assert shell.nodes("/brokers/ids")["/brokers/ids/0"][1]
+    assert shell.create("after")["error_code"] == 0
+
+
+def test_without_a_connection_clients_are_told_to_ask_again(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    shell.store.close()
+    result = shell.create("late")
+    assert result["error_code"] == 41
+    assert Refusal.NO_SESSION.value in result["error_message"]

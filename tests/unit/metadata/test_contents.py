@@ -1,0 +1,249 @@
+"""What stands in znodes: byte for byte what Kafka 3.9.1 wrote, and hostile bytes cost an error."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krust.metadata import contents
+from krust.metadata.contents import (
+    Assignment,
+    BadZnodeError,
+    Broker,
+    ClusterId,
+    ConfigChange,
+    ConsumerMember,
+    Controller,
+    Endpoint,
+    EntityConfig,
+    Features,
+    LogDirEvent,
+    Partitions,
+    PartitionState,
+    ProducerIds,
+    Reassignment,
+    number,
+)
+
+KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
+
+
+class Content(Protocol):
+    def encode(self) -> bytes: ...
+
+
+DECODERS: dict[str, Callable[[bytes], Content | None]] = {
+    "/brokers/ids": Broker.decode,
+    "/brokers/topics": Assignment.decode,
+    "/state": PartitionState.decode,
+    "/cluster/id": ClusterId.decode,
+    "/config/changes": ConfigChange.decode,
+    "/config/topics": EntityConfig.decode,
+    "/controller": Controller.decode,
+    "/feature": Features.decode,
+    "/latest_producer_id_block": ProducerIds.decode,
+    "/admin/preferred_replica_election": Partitions.decode,
+    "/admin/reassign_partitions": Reassignment.decode,
+    "/log_dir_event_notification": LogDirEvent.decode,
+    "/consumers/g/ids": ConsumerMember.decode,
+}
+
+
+def decoder(path: str) -> Callable[[bytes], Content | None]:
+    if path.endswith("/state"):
+        return DECODERS["/state"]
+    return DECODERS[max((each for each in DECODERS if path.startswith(each)), key=len)]
+
+
+@pytest.mark.parametrize("path", [path for path, node in KAFKA.items() if node["data"]])
+def test_what_kafka_wrote_is_read_and_written_alike(path: str) -> None:
+    data = KAFKA[path]["data"].encode()
+    if path == "/controller_epoch":
+        assert number(data) == 1
+        return
+    read = decoder(path)(data)
+    assert read is not None
+    assert read.encode() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            {"jmx_port": -1, "timestamp": "1", "host": "a", "version": 1, "port": 9},
+            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), timestamp_ms=1),
+        ),
+        (
+            {"version": 2, "host": "a", "port": 9, "endpoints": ["PLAINTEXT://a:9"]},
+            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),)),
+        ),
+        (
+            {"version": 3, "endpoints": ["SSL://[::1]:9093"], "rack": "r", "timestamp": 7},
+            Broker((Endpoint("SSL", "SSL", "::1", 9093),), "r", 7),
+        ),
+        (
+            {
+                "version": 4,
+                "listener_security_protocol_map": {"IN": "SASL_SSL"},
+                "endpoints": ["IN://:1"],
+                "host": None,
+                "port": -1,
+            },
+            Broker((Endpoint("IN", "SASL_SSL", "", 1),)),
+        ),
+        (
+            {
+                "version": 5,
+                "endpoints": ["PLAINTEXT://a:9"],
+                "features": {"f": {"min_version": 1, "max_version": 2}},
+            },
+            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), features=(("f", 1, 2),)),
+        ),
+    ],
+)
+def test_brokers_of_every_version_are_read(data: Any, expected: Broker) -> None:
+    assert Broker.decode(json.dumps(data).encode()) == expected
+
+
+def test_topics_of_every_version_are_read() -> None:
+    first = {"version": 1, "partitions": {"1": [2], "0": [1, 2]}}
+    assert Assignment.decode(json.dumps(first).encode()) == Assignment(((1, 2), (2,)))
+    second = {**first, "version": 2, "adding_replicas": {"0": [3]}, "removing_replicas": {}}
+    assert Assignment.decode(json.dumps(second).encode()).adding == ((0, (3,)),)
+
+
+def test_a_change_of_the_first_kind_is_read() -> None:
+    data = b'{"version":1,"entity_type":"topics","entity_name":"a"}'
+    assert ConfigChange.decode(data) == ConfigChange("topics/a")
+
+
+def test_nothing_written_yet_is_no_block() -> None:
+    assert ProducerIds.decode(b"") is None
+
+
+BAD = [
+    (Broker.decode, b'{"version":6,"endpoints":["PLAINTEXT://a:9"]}', "version is 6"),
+    (Broker.decode, b'{"version":5,"endpoints":[]}', "no endpoint"),
+    (Broker.decode, b'{"version":5,"endpoints":["PLAINTEXT://a:99999"]}', "is no endpoint"),
+    (Broker.decode, b'{"version":5}', "no endpoints"),
+    (Broker.decode, b"[" * 100_000, "no JSON"),
+    (Assignment.decode, b'{"version":3,"partitions":{"2000000000":[0]}}', "not numbered"),
+    (Assignment.decode, b'{"version":3,"partitions":{"0":[]}}', "no replica"),
+    (Assignment.decode, b'{"version":3,"partitions":{"0":[1,1]}}', "twice"),
+    (Assignment.decode, b'{"version":3,"partitions":{"00":[1]}}', "is no partition"),
+    (Assignment.decode, b'{"version":3,"partitions":{"0":[true]}}', "no whole number"),
+    (Assignment.decode, b'{"version":3,"partitions":{"0":[0]},"topic_id":"../x"}', "no topic id"),
+    (PartitionState.decode, b'{"version":1,"leader":0,"leader_epoch":-1,"isr":[]}', "no contr"),
+    (PartitionState.decode, b"null", "no object"),
+    (PartitionState.decode, b"\xff", "no JSON"),
+    (EntityConfig.decode, b'{"version":1,"config":{"a":1}}', "no text"),
+    (EntityConfig.decode, b'{"version":1,"config":{"a":"\\ud800"}}', "no JSON"),
+    (ProducerIds.decode, b'{"version":1,"broker":0,"block_start":"9","block_end":"3"}', "block"),
+    (ProducerIds.decode, b'{"version":1,"broker":0,"block_start":"1e3","block_end":"3"}', "no num"),
+    (ClusterId.decode, b'{"version":"2","id":"x"}', "version is not 1"),
+    (number, b"9" * 5000, "no number"),
+    (number, "\uff11".encode(), "no number"),
+]
+
+
+@pytest.mark.parametrize(("decode", "data", "why"), BAD)
+def test_what_is_wrong_is_said(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
+    with pytest.raises(BadZnodeError, match=why):
+        decode(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+KEYS = [
+    "version", "id", "brokerid", "timestamp", "endpoints", "listener_security_protocol_map",
+    "host", "port", "rack", "features", "partitions", "topic_id", "adding_replicas", "topic",
+    "removing_replicas", "controller_epoch", "leader", "leader_epoch", "isr", "config", "broker",
+    "block_start", "block_end", "entity_path", "status", "event", "subscription", "pattern",
+    "partition", "replicas", "entity_type", "entity_name", "jmx_port",
+]  # fmt: skip
+OBJECTS = st.dictionaries(
+    st.sampled_from(KEYS),
+    JSON | st.sampled_from([1, 2, 3, "1", [], {}, "0", [{}], {"0": [0]}, ["A://b:1"]]),
+)
+
+
+@given(st.sampled_from(sorted(DECODERS)), st.binary(max_size=40) | OBJECTS | JSON)
+def test_anything_is_a_value_or_a_bad_znode(path: str, value: object) -> None:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    read, why = None, ""
+    try:
+        read = DECODERS[path](data)
+    except BadZnodeError as error:
+        why = str(error)
+    assert len(why.encode()) < 1000
+    if read is not None:
+        assert DECODERS[path](read.encode()) == read
+
+
+@given(st.sampled_from([path for path, node in KAFKA.items() if node["data"]]), st.data())
+def test_kafkas_own_with_one_thing_changed(path: str, draw: st.DataObject) -> None:
+    value = json.loads(KAFKA[path]["data"])
+    if not isinstance(value, dict):
+        return
+    key = draw.draw(st.sampled_from(sorted(value)))
+    if draw.draw(st.booleans()):
+        del value[key]
+    else:
+        value[key] = draw.draw(JSON)
+    try:
+        decoder(path)(json.dumps(value).encode())
+    except BadZnodeError:
+        return
+
+
+SMALL = st.integers(0, 2**31 - 1)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+REPLICAS = st.lists(SMALL, min_size=1, max_size=3, unique=True).map(tuple)
+PROTOCOLS = ["PLAINTEXT", "SSL", "SASL_SSL"]
+ENDPOINTS = st.builds(
+    Endpoint,
+    st.sampled_from(["IN", "OUT"]),
+    st.sampled_from(PROTOCOLS),
+    st.sampled_from(["a", "::1", "h.x"]),
+    st.integers(0, 65535),
+)
+CONTENTS = st.one_of(
+    st.builds(ClusterId, NAMES),
+    st.builds(Controller, SMALL, SMALL),
+    st.builds(
+        Broker,
+        st.lists(ENDPOINTS, min_size=1, unique_by=lambda each: each.listener).map(tuple),
+        st.none() | NAMES,
+        SMALL,
+        st.lists(st.tuples(NAMES, SMALL, SMALL), unique_by=lambda each: each[0]).map(tuple),
+        SMALL,
+    ),
+    st.lists(REPLICAS, min_size=1, max_size=4).map(lambda each: Assignment(tuple(each), "x" * 22)),
+    st.builds(lambda moved: Assignment(((0, 1),), "", ((0, moved),), ((0, (1,)),)), REPLICAS),
+    st.builds(PartitionState, SMALL, st.integers(-1, 9), SMALL, REPLICAS),
+    st.builds(EntityConfig, st.dictionaries(NAMES, NAMES)),
+    st.builds(ConfigChange, NAMES),
+    st.builds(lambda a, b: ProducerIds(1, a, a + b), SMALL, SMALL),
+    st.builds(Features, st.dictionaries(NAMES, SMALL), st.booleans()),
+    st.builds(Partitions, st.lists(st.tuples(NAMES, SMALL)).map(tuple)),
+    st.builds(Reassignment, st.lists(st.tuples(NAMES, SMALL, REPLICAS)).map(tuple)),
+    st.builds(LogDirEvent, SMALL),
+    st.builds(ConsumerMember, st.dictionaries(NAMES, SMALL), st.sampled_from(["static"]), SMALL),
+)
+
+
+@given(CONTENTS)
+def test_what_is_written_is_read_back(content: Any) -> None:
+    assert type(content).decode(content.encode()) == content
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_are_read(value: int) -> None:
+    assert contents.number(str(value).encode()) == value

@@ -1,0 +1,271 @@
+"""A broker whose metadata lies in a real ZooKeeper: what stands there, and who it is over time."""
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kazoo.client import KazooClient
+
+import krust
+from krust.config import load
+from krust.errors import ConfigError, KafkaError, ServerError
+from krust.metadata import znodes
+from krust.metadata.contents import Broker
+from krust.metadata.ensemble import Credentials, Ensemble
+from krust.metadata.zookeeper import end_session
+from krust.shell import metadata
+from tests.peers import kafka
+from tests.peers import zookeeper as peer
+from tests.serving import NotReadyError, Served
+
+pytestmark = pytest.mark.java
+
+WAIT_S = 30.0
+KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
+FOREIGN = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/__consumer_offsets")
+
+
+@pytest.fixture
+def connect(zookeeper: peer.Ensemble) -> str:
+    return f"{zookeeper.connect}/kafka/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def tree(connect: str) -> Iterator[KazooClient]:
+    """Somebody else who looks at the same tree."""
+    client = KazooClient(connect)
+    client.start_async().wait(WAIT_S)
+    yield client
+    client.stop()
+    client.close()
+
+
+def served(folder: Path, connect: str, node_id: int = 7, **more: object) -> Served:
+    options = {"zookeeper.session.timeout.ms": 4000, **more}
+    flags = ("--zookeeper", connect, "--node-id", str(node_id))
+    return Served(folder, *flags, options=options)
+
+
+def until(true: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def create(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
+    settings = {key.replace("_", "."): text for key, text in config.items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(WAIT_S)
+
+
+def produce(bootstrap: str, topic: str, *values: str, **config: Any) -> None:
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, **config})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert errors == [None] * len(values)
+
+
+def nodes(tree: KazooClient, path: str = "/") -> dict[str, tuple[str, bool]]:
+    data, stat = tree.get(path)
+    found = {path: (data.decode(), stat.ephemeralOwner != 0)}
+    for name in tree.get_children(path):
+        found |= nodes(tree, f"{path.rstrip('/')}/{name}")
+    return found
+
+
+def test_the_tree_is_what_kafka_would_have_made(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    broker = served(tmp_path / "data", connect, node_id=0)
+    create(broker.bootstrap, "orders", 3, max_message_bytes="2000000")
+    create(broker.bootstrap, "gone")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics(["gone"])["gone"].result(WAIT_S)
+    produce(broker.bootstrap, "orders", "x", **{"enable.idempotence": True})
+    ours = nodes(tree)
+    for path, node in KAFKA.items():
+        if path.startswith(FOREIGN) or path.startswith("/config/changes/"):
+            continue
+        data, ephemeral = ours.pop(path)
+        assert ephemeral == node["ephemeral"], path
+        if (node["data"] or "").startswith("{"):
+            assert list(json.loads(data)) == list(json.loads(node["data"])), path
+    assert not [path for path in ours if not path.startswith("/config/changes/")]
+    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(WAIT_S)
+    assert len(tree.get_children("/brokers/topics/orders/partitions")) == 5
+    assert broker.stop() == 0
+    assert tree.get_children("/brokers/ids") == []
+    assert tree.exists("/controller") is None
+
+
+def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
+    broker = served(tmp_path / "data", connect)
+    hosts, _, chroot = connect.partition("/")
+    try:
+        jars = kafka.jars("3.9.1")
+    except kafka.AbsentError as error:
+        pytest.skip(str(error))
+    shell = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
+    run = subprocess.run(
+        ["java", "-cp", f"{jars}/*", shell, "-server", hosts, "get", f"/{chroot}/brokers/ids/7"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    (line,) = (each for each in run.stdout.splitlines() if each.startswith("{"))
+    (endpoint, *_) = Broker.decode(line.encode()).endpoints
+    assert endpoint.port == broker.address[1]
+    broker.stop()
+
+
+def test_a_killed_broker_is_back_at_once_with_what_it_had(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    broker = served(tmp_path / "data", connect, **{"zookeeper.session.timeout.ms": 40_000})
+    create(broker.bootstrap, "kept", 2)
+    produce(broker.bootstrap, "kept", "a", "b")
+    before = tree.exists("/brokers/ids/7").czxid
+    broker.kill()
+    assert tree.exists("/brokers/ids/7") is not None
+    began = time.monotonic()
+    again = served(tmp_path / "data", connect)
+    assert time.monotonic() - began < 15
+    assert tree.exists("/brokers/ids/7").czxid > before
+    assert again.ready["cluster_id"] == broker.ready["cluster_id"]
+    produce(again.bootstrap, "kept", "c")
+    assert (tmp_path / "data/krust-session.json").stat().st_mode & 0o777 == 0o600
+    again.stop()
+    assert not (tmp_path / "data/krust-session.json").exists()
+
+
+def test_a_broker_whose_session_ended_registers_anew(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    broker = served(tmp_path / "data", connect)
+    create(broker.bootstrap, "before")
+    first = tree.exists("/brokers/ids/7")
+    epoch = int(tree.get("/controller_epoch")[0])
+    facts = json.loads((tmp_path / "data/krust-session.json").read_text())
+    credentials = Credentials(facts["session"], bytes.fromhex(facts["password"]))
+    assert end_session(Ensemble(connect), credentials)
+    produce(broker.bootstrap, "before", "meanwhile")
+    second = until(lambda: tree.exists("/brokers/ids/7"))
+    assert second.czxid > first.czxid
+    assert second.ephemeralOwner != first.ephemeralOwner
+    assert int(tree.get("/controller_epoch")[0]) == epoch + 1
+    until(lambda: _creates(broker.bootstrap, "after"))
+    kept = json.loads((tmp_path / "data/krust-session.json").read_text())
+    assert kept["session"] == second.ephemeralOwner
+    assert broker.stop() == 0
+
+
+def _creates(bootstrap: str, name: str) -> bool:
+    try:
+        create(bootstrap, name)
+    except KafkaException as error:
+        return "ALREADY_EXISTS" in str(error)
+    return True
+
+
+def test_a_number_that_is_taken_refuses_the_start(tmp_path: Path, connect: str) -> None:
+    broker = served(tmp_path / "one", connect)
+    with pytest.raises(NotReadyError) as raised:
+        served(tmp_path / "two", connect)
+    assert raised.value.code == 3
+    port = broker.address[1]
+    taken = f"broker id 7 is taken in this cluster by the one at 127.0.0.1:{port}"
+    assert taken in raised.value.stderr
+    broker.stop()
+
+
+def test_a_second_broker_is_told_that_clusters_are_still_to_come(
+    tmp_path: Path, connect: str
+) -> None:
+    broker = served(tmp_path / "one", connect)
+    with pytest.raises(NotReadyError, match="broker 7 is the controller of this cluster") as raised:
+        served(tmp_path / "two", connect, node_id=8)
+    assert raised.value.code == 3
+    broker.stop()
+
+
+def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path) -> None:
+    with peer.running(tmp_path / "zk") as ensemble:
+        broker = served(tmp_path / "data", f"{ensemble.connect}/k")
+        create(broker.bootstrap, "t")
+        ensemble.leader.kill()
+        until(lambda: "no connection to ZooKeeper" in broker.stderr())
+        produce(broker.bootstrap, "t", "a", "b", "c")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        refused = admin.create_topics([NewTopic("late", 1, 1)], request_timeout=3)["late"]
+        with pytest.raises(KafkaException):
+            refused.result(WAIT_S)
+        until(lambda: "silent for as long as a session lasts" in broker.stderr())
+        produce(broker.bootstrap, "t", "d")
+        ensemble.leader.start()
+        until(lambda: "back in the cluster" in broker.stderr())
+        produce(broker.bootstrap, "t", "e")
+        until(lambda: _creates(broker.bootstrap, "late"))
+        assert broker.stop() == 0
+
+
+def test_nobody_there_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match="no ZooKeeper answers at 127") as e:
+        served(tmp_path / "data", "127.0.0.1:1", **{"zookeeper.connection.timeout.ms": 200})
+    assert e.value.code == 3
+    assert "127.0.0.1:1 within 0.2 s" in e.value.stderr
+    assert "Traceback" not in e.value.stderr
+
+
+def test_a_directory_of_another_cluster_is_refused(
+    tmp_path: Path, connect: str, zookeeper: peer.Ensemble
+) -> None:
+    other = f"{zookeeper.connect}/other/{uuid.uuid4().hex}"
+    served(tmp_path / "data", connect).stop()
+    served(tmp_path / "another", other).stop()
+    with pytest.raises(NotReadyError, match="the directory belongs to cluster"):
+        served(tmp_path / "data", other)
+
+
+def test_a_broker_in_this_process_can_live_in_zookeeper(connect: str, tree: KazooClient) -> None:
+    with krust.Broker(config={"zookeeper.connect": connect}) as broker:
+        broker.create_topic("here", 2)
+        with pytest.raises(KafkaError):
+            broker.create_topic("here")
+        assert sorted(tree.get_children("/brokers/topics")) == ["here"]
+        broker.delete_topic("here")
+        assert tree.get_children(znodes.TOPICS) == []
+
+
+def test_without_kazoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "krust.metadata.zookeeper", None)
+    config = load(options={"zookeeper.connect": "localhost:2181"})
+    with pytest.raises(ConfigError, match="no kazoo") as raised:
+        metadata.opened(config, None, lambda: None)
+    assert "krust[cluster]" in str(raised.value.hint)
+
+
+def test_a_session_file_that_cannot_be_read_is_passed_over(tmp_path: Path, connect: str) -> None:
+    (tmp_path / metadata.SESSION).write_text("{")
+    config = load(options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": 4000})
+    opened = metadata.opened(config, tmp_path, lambda: None)
+    assert opened.store.session == json.loads((tmp_path / metadata.SESSION).read_text())["session"]
+    opened.close()
+
+
+def test_a_session_file_that_cannot_be_written_is_one_error(tmp_path: Path, connect: str) -> None:
+    config = load(options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": 4000})
+    with pytest.raises(ServerError, match="cannot write"):
+        metadata.opened(config, tmp_path / "nowhere", lambda: None)
