@@ -849,29 +849,29 @@ zookeeper.set.acl  boolean  false  *  yes  fixed
     Whether znodes are made with ACLs.
 zookeeper.ssl.cipher.suites  list  null  *  ignored  fixed
     TLS cipher suites to ZooKeeper.
-zookeeper.ssl.client.enable  boolean  false  *  ignored  fixed
+zookeeper.ssl.client.enable  boolean  false  *  yes  fixed
     TLS to ZooKeeper.
 zookeeper.ssl.crl.enable  boolean  false  *  ignored  fixed
     Revocation lists for ZooKeeper's certificate.
 zookeeper.ssl.enabled.protocols  list  null  *  ignored  fixed
     TLS versions to ZooKeeper.
-zookeeper.ssl.endpoint.identification.algorithm  string  HTTPS  *  ignored  fixed
-    How ZooKeeper's host name is checked.
-zookeeper.ssl.keystore.location  string  null  *  ignored  fixed
-    File with the key shown to ZooKeeper.
-zookeeper.ssl.keystore.password  password  null  *  ignored  fixed
+zookeeper.ssl.endpoint.identification.algorithm  string  HTTPS  *  yes  fixed
+    Whether ZooKeeper's host name is checked against its certificate; empty: it is not.
+zookeeper.ssl.keystore.location  string  null  *  yes  fixed
+    PEM file with the key and the certificates shown to ZooKeeper.
+zookeeper.ssl.keystore.password  password  null  *  yes  fixed
     Password of that file.
-zookeeper.ssl.keystore.type  string  null  *  ignored  fixed
+zookeeper.ssl.keystore.type  string  null  *  yes  fixed
     Format of that file.
 zookeeper.ssl.ocsp.enable  boolean  false  *  ignored  fixed
     OCSP for ZooKeeper's certificate.
 zookeeper.ssl.protocol  string  TLSv1.2  *  ignored  fixed
     TLS version to ZooKeeper.
-zookeeper.ssl.truststore.location  string  null  *  ignored  fixed
-    File with certificates trusted for ZooKeeper.
+zookeeper.ssl.truststore.location  string  null  *  yes  fixed
+    PEM file with certificates trusted for ZooKeeper.
 zookeeper.ssl.truststore.password  password  null  *  ignored  fixed
     Password of that file.
-zookeeper.ssl.truststore.type  string  null  *  ignored  fixed
+zookeeper.ssl.truststore.type  string  null  *  yes  fixed
     Format of that file.
 """
 

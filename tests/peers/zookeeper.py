@@ -181,7 +181,7 @@ def running(
     more    lines for its configuration
     raises  AbsentError: there is none, or it does not start
     """
-    ports = _free_ports(servers * 3)
+    ports = free_ports(servers * 3)
     common = [
         f"tickTime={tick_ms}",
         "clientPortAddress=127.0.0.1",
@@ -209,7 +209,8 @@ def running(
         yield Ensemble(made)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

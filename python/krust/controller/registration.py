@@ -97,6 +97,8 @@ def claim(state: State, now_ms: int) -> Steps:
     for _ in range(_TRIES):
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
+        if read.refused not in (None, Refusal.NO_NODE):
+            raise ServerError(f"the controllership: {read.refused.value}", hint="look at the store")
         if isinstance(holder, Node) and holder.stat.owner != state.session:
             raise ServerError(
                 f"{_who(holder)} is the controller of this cluster",

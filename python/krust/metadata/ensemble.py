@@ -15,10 +15,11 @@ _OPEN = "/consumers"
 class Tls(NamedTuple):
     """PEM files; the server's certificate is always checked."""
 
-    ca: str
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = None
+    ca: str | None = None
+    """None: what the system trusts"""
+    own: str | None = None
+    """key and certificates, for servers that want to see them"""
+    password: str | None = None
     check_hostname: bool = True
 
 

@@ -9,6 +9,8 @@ Its debug lines, which show passwords, are off, and so are those for each attemp
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +19,12 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
-from krust.errors import ServerError
+from krust.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.metadata.ensemble import Credentials, Ensemble
+    from krust.metadata.ensemble import Credentials, Ensemble, Tls
 
 LONGEST_PAUSE_S = 1.0
 """between two attempts to connect"""
@@ -39,18 +41,7 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
     """A client that is not connected, and its session's length, which the server may change."""
     seconds = ensemble.session_timeout_ms / 1000
     hosts = len(ensemble.hosts.split(","))
-    handler = _Direct(min(seconds / max(hosts, 2), 5.0))
-    tls = ensemble.tls
-    secured: dict[str, Any] = {}
-    if tls is not None:
-        secured = {
-            "use_ssl": True,
-            "ca": tls.ca,
-            "certfile": tls.certificate,
-            "keyfile": tls.key,
-            "keyfile_password": tls.key_password,
-            "check_hostname": tls.check_hostname,
-        }
+    handler = _Direct(min(seconds / max(hosts, 2), 5.0), ensemble.tls)
     made = KazooClient(
         hosts=ensemble.hosts,
         timeout=seconds,
@@ -59,7 +50,6 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
         auth_data={("digest", ensemble.digest)} if ensemble.digest is not None else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=LONGEST_PAUSE_S),
         logger=_kazoo_log,
-        **secured,
     )
     length = [seconds]
     shaking = made._connection._connect
@@ -97,9 +87,10 @@ def end(made: Any) -> None:
 class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads without its two for callbacks: they are called where the news arrived."""
 
-    def __init__(self, connect_s: float) -> None:
+    def __init__(self, connect_s: float, tls: Tls | None) -> None:
         super().__init__()
         self._connect_s = connect_s
+        self._tls = _context(tls) if tls is not None else None
 
     def start(self) -> None:
         """There is nothing to start, so `running` stays False, and callbacks are called at once."""
@@ -120,7 +111,29 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
         """Call it."""
         callback.func(*callback.args)
 
-    def create_connection(self, *args: Any, **options: Any) -> Any:
+    def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:
         """Connect; a server that does not answer may not cost the session."""
-        options["timeout"] = min(options["timeout"], self._connect_s)
-        return super().create_connection(*args, **options)
+        made = socket.create_connection(address, min(options["timeout"], self._connect_s))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            return made
+        try:
+            return self._tls.wrap_socket(made, server_hostname=options["hostname"])
+        except BaseException:
+            made.close()
+            raise
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    """ConfigError: a file of it cannot be read."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.own is not None:
+            context.load_cert_chain(tls.own, password=tls.password or "")
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates for ZooKeeper ({tls.ca}, {tls.own}) cannot be read: {error}",
+            hint="they are PEM files; look at zookeeper.ssl.*",
+        ) from None
+    context.check_hostname = tls.check_hostname
+    return context

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Asked, Message
     from krust.coordinator.assignors.spec import Assignor
-    from krust.metadata.store import Store
+    from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
 
 _WAIT_MS = 1000
@@ -76,6 +77,8 @@ class Shell:
         self._answers: dict[int, Message | Exception] = {}
         self._held: Changes | None = Changes()
         self._endpoints: list[tuple[str, str, int]] = []
+        self._news: deque[StoreEvent] = deque()
+        self._connected = True
         self._returning = 0
         self._return_at = inf
         self._later: list[tuple[int, Request]] = []
@@ -209,30 +212,36 @@ class Shell:
 
     def _hear(self) -> None:
         """Take what the store has to say."""
-        while events := self._store.events():
-            for each in events:
-                if isinstance(each, Done):
-                    self._perform(self._controller.done(each))
-                    if Refusal.UNKNOWN in each.results:
-                        self._return_at = 0  # the tree says what happened
-                elif isinstance(each, SessionChanged):
-                    self._turned(each.state)
-                self._returned()
+        self._news += self._store.events()
+        while self._news:
+            each = self._news.popleft()
+            if isinstance(each, Done):
+                self._perform(self._controller.done(each))
+                if Refusal.UNKNOWN in each.results:
+                    self._return_at = 0  # the tree says what happened
+            elif isinstance(each, SessionChanged):
+                self._turned(each.state)
+            self._returned()
+            if not self._news:
+                self._news += self._store.events()
         self._returned()
 
     def _turned(self, state: SessionState) -> None:
         """The session with the store is another, or in another state."""
         _log.log(*_SESSION[state])
-        if state is SessionState.CONNECTED:
-            self._return_at = 0
+        self._connected = state is SessionState.CONNECTED
+        self._return_at = 0 if self._connected else inf
 
     def _return(self) -> None:
         """Be in the tree again, and learn what it says now; requests wait meanwhile."""
         self._return_at = inf
-        if self._metadata is None or self._returning:
+        if self._metadata is None or self._returning or not self._connected:
             return
         self.state.session = self._store.session
-        self._metadata.keep()
+        try:
+            self._metadata.keep()
+        except ServerError as error:
+            _log.error("after a kill the next start will have to wait: %s", error)
         self._returning = self._own_ticket()
         steps = registration.again(self.state, self._own_words())
         self._perform(self._controller.run(self._returning, steps))

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.errors import ConfigError, ServerError
-from krust.metadata.ensemble import Credentials, Ensemble
+from krust.metadata.ensemble import Credentials, Ensemble, Tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,38 @@ def _ensemble(config: Config, connect: str) -> Ensemble:
         connection_timeout_ms=int(wanted) if wanted is not None else session_ms,
         digest=config.text("krust.zookeeper.digest"),
         protect=config.true("zookeeper.set.acl"),
+        tls=_tls(config),
     )
+
+
+def _tls(config: Config) -> Tls | None:
+    """How the connection is secured."""
+    if not config.true("zookeeper.ssl.client.enable"):
+        return None
+    trusted = _pem(
+        config.text("zookeeper.ssl.truststore.location"),
+        config.text("zookeeper.ssl.truststore.type"),
+    )
+    own = _pem(
+        config.text("zookeeper.ssl.keystore.location"),
+        config.text("zookeeper.ssl.keystore.type"),
+    )
+    return Tls(
+        trusted,
+        own,
+        config.text("zookeeper.ssl.keystore.password"),
+        check_hostname=bool(config.text("zookeeper.ssl.endpoint.identification.algorithm")),
+    )
+
+
+def _pem(place: str | None, kind: str | None) -> str | None:
+    """The place of a file that is PEM, by its type or its name."""
+    if place and (kind or ("PEM" if place.endswith(".pem") else "JKS")).upper() != "PEM":
+        raise ConfigError(
+            f"zookeeper.ssl: {place} is no PEM file",
+            hint="convert it, and set zookeeper.ssl.keystore.type or .truststore.type to PEM",
+        )
+    return place
 
 
 def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]) -> Metadata:
@@ -95,8 +126,9 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
             _write(place, store.credentials)
 
     def close() -> None:
+        ends = store.credentials.session != 0  # without a connection it lives on for a while
         store.close()
-        if place is not None:
+        if place is not None and ends:
             place.unlink(missing_ok=True)
 
     keep()

@@ -1,0 +1,123 @@
+"""The store in a ZooKeeper over TLS, with certificates made here."""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from krust.config import load
+from krust.errors import ConfigError, ServerError
+from krust.metadata.ensemble import Ensemble, Tls
+from krust.metadata.store import Create, Created, Done
+from krust.metadata.zookeeper import ZooKeeperStore, open_store
+from krust.shell import metadata
+from tests.peers import zookeeper as peer
+
+pytestmark = pytest.mark.java
+
+FACTORY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+
+
+class Secured(NamedTuple):
+    """A ZooKeeper that wants to see a certificate."""
+
+    connect: str
+    folder: Path
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    command = ["openssl", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+def certified(folder: Path, name: str, host: str) -> None:
+    """`name.pem`: a key, and a certificate for `host` by `ca.pem`."""
+    (folder / f"{name}.ext").write_text(f"subjectAltName={host}\n")
+    asked = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    openssl(folder, "req", *asked, "-subj", f"/CN={name}")
+    signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
+    files = ("-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+    openssl(folder, "x509", "-req", *signer, *files)
+    both = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
+    (folder / f"{name}.pem").write_text(both)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    if reason := peer.missing():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("ca", "other"):
+        asked = ("-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-days", "2")
+        openssl(folder, "req", *asked, "-out", f"{name}.pem", "-subj", f"/CN={name}")
+    certified(folder, "server", "IP:127.0.0.1")
+    certified(folder, "client", "DNS:krust")
+    (port,) = peer.free_ports(1)
+    lines = [
+        f"serverCnxnFactory={FACTORY}",
+        f"secureClientPort={port}",
+        "secureClientPortAddress=127.0.0.1",
+        f"ssl.keyStore.location={folder / 'server.pem'}",
+        f"ssl.trustStore.location={folder / 'ca.pem'}",
+        "ssl.clientAuth=need",
+    ]
+    with peer.running(folder / "zk", 1, *lines):
+        yield Secured(f"127.0.0.1:{port}", folder)
+
+
+def opened(secured: Secured, tls: Tls | None) -> ZooKeeperStore:
+    return open_store(Ensemble(f"{secured.connect}/tls", 4000, connection_timeout_ms=1500, tls=tls))
+
+
+def made(store: ZooKeeperStore) -> bool:
+    woken = threading.Event()
+    store.submit([Create("/n", b"1", ephemeral=True)], None)
+    for _ in range(1000):
+        for each in store.events():
+            if isinstance(each, Done):
+                return isinstance(each.results[0], Created)
+        woken.wait(0.01)
+    return False
+
+
+def test_a_certificate_opens_the_door(secured: Secured) -> None:
+    own = str(secured.folder / "client.pem")
+    with closing(opened(secured, Tls(str(secured.folder / "ca.pem"), own))) as store:
+        assert made(store)
+
+
+@pytest.mark.parametrize(
+    ("ca", "own"), [("other.pem", "client.pem"), ("ca.pem", None), (None, "client.pem")]
+)
+def test_a_stranger_stays_outside(secured: Secured, ca: str | None, own: str | None) -> None:
+    trusted, shown = (str(secured.folder / name) if name else None for name in (ca, own))
+    with pytest.raises(ServerError, match="no ZooKeeper answers"):
+        opened(secured, Tls(trusted, shown))
+
+
+def test_files_that_are_no_certificates_are_named(secured: Secured) -> None:
+    for tls in (
+        Tls(str(secured.folder / "nowhere.pem")),
+        Tls(None, str(secured.folder / "client.ext")),
+    ):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            opened(secured, tls)
+
+
+def test_kafkas_settings_say_it(secured: Secured) -> None:
+    options = {
+        "zookeeper.connect": f"{secured.connect}/settings",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(secured.folder / "ca.pem"),
+        "zookeeper.ssl.keystore.location": str(secured.folder / "client.pem"),
+    }
+    found = metadata.opened(load(options=options), None, lambda: None)
+    assert found.store.session
+    found.close()
+    options["zookeeper.ssl.keystore.location"] = "/etc/kafka/keystore.jks"
+    with pytest.raises(ConfigError, match=r"keystore\.jks is no PEM file"):
+        metadata.opened(load(options=options), None, lambda: None)
