@@ -75,11 +75,17 @@ class Cutting:
 
 
 class Proxy:
-    """Stands between clients and a broker; `answer` may delay, cut or lose each answer."""
+    """Stands between clients and a broker; `answer` may delay, cut or lose each answer, `asked`
+    sees each request before it (API key, frame)."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, asked: Callable[[int, bytes], object] | None = None) -> None:
         self.upstream: tuple[str, int] = ("", 0)
-        self._answer = answer
+        self._answer, self._asked = answer, asked
+
+    def forward_to(self, bootstrap: str) -> None:
+        """Where the broker is."""
+        host, _, port = bootstrap.rpartition(":")
+        self.upstream = (host, int(port))
 
     def serve(self, connection: socket.socket) -> None:
         with socket.create_connection(self.upstream) as broker:
@@ -89,7 +95,10 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     while True:
                         request = take(connection)
-                        keys.append(struct.unpack_from(">h", request)[0])
+                        key: int = struct.unpack_from(">h", request)[0]
+                        keys.append(key)
+                        if self._asked is not None:
+                            self._asked(key, request)
                         broker.sendall(struct.pack(">i", len(request)) + request)
 
             threading.Thread(target=forward, daemon=True).start()

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,8 +47,14 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running(version: str, folder: Path, settings: Mapping[str, object]) -> Iterator[str]:
-    """The address of a Kafka in `folder`, which may hold what an earlier one left.
+def running(
+    version: str,
+    folder: Path,
+    settings: Mapping[str, object],
+    before: Callable[[str], object] = str,
+) -> Iterator[str]:
+    """The address of a Kafka in `folder`, which may hold what an earlier one left; `before` hears
+    it before it is served.
 
     On a busy machine it may open its port and die: it misses the session of its own ZooKeeper.
     Then it is started again.
@@ -59,6 +65,7 @@ def running(version: str, folder: Path, settings: Mapping[str, object]) -> Itera
     extra = "\n".join(f"{key}={value}" for key, value in settings.items())
     ports = _free_ports()
     bootstrap = f"127.0.0.1:{ports[0]}"
+    before(bootstrap)
     try:
         for _ in range(TRIES):
             run = _script("start", version, str(folder), *map(str, ports), EXTRA=extra)

@@ -1,8 +1,9 @@
 //! Reads assigned partitions from given offsets, from all their leaders at once.
 //!
 //! Each leader has at most one Fetch on its way; [`Consumer::poll`] sends where none is, and takes
-//! what has come. A [`Chunk`] is one partition's answer: whole batches, decoded when they are
-//! walked. A partition ends at its `end` offset where it has one, and is then asked no more.
+//! what has come. A Fetch names what changed since the one before it (see `fetch_session`).
+//! A [`Chunk`] is one partition's answer: whole batches, decoded when they are walked. A partition
+//! ends at its `end` offset where it has one, and is then asked no more.
 //! Control batches are never shown; with `read_committed`, nor are records of aborted transactions.
 //! An answer counts for a partition only while that still stands where it was asked for: what was
 //! moved, taken away or paused in the meantime is asked for again.
@@ -19,11 +20,12 @@ use super::chunk::{Chunk, Parts};
 use super::cluster::{Cluster, Target};
 use super::connection::{Call, Connection, Reply, newest};
 use super::error::{Error, Result};
+use super::fetch_session::{Asked, Key, Said, Session};
 use super::options::Wait;
 use super::socket;
 use crate::ids::TopicId;
 use crate::protocol::fetch::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData,
 };
 use crate::record::batch::{self, Batch};
 use crate::wire::Writer;
@@ -82,23 +84,22 @@ pub struct Assignment {
 struct Place {
     offset: i64,
     end: Option<i64>,
+    /// The node it was asked of last; -1: none.
     leader: i32,
-    in_flight: bool,
     paused: bool,
     strayed: bool,
     max_bytes: i32,
     high_watermark: i64,
 }
 
-type Key = (Arc<str>, i32);
-
 /// See the module.
 pub struct Consumer {
     cluster: Cluster,
     config: Config,
     places: BTreeMap<Key, Place>,
-    /// By node: what was asked, from which offset.
-    asked: HashMap<i32, Vec<(Key, i64)>>,
+    /// Nodes with a Fetch on its way, and how long its answer is waited for.
+    asked: BTreeMap<i32, Wait>,
+    sessions: HashMap<i32, Session>,
     ids: HashMap<TopicId, Arc<str>>,
     /// What went wrong after records had come; told by the next poll.
     late: Option<Error>,
@@ -107,8 +108,9 @@ pub struct Consumer {
 impl Consumer {
     /// A reader of nothing yet.
     pub fn new(cluster: Cluster, config: Config) -> Self {
-        let (places, asked, ids) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        Self { cluster, config, places, asked, ids, late: None }
+        let (places, asked) = (BTreeMap::new(), BTreeMap::new());
+        let (sessions, ids) = (HashMap::new(), HashMap::new());
+        Self { cluster, config, places, asked, sessions, ids, late: None }
     }
 
     /// The cluster it reads from, for other questions.
@@ -119,7 +121,7 @@ impl Consumer {
     /// Replaces what is read.
     pub fn assign(&mut self, assignments: &[Assignment]) {
         for node in std::mem::take(&mut self.asked).into_keys() {
-            self.cluster.disconnect(Target::Broker(node));
+            self.disconnect(node);
         }
         self.places.clear();
         self.add(assignments);
@@ -132,8 +134,7 @@ impl Consumer {
             let place = Place {
                 offset: assignment.offset,
                 end: assignment.end,
-                leader: -1,
-                in_flight: self.places.get(&key).is_some_and(|place| place.in_flight),
+                leader: self.places.get(&key).map_or(-1, |place| place.leader),
                 paused: false,
                 strayed: false,
                 max_bytes: self.config.partition_max_bytes,
@@ -218,81 +219,68 @@ impl Consumer {
     /// Sends a Fetch to each leader that has none on its way.
     fn ask(&mut self) -> Result<()> {
         let wait = self.cluster.wait();
-        let mut by_node: BTreeMap<i32, Vec<Key>> = BTreeMap::new();
+        let options = self.cluster.options();
+        let answer = options.wait(options.request_timeout + self.config.max_wait);
+        let mut by_node: BTreeMap<i32, Vec<(Key, Asked)>> = BTreeMap::new();
         for (key, place) in &mut self.places {
-            if place.rests() || place.in_flight {
+            if place.rests() || self.asked.contains_key(&place.leader) {
                 continue;
             }
             let topic = self.cluster.topic_with(&key.0, key.1, &wait)?;
-            if topic.topic_id != TopicId::ZERO {
-                self.ids.insert(topic.topic_id, Arc::clone(&key.0));
+            let topic_id = topic.topic_id;
+            if topic_id != TopicId::ZERO {
+                self.ids.insert(topic_id, Arc::clone(&key.0));
             }
             let Some(partition) = topic.partition(key.1) else {
                 return Err(Error::refused(3, format!("{}:{}", key.0, key.1)));
             };
             place.leader = partition.leader;
             if !self.asked.contains_key(&place.leader) {
-                by_node.entry(place.leader).or_default().push(key.clone());
+                let asked = Asked { topic_id, offset: place.offset, max_bytes: place.max_bytes };
+                by_node.entry(place.leader).or_default().push((key.clone(), asked));
             }
         }
-        for (node, keys) in by_node {
-            match self.send(node, &keys, &wait) {
-                Ok(()) => {
-                    let mut asked = Vec::with_capacity(keys.len());
-                    for key in keys {
-                        if let Some(place) = self.places.get_mut(&key) {
-                            place.in_flight = true;
-                            asked.push((key, place.offset));
-                        }
-                    }
-                    self.asked.insert(node, asked);
-                }
+        for (node, wanted) in by_node {
+            match self.send(node, wanted, &wait) {
+                Ok(()) => drop(self.asked.insert(node, answer.clone())),
                 Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
-                    self.lose(node, &keys, &error)?;
+                    self.lose(node, &error)?;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.disconnect(node);
+                    return Err(error);
+                }
             }
         }
         Ok(())
     }
 
-    fn send(&mut self, node: i32, keys: &[Key], wait: &Wait) -> Result<()> {
-        let mut topics: BTreeMap<&Arc<str>, Vec<FetchPartition>> = BTreeMap::new();
-        for key in keys {
-            let Some(place) = self.places.get(key) else { continue };
-            topics.entry(&key.0).or_default().push(FetchPartition {
-                partition: key.1,
-                fetch_offset: place.offset,
-                partition_max_bytes: place.max_bytes,
-                ..Default::default()
-            });
-        }
-        let ids: Vec<_> = topics.keys().map(|name| self.cluster.topic_id(name)).collect();
-        let named = ids.contains(&TopicId::ZERO);
-        let topics = topics
-            .into_iter()
-            .zip(ids)
-            .map(|((topic, partitions), topic_id)| FetchTopic { topic, topic_id, partitions });
+    fn send(&mut self, node: i32, wanted: Vec<(Key, Asked)>, wait: &Wait) -> Result<()> {
+        let named = wanted.iter().any(|(_, asked)| asked.topic_id == TopicId::ZERO);
+        let connection = self.cluster.connection(Target::Broker(node), wait)?;
+        let version = connection.version(FETCH, if named { BY_NAME } else { newest(FETCH) })?;
+        let said = self.sessions.entry(node).or_default().say(wanted, version > BY_NAME);
         let request = FetchRequest {
             max_wait_ms: i32::try_from(self.config.max_wait.as_millis()).unwrap_or(i32::MAX),
             min_bytes: self.config.min_bytes,
             max_bytes: self.config.max_bytes,
             isolation_level: i8::from(self.config.read_committed),
-            topics: topics.collect(),
+            session_id: said.session_id,
+            session_epoch: said.session_epoch,
+            topics: topics(&said),
+            forgotten_topics_data: forgotten(&said),
             ..Default::default()
         };
-        let connection = self.cluster.connection(Target::Broker(node), wait)?;
-        let version = connection.version(FETCH, if named { BY_NAME } else { newest(FETCH) })?;
         let encode = |writer: &mut Writer| request.encode(writer, version);
         connection.send(&Call { key: FETCH, version, encode: &encode }, wait)
     }
 
-    /// Nodes whose answer is here, or whose connection is gone.
+    /// Nodes whose answer is here or late, or whose connection is gone.
     fn ready(&mut self) -> Result<Vec<i32>> {
         let mut ready = Vec::new();
-        for node in self.asked.keys() {
+        for (node, wait) in &self.asked {
             match self.cluster.open_connection(*node).map(Connection::ready) {
-                Some(Ok(false)) => {}
+                Some(Ok(false)) if !wait.left().is_zero() => {}
                 Some(Err(error @ Error::Protocol { .. })) => return Err(error),
                 _ => ready.push(*node),
             }
@@ -301,8 +289,7 @@ impl Consumer {
     }
 
     fn sleep(&mut self, wait: &Wait) -> Result<()> {
-        let sockets: Vec<_> = self.asked.keys().copied().collect();
-        let streams: Vec<_> = sockets.iter().filter_map(|n| self.cluster.peek(*n)).collect();
+        let streams: Vec<_> = self.asked.keys().filter_map(|n| self.cluster.peek(*n)).collect();
         if streams.is_empty() {
             return wait.pause(Duration::from_millis(20), &"fetch");
         }
@@ -312,43 +299,51 @@ impl Consumer {
     }
 
     fn take(&mut self, node: i32) -> Result<Vec<Chunk>> {
-        let Some(asked) = self.asked.remove(&node) else { return Ok(Vec::new()) };
-        for (key, _) in &asked {
-            if let Some(place) = self.places.get_mut(key) {
-                place.in_flight = false;
-            }
-        }
-        let wait = self.cluster.wait();
+        let Some(wait) = self.asked.remove(&node) else { return Ok(Vec::new()) };
         let reply = match self.cluster.open_connection(node) {
             Some(connection) => connection.receive(&wait),
             None => Err(Error::Closed { address: format!("broker {node}") }),
         };
         match reply {
-            Ok(reply) => self.read(node, &reply, &asked.into_iter().collect()),
+            Ok(reply) => self.read(node, &reply),
             Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
-                let keys: Vec<_> = asked.into_iter().map(|(key, _)| key).collect();
-                self.lose(node, &keys, &error)?;
+                self.lose(node, &error)?;
                 Ok(Vec::new())
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.disconnect(node);
+                Err(error)
+            }
         }
     }
 
     /// The connection to a leader is gone: ask for its partitions' leaders anew.
-    fn lose(&mut self, node: i32, keys: &[Key], error: &Error) -> Result<()> {
-        self.cluster.disconnect(Target::Broker(node));
-        for (topic, _) in keys {
+    fn lose(&mut self, node: i32, error: &Error) -> Result<()> {
+        self.disconnect(node);
+        for ((topic, _), _) in self.places.iter().filter(|(_, place)| place.leader == node) {
             self.cluster.forget(topic);
         }
         self.cluster.wait().pause(self.cluster.options().retry_backoff, error)
     }
 
-    fn read(&mut self, node: i32, reply: &Reply, asked: &HashMap<Key, i64>) -> Result<Vec<Chunk>> {
+    fn disconnect(&mut self, node: i32) {
+        self.cluster.disconnect(Target::Broker(node));
+        if let Some(session) = self.sessions.get_mut(&node) {
+            session.begin_anew();
+        }
+    }
+
+    fn read(&mut self, node: i32, reply: &Reply) -> Result<Vec<Chunk>> {
         let response = FetchResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.cluster.bad(Target::Broker(node), error))?;
+        let session = self.sessions.entry(node).or_default();
         if response.error_code != 0 {
+            if session.refused(response.error_code) {
+                return Ok(Vec::new());
+            }
             return Err(Error::refused(response.error_code, "Fetch"));
         }
+        session.answered(response.session_id);
         let mut chunks = Vec::new();
         let mut stale = false;
         for topic in &response.responses {
@@ -358,8 +353,9 @@ impl Consumer {
             };
             for data in &topic.partitions {
                 let key = (Arc::clone(&name), data.partition_index);
+                let asked = self.sessions.get(&node).and_then(|session| session.offset(&key));
                 let Some(place) = self.places.get_mut(&key) else { continue };
-                if asked.get(&key) != Some(&place.offset) || place.paused {
+                if asked != Some(place.offset) || place.paused {
                     continue;
                 }
                 match data.error_code {
@@ -438,6 +434,31 @@ impl Place {
     fn rests(&self) -> bool {
         self.done() || self.paused || self.strayed
     }
+}
+
+/// What a request names, by topic.
+fn topics(said: &Said) -> Vec<FetchTopic<'_>> {
+    let mut topics: BTreeMap<(&str, TopicId), Vec<FetchPartition>> = BTreeMap::new();
+    for ((topic, partition), asked) in &said.named {
+        topics.entry((topic, asked.topic_id)).or_default().push(FetchPartition {
+            partition: *partition,
+            fetch_offset: asked.offset,
+            partition_max_bytes: asked.max_bytes,
+            ..Default::default()
+        });
+    }
+    let topic = |((topic, topic_id), partitions)| FetchTopic { topic, topic_id, partitions };
+    topics.into_iter().map(topic).collect()
+}
+
+/// What a request has forgotten, by topic.
+fn forgotten(said: &Said) -> Vec<ForgottenTopic<'_>> {
+    let mut topics: BTreeMap<(&str, TopicId), Vec<i32>> = BTreeMap::new();
+    for ((topic, partition), topic_id) in &said.forgotten {
+        topics.entry((topic, *topic_id)).or_default().push(*partition);
+    }
+    let topic = |((topic, topic_id), partitions)| ForgottenTopic { topic, topic_id, partitions };
+    topics.into_iter().map(topic).collect()
 }
 
 /// Which transactions of an answer were aborted, followed along its batches.

@@ -2,9 +2,9 @@
 //!
 //! `socket` moves frames with deadlines, `connection` agrees on versions and pairs answers with
 //! requests, `cluster` knows brokers and topics, and on it stand `producer` (with `sender`, its
-//! thread), `consumer` (with `chunk`, what it read) and `admin`. It trusts its peers no more than
-//! `net` trusts clients: frames are bounded before they are reserved, messages go through the
-//! schema's checks, records through the record floor's.
+//! thread), `consumer` (with `chunk`, what it read, and `fetch_session`) and `admin`. It trusts its
+//! peers no more than `net` trusts clients: frames are bounded before they are reserved, messages
+//! go through the schema's checks, records through the record floor's.
 //! Threads: blocking; each value belongs to one thread at a time; every wait ends at its deadline,
 //! or within 100 ms of the caller's [`Interrupt`]. There is no thread behind a call but a sender's
 //! own, and the one that asks the system's resolver.
@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod connection;
 pub mod consumer;
 pub mod error;
+mod fetch_session;
 pub mod legacy;
 pub mod metadata;
 pub mod options;

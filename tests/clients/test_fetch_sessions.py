@@ -1,0 +1,201 @@
+"""Fetch sessions (KIP-227): a consumer says only what changed, and reads what it would have read.
+
+Each broker tells its clients to come through a proxy that sees how long their Fetches are and may
+answer one itself, as a broker that has lost the session does.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import krust
+from krust import _krust
+from krust.clients.consumer import Consumer
+from krust.errors import KafkaError
+from tests.clients.conftest import create
+from tests.peers import kafka
+from tests.proxy import Proxy, peer
+from tests.serving import Served
+
+FETCH = 1
+SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH = 70, 71
+BROKERS = {"krust": "", "kafka39": "3.9.1", "kafka43": "4.3.0"}
+
+
+class Way:
+    """What went by: the length of each Fetch; and what to refuse."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.lengths: list[int] = []
+        self.refusals: list[int] = []
+
+    def asked(self, key: int, request: bytes) -> None:
+        if key == FETCH:
+            self.lengths.append(len(request))
+
+    def answer(self, key: int, frame: bytes, connection: object) -> bool:
+        if key != FETCH or not self.refusals:
+            return False
+        code = self.refusals.pop()
+        # correlation id; no tags; throttle time, error, no session; no topics, no tags
+        refused = frame[:4] + b"\0" + struct.pack(">ihi", 0, code, 0) + b"\1\0"
+        connection.sendall(struct.pack(">i", len(refused)) + refused)  # type: ignore[attr-defined]
+        return True
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    """A way to each kind of broker."""
+    folder = tmp_path_factory.mktemp("sessions")
+    version = BROKERS[request.param]
+    seen = Way("")
+    proxy = Proxy(seen.answer, seen.asked)
+    with peer(proxy.serve) as address:
+        seen.bootstrap = address
+        told: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
+        if not version:
+            with Served(folder / "data", options=told) as broker:
+                proxy.upstream = broker.address
+                yield seen
+            return
+        try:
+            with kafka.running(version, folder, told, proxy.forward_to):
+                yield seen
+        except kafka.AbsentError as error:
+            pytest.skip(str(error))
+
+
+def write(bootstrap: str, topic: str, numbers: dict[int, range]) -> None:
+    with krust.Producer(bootstrap_servers=bootstrap) as producer:
+        for partition, values in numbers.items():
+            for value in values:
+                producer.produce(topic, b"%d" % value, partition=partition)
+
+
+def test_only_what_changed_is_said(way: Way, name: str) -> None:
+    create(way.bootstrap, name, 200)
+    with krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50) as consumer:
+        way.lengths.clear()
+        consumer.assign([(name, partition, 0) for partition in range(200)])
+        while len(way.lengths) < 5:
+            consumer.poll(50)
+        assert way.lengths[0] > 200 * 20
+        assert max(way.lengths[2:]) < 100
+        write(way.bootstrap, name, {7: range(3), 150: range(3)})
+        got: list[_krust.Record] = []
+        while len(got) < 6:
+            got += consumer.poll(50)
+        assert {(one.partition, one.offset) for one in got} == {
+            (partition, offset) for partition in (7, 150) for offset in range(3)
+        }
+        assert max(way.lengths[2:]) < 300
+        consumer.pause([(name, partition) for partition in range(100)])
+        asked = len(way.lengths)
+        while len(way.lengths) < asked + 3:
+            consumer.poll(50)
+        assert 100 < max(way.lengths[asked:]) < 1000  # 100 to forget, by number
+        assert way.lengths[-1] < 100
+
+
+@pytest.mark.parametrize("code", [SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH])
+def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) -> None:
+    create(way.bootstrap, name, 50)
+    with krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50) as consumer:
+        consumer.assign([(name, partition, 0) for partition in range(50)])
+        for at in range(0, 60, 3):
+            asked = len(way.lengths)
+            if at % 2:
+                way.refusals.append(code)
+            write(way.bootstrap, name, {at % 50: range(at, at + 3)})
+            got: list[_krust.Record] = []
+            while len(got) < 3:
+                got += consumer.poll(50)
+            assert [one.value for one in got] == [b"%d" % value for value in range(at, at + 3)]
+            assert not at % 2 or max(way.lengths[asked:]) > 50 * 20
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> None:
+    settings = {"bootstrap_servers": way.bootstrap, "auto_offset_reset": "earliest"}
+    with krust.Consumer(fetch_max_wait_ms=50, **settings) as consumer:
+        create(way.bootstrap, name, 2)
+        write(way.bootstrap, name, {0: range(9), 1: range(9)})
+        consumer.assign([(name, 0, 0), (name, 1, 0)])
+        assert len(take(consumer, 18)) == 18
+        make_anew(way.bootstrap, name)
+        write(way.bootstrap, name, {0: range(20, 25), 1: range(30, 35)})
+        values = sorted(int(one.value or b"") for one in take(consumer, 10))
+        assert values == [*range(20, 25), *range(30, 35)]
+
+
+def make_anew(bootstrap: str, name: str) -> None:
+    """Delete a topic, and create it as soon as that is through."""
+    with krust.Admin(bootstrap_servers=bootstrap) as admin:
+        admin.delete_topic(name)
+        while True:
+            try:
+                return admin.create_topic(name, 2)
+            except KafkaError as error:
+                if error.name != "TOPIC_ALREADY_EXISTS":
+                    raise
+                time.sleep(0.05)
+
+
+def take(consumer: Consumer, count: int) -> list[_krust.Record]:
+    got: list[_krust.Record] = []
+    while len(got) < count:
+        got += consumer.poll(100)
+    return got
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_moved_paused_and_taken_away_the_records_are_those_of_the_log(
+    way: Way, name: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    create(way.bootstrap, name, 12)
+    ends = dict.fromkeys(range(12), 0)
+    limit = {"max_partition_fetch_bytes": 600, "fetch_max_bytes": 2000, "fetch_max_wait_ms": 20}
+    with krust.Consumer(bootstrap_servers=way.bootstrap, **limit) as consumer:
+        next_at: dict[int, int] = {}
+        paused: set[int] = set()
+        for _ in range(40):
+            match chance.randrange(6):
+                case 0 | 1:
+                    some = {p: range(ends[p], ends[p] + 20) for p in chance.sample(range(12), 4)}
+                    write(way.bootstrap, name, some)
+                    ends |= {partition: values.stop for partition, values in some.items()}
+                case 2 if next_at:
+                    moved = chance.choice([*next_at])
+                    next_at[moved] = chance.randint(0, ends[moved])
+                    consumer.seek(name, moved, next_at[moved])
+                case 3 if next_at:
+                    paused = set(chance.sample([*next_at], len(next_at) // 2))
+                    consumer.resume((name, partition) for partition in next_at)
+                    consumer.pause((name, partition) for partition in paused)
+                case 4:
+                    chosen = chance.sample(range(12), 6)
+                    next_at = {p: chance.randint(0, ends[p]) for p in chosen}
+                    paused.clear()
+                    consumer.assign((name, p, offset) for p, offset in next_at.items())
+                case 5:
+                    way.refusals += [chance.choice([70, 71])] * bool(next_at.keys() - paused)
+            for _ in range(3):
+                follow(consumer, next_at, paused)
+        consumer.resume((name, partition) for partition in next_at)
+        while any(ends[partition] > at for partition, at in next_at.items()):
+            follow(consumer, next_at, set())
+
+
+def follow(consumer: Consumer, next_at: dict[int, int], paused: set[int]) -> None:
+    """Poll, and compare: in every partition each record's value is its offset."""
+    for one in consumer.poll(30):
+        assert one.partition not in paused
+        assert one.offset == next_at[one.partition]
+        assert one.value == b"%d" % one.offset
+        next_at[one.partition] += 1
