@@ -264,7 +264,8 @@ class Delivered:
 class Sender:
     """Records into batches, sent by a thread of its own that never meets the interpreter.
 
-    options  those of Producer, and max.block.ms: how long a topic may take to be known
+    options  those of Producer; max.block.ms: how long a topic may take to be known; and
+             metadata.max.age.ms: when it is looked up again, for partitions it has grown
     """
 
     def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Self: ...

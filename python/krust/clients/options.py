@@ -36,6 +36,7 @@ PRODUCER = COMMON | {
     "linger.ms",
     "max.block.ms",
     "max.request.size",
+    "metadata.max.age.ms",
 }
 FETCH = COMMON | {
     "fetch.max.bytes",
@@ -51,6 +52,7 @@ ALIASES = {
     "message.timeout.ms": "delivery.timeout.ms",
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
 """librdkafka's names of the same settings."""
 

@@ -13,6 +13,7 @@
 //! Not promised: transactions; that a batch whose fate is unknown was not written.
 
 mod feed;
+mod identity;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use feed::Filled;
 
-use super::cluster::{Ask, Cluster, Target};
+use super::cluster::{Cluster, Target};
 use super::connection::{Call, Reply, newest};
 use super::error::{Error, Result};
 use super::legacy;
@@ -28,7 +29,6 @@ use super::options::Wait;
 use super::partitioner::{Sticky, by_key};
 use crate::ids::TopicId;
 use crate::protocol::Records;
-use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
@@ -37,7 +37,6 @@ use crate::record::compression::Codec;
 use crate::wire::Writer;
 
 const PRODUCE: i16 = 0;
-const INIT_PRODUCER_ID: i16 = 22;
 const OUT_OF_ORDER_SEQUENCE: i16 = 45;
 const DUPLICATE_SEQUENCE: i16 = 46;
 const IDEMPOTENT_WINDOW: usize = 5;
@@ -173,7 +172,11 @@ impl Producer {
     /// Adds one record; without a partition, its key decides. Waits while the buffer is full.
     pub fn send(&mut self, topic: &str, partition: Option<i32>, entry: &Entry<'_>) -> Result<()> {
         let wait = self.cluster.options().wait(self.config.delivery_timeout);
-        let known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
+        let mut known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
+        if partition.is_some_and(|partition| known.partition(partition).is_none()) {
+            self.cluster.forget(topic); // it may have grown
+            known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
+        }
         let count = i32::try_from(known.partitions.len()).unwrap_or(i32::MAX);
         let partition = match (partition, entry.key) {
             (Some(partition), _) if known.partition(partition).is_some() => partition,
@@ -272,36 +275,6 @@ impl Producer {
             (lane.builder, lane.opened) = (builder, None);
         }
         sealed
-    }
-
-    /// Producer id and epoch; (-1, -1) without idempotence.
-    fn identity(&mut self) -> Result<(i64, i16)> {
-        if !self.config.idempotent {
-            return Ok((-1, -1));
-        }
-        if let Some(identity) = self.identity {
-            return Ok(identity);
-        }
-        let request =
-            InitProducerIdRequest { transaction_timeout_ms: 60_000, ..Default::default() };
-        let encode = |writer: &mut Writer, version: i16| request.encode(writer, version);
-        let wait = self.cluster.options().wait(self.config.delivery_timeout);
-        loop {
-            let ask = Ask::new(Target::Any, INIT_PRODUCER_ID, &encode);
-            let reply = self.cluster.call(&ask, &wait)?;
-            let response = InitProducerIdResponse::decode(&mut reply.body(), reply.version)
-                .map_err(|error| self.cluster.bad(Target::Any, error))?;
-            if response.error_code == 0 {
-                let identity = (response.producer_id, response.producer_epoch);
-                self.identity = Some(identity);
-                return Ok(identity);
-            }
-            let refused = Error::refused(response.error_code, "InitProducerId");
-            if !refused.retriable() {
-                return Err(refused);
-            }
-            wait.pause(self.cluster.options().retry_backoff, &"InitProducerId")?;
-        }
     }
 
     /// One step towards an empty buffer: send, then wait for the oldest answer of some broker.

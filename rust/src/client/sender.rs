@@ -14,6 +14,8 @@
 //!     is never held while anything waits, so callers may hold other locks.
 //! Not promised: that what is open when a Sender is dropped without `close` gets sent.
 
+mod topics;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,6 +33,7 @@ use super::options::{Interrupt, Options, Wait};
 use super::partitioner::{Sticky, by_key};
 use super::producer::{Config, Delivered, Filled, Producer};
 use crate::record::batch::{Builder, Entry};
+use topics::{Known, Look, Open};
 
 /// How long the thread asks for one topic before it looks after the others.
 const TOPIC_ASK: Duration = Duration::from_millis(500);
@@ -53,25 +56,6 @@ pub enum Offer {
     },
     /// Not taken: the topic is not known yet, or the buffer is full.
     Wait,
-}
-
-/// The open batch of one partition.
-#[derive(Default)]
-struct Open {
-    builder: Builder,
-    opened: Option<Instant>,
-    ticket: u64,
-    watched: bool,
-}
-
-/// What is known of a topic.
-enum Known {
-    /// The thread looks it up: since when, and when again.
-    Asked(Instant, Instant),
-    /// It cannot be had; told once.
-    Failed(Error),
-    /// Its partitions.
-    Lanes(Vec<Open>),
 }
 
 /// A closed batch on its way: what is to be told of it.
@@ -107,9 +91,25 @@ struct Shared {
     linger: Duration,
     batch_bytes: usize,
     buffer_bytes: usize,
-    max_block: Duration,
+    times: Times,
     /// Waits of the thread end at once.
     abort: AtomicBool,
+}
+
+/// How long topics are waited for and known.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// What a new topic may take (`max.block.ms`).
+    pub max_block: Duration,
+    /// After which a topic is looked up again (`metadata.max.age.ms`).
+    pub metadata_max_age: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let (max_block, metadata_max_age) = (Duration::from_secs(60), Duration::from_secs(300));
+        Self { max_block, metadata_max_age }
+    }
 }
 
 /// Ends the waits of the thread when the Sender is closed or dropped.
@@ -132,8 +132,7 @@ pub struct Sender {
 
 impl Sender {
     /// A sender to the cluster of `options`; their interrupt is for callers that wait.
-    /// `max_block` is how long a new topic may take (`max.block.ms`).
-    pub fn new(options: Options, config: Config, max_block: Duration) -> Result<Self> {
+    pub fn new(options: Options, config: Config, times: Times) -> Result<Self> {
         let (wake, woken) = pair()?;
         let (news, read_news) = pair()?;
         let seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
@@ -160,7 +159,7 @@ impl Sender {
             linger: config.linger,
             batch_bytes: config.batch_bytes,
             buffer_bytes: config.buffer_bytes,
-            max_block,
+            times,
             abort: AtomicBool::new(false),
         });
         let interrupt = Arc::new(Abort(Arc::clone(&shared)));
@@ -191,18 +190,18 @@ impl Sender {
         let Some(Known::Lanes(lanes)) = state.topics.get_mut(topic) else {
             return Ok(Offer::Wait);
         };
-        let count = i32::try_from(lanes.len()).unwrap_or(i32::MAX);
         let partition = match (partition, entry.key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => by_key(key, count),
-            (None, None) => state.sticky.current(count),
+            (None, Some(key)) => by_key(key, lanes.count),
+            (None, None) => state.sticky.current(lanes.count),
         };
-        let Some(lane) = usize::try_from(partition).ok().and_then(|at| lanes.get_mut(at)) else {
-            let subject = format!("topic {topic:?} has no partition {partition}");
-            return Err(Error::refused(3, subject));
+        let Some(lane) = lanes.lane(partition) else {
+            lanes.doubt(topic, partition)?;
+            shared.wake(&mut guard);
+            return Ok(Offer::Wait);
         };
         let size = size(entry);
-        let mut wake = false;
+        let (mut wake, mut opened) = (false, None);
         if lane.opened.is_some() && lane.builder.size() + size > shared.batch_bytes {
             let spare = state.spare.pop().unwrap_or_default();
             close(lane, (&name, partition), spare, (&mut state.closed, &mut state.pending));
@@ -211,7 +210,7 @@ impl Sender {
         }
         if lane.opened.is_none() {
             let now = Instant::now();
-            lane.opened = Some(now);
+            (lane.opened, opened) = (Some(now), Some(now));
             (lane.ticket, lane.watched) = (state.next_ticket, false);
             state.next_ticket += 1;
             let due = now + shared.linger;
@@ -223,6 +222,7 @@ impl Sender {
         lane.watched |= watch;
         let (ticket, index) = (lane.ticket, lane.builder.count() - 1);
         state.held_bytes += lane.builder.size() - before;
+        wake |= opened.is_some_and(|now| lanes.ages(now, shared.times.metadata_max_age));
         if wake {
             shared.wake(&mut guard);
         }
@@ -232,10 +232,10 @@ impl Sender {
     /// Waits until `offer` to this topic may do better, at most until `wait` ends or `max_block`
     /// has passed.
     pub fn wait_for(&self, topic: &str) -> Result<()> {
-        let wait = self.options.wait(self.shared.max_block + Duration::from_secs(1));
+        let wait = self.options.wait(self.shared.times.max_block + Duration::from_secs(1));
         let mut state = self.shared.state.lock();
         loop {
-            let waits = matches!(state.topics.get(topic), Some(Known::Asked(..)))
+            let waits = state.topics.get(topic).is_some_and(Known::is_waited_for)
                 || state.held_bytes >= self.shared.buffer_bytes;
             if !waits || state.ending {
                 return Ok(());
@@ -248,7 +248,7 @@ impl Sender {
     pub fn partitions(&self, topic: &str) -> Result<Option<i32>> {
         let mut state = self.shared.state.lock();
         match state.topics.get(topic) {
-            Some(Known::Lanes(lanes)) => Ok(i32::try_from(lanes.len()).ok()),
+            Some(Known::Lanes(lanes)) => Ok(Some(lanes.count)),
             Some(Known::Failed(error)) => {
                 let error = error.clone();
                 state.topics.remove(topic);
@@ -256,8 +256,7 @@ impl Sender {
             }
             Some(Known::Asked(..)) => Ok(None),
             None => {
-                let now = Instant::now();
-                state.topics.insert(Arc::from(topic), Known::Asked(now, now));
+                state.topics.insert(Arc::from(topic), Known::Asked(Look::now()));
                 self.shared.wake(&mut state);
                 Ok(None)
             }
@@ -359,8 +358,7 @@ impl Shared {
                 state.flushing |= state.closed.is_empty() && state.pending.is_empty();
             }
             None => {
-                let now = Instant::now();
-                state.topics.insert(Arc::from(topic), Known::Asked(now, now));
+                state.topics.insert(Arc::from(topic), Known::Asked(Look::now()));
             }
         }
         self.wake(guard);
@@ -390,8 +388,8 @@ impl Work {
             for filled in filled {
                 spare.push(self.producer.enqueue(filled));
             }
-            for (topic, since) in asked {
-                self.look_up(&topic, since);
+            for topic in asked {
+                self.look_up(&topic);
             }
             if let Err(error) = self.producer.poll()
                 && !error.retriable()
@@ -409,8 +407,7 @@ impl Work {
     }
 
     /// What there is to do; `None`: the Sender is gone.
-    #[expect(clippy::type_complexity, reason = "batches and topics, used once")]
-    fn take(&self) -> Option<(Vec<Filled>, Vec<(Arc<str>, Instant)>)> {
+    fn take(&self) -> Option<(Vec<Filled>, Vec<Arc<str>>)> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         if state.ending {
@@ -420,7 +417,7 @@ impl Work {
         while let Some((topic, partition, ticket, due)) = state.open.front() {
             let at = usize::try_from(*partition).unwrap_or(usize::MAX);
             let lane = match state.topics.get_mut(topic) {
-                Some(Known::Lanes(lanes)) => lanes.get_mut(at),
+                Some(Known::Lanes(lanes)) => lanes.open.get_mut(at),
                 _ => None,
             };
             let lane = lane.filter(|lane| lane.opened.is_some() && lane.ticket == *ticket);
@@ -436,23 +433,18 @@ impl Work {
             state.open.pop_front();
         }
         state.flushing = false;
-        let asked = state.topics.iter().filter_map(|(topic, known)| match known {
-            Known::Asked(since, again) if *again <= now => Some((Arc::clone(topic), *since)),
-            _ => None,
-        });
-        let asked = asked.collect();
+        let is_due = |known: &Known| known.look().is_some_and(|look| look.at <= now);
+        let asked = state.topics.iter().filter(|(_, known)| is_due(known));
+        let asked = asked.map(|(topic, _)| Arc::clone(topic)).collect();
         Some((std::mem::take(&mut state.closed), asked))
     }
 
-    fn look_up(&mut self, topic: &Arc<str>, since: Instant) {
-        let known = match self.producer.partitions(topic, TOPIC_ASK) {
-            Ok(count) => Known::Lanes((0..count).map(|_| Open::default()).collect()),
-            Err(error) if error.retriable() && since.elapsed() < self.shared.max_block => {
-                Known::Asked(since, Instant::now() + self.backoff)
-            }
-            Err(error) => Known::Failed(error),
-        };
-        self.shared.state.lock().topics.insert(Arc::clone(topic), known);
+    fn look_up(&mut self, topic: &Arc<str>) {
+        let found = self.producer.partitions(topic, TOPIC_ASK);
+        let times = (self.backoff, self.shared.times.max_block);
+        if let Some(known) = self.shared.state.lock().topics.get_mut(topic) {
+            known.found(topic, found, times);
+        }
         self.shared.changed.notify_all();
         drop((&self.shared.news).write(&[1]));
     }
@@ -473,10 +465,7 @@ impl Work {
                 state.delivered.push(one);
             }
         }
-        let asked = state.topics.values().filter_map(|known| match known {
-            Known::Asked(_, again) => Some(*again),
-            _ => None,
-        });
+        let asked = state.topics.values().filter_map(|known| Some(known.look()?.at));
         let due = state.open.front().map(|(_, _, _, due)| *due);
         let until = asked.chain(due).min();
         let more = state.ending || state.flushing || !state.closed.is_empty();

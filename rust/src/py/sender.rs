@@ -20,7 +20,7 @@ use super::client::{self as shell, Given};
 use super::errors::{Signals, of_client};
 use super::producer::config;
 use crate::client::producer::Delivered as Outcome;
-use crate::client::sender::{Offer, Sender as Core};
+use crate::client::sender::{Offer, Sender as Core, Times};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
 use crate::columns::rows::{Roles, Rows};
@@ -171,9 +171,15 @@ impl Sender {
         let make = |given: &mut Given<'_>| -> client::Result<Core> {
             let options = shell::cluster_options(bootstrap, given, &signals)?;
             let config = config(given)?;
-            let block = given.time("max.block.ms")?.unwrap_or(Duration::from_secs(60));
+            let usual = Times::default();
+            let times = Times {
+                max_block: given.time("max.block.ms")?.unwrap_or(usual.max_block),
+                metadata_max_age: given
+                    .time("metadata.max.age.ms")?
+                    .unwrap_or(usual.metadata_max_age),
+            };
             given.finish()?;
-            Core::new(options, config, block)
+            Core::new(options, config, times)
         };
         let core = make(&mut given).map_err(|error| of_client(py, &error))?;
         let (watchers, lost) = (Mutex::new(HashMap::new()), Mutex::new(None));

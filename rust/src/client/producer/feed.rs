@@ -51,7 +51,7 @@ impl Producer {
         builder: &mut Builder,
         (opened, ticket): (Instant, u64),
     ) -> Result<()> {
-        let identity = self.identity()?;
+        let identity = self.identity(opened)?;
         let lane = self.lanes.entry(key.clone()).or_default();
         let count = builder.count();
         let base_sequence = if identity.0 >= 0 { lane.next_sequence } else { -1 };
@@ -74,9 +74,10 @@ impl Producer {
         Ok(())
     }
 
-    /// How many partitions a topic has, asked within `time`.
+    /// How many partitions a topic has by now, asked within `time`.
     pub fn partitions(&mut self, topic: &str, time: Duration) -> Result<i32> {
         let wait = self.cluster.options().wait(time);
+        self.cluster.forget(topic);
         let known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
         Ok(i32::try_from(known.partitions.len()).unwrap_or(i32::MAX))
     }

@@ -1,0 +1,99 @@
+"""Topics that grow while a producer writes to them, on krust and on Kafka alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import krust
+from krust import _krust
+from krust.errors import KafkaError
+from tests.clients.conftest import read
+
+
+def grow(bootstrap: str, topic: str, total: int) -> None:
+    with krust.Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_partitions(topic, total)
+
+
+def test_a_partition_that_the_topic_has_grown_is_found_when_it_is_asked_for(
+    bootstrap: str, single: str
+) -> None:
+    with krust.Producer(bootstrap_servers=bootstrap) as producer:
+        for total in range(2, 5):
+            producer.produce(single, b"old", partition=0)
+            grow(bootstrap, single, total)
+            producer.produce(single, b"new", partition=total - 1)
+        assert producer.partitions(single) == 4
+        producer.flush()
+    assert [record.value for record in read(bootstrap, single, 0)] == [b"old"] * 3
+    for partition in range(1, 4):
+        assert [record.value for record in read(bootstrap, single, partition)] == [b"new"]
+
+
+def test_the_producer_without_a_thread_finds_it_too(bootstrap: str, single: str) -> None:
+    producer = _krust.Producer(bootstrap)
+
+    def send(partition: int) -> None:
+        producer.send(single, [(None, b"x", [], partition, None)])
+
+    send(0)
+    grow(bootstrap, single, 2)
+    send(1)
+    with pytest.raises(KafkaError, match="no partition 2"):
+        send(2)
+    producer.flush()
+    assert len(read(bootstrap, single, 0)) == len(read(bootstrap, single, 1)) == 1
+
+
+def test_a_partition_that_is_not_there_is_refused_each_time(bootstrap: str, single: str) -> None:
+    with krust.Producer(bootstrap_servers=bootstrap, metadata_max_age_ms=0) as producer:
+        for partition in (1, 1, 7, -2):
+            with pytest.raises(KafkaError, match=f"has no partition {partition}") as caught:
+                producer.produce(single, b"x", partition=partition)
+            assert caught.value.name == "UNKNOWN_TOPIC_OR_PARTITION"
+        producer.produce(single, b"y")
+    assert [record.value for record in read(bootstrap, single)] == [b"y"]
+
+
+def test_an_asynchronous_producer_finds_it_too(bootstrap: str, single: str) -> None:
+    async def run() -> None:
+        async with krust.AsyncProducer(bootstrap_servers=bootstrap) as producer:
+            await producer.send(single, b"old", partition=0)
+            grow(bootstrap, single, 3)
+            where = await producer.send(single, b"new", partition=2)
+            assert (where.partition, where.offset) == (2, 0)
+            with pytest.raises(KafkaError, match="no partition 3"):
+                await producer.send(single, b"no", partition=3)
+
+    asyncio.run(run())
+
+
+def test_new_partitions_are_used_by_keys_and_without_keys_once_metadata_is_old(
+    bootstrap: str, single: str
+) -> None:
+    keys = [b"%d" % number for number in range(50)]
+    with krust.Producer(
+        bootstrap_servers=bootstrap, metadata_max_age_ms=200, linger_ms=1
+    ) as producer:
+        producer.send(single, b"first", key=b"k").result(20_000)
+        grow(bootstrap, single, 4)
+        assert producer.partitions(single) == 1
+        until = time.monotonic() + 30
+        while producer.partitions(single) == 1 and time.monotonic() < until:
+            producer.send(single, b"x").result(20_000)
+        placed = {key: producer.send(single, b"x", key=key).result(20_000) for key in keys}
+        assert {where.partition for where in placed.values()} == {0, 1, 2, 3}
+        free = {producer.send(single, b"x").result(20_000).partition for _ in range(50)}
+        assert free == {0, 1, 2, 3}
+
+
+def test_metadata_that_is_young_is_kept(bootstrap: str, single: str) -> None:
+    with krust.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(single, b"x").result(20_000)
+        grow(bootstrap, single, 2)
+        for _ in range(20):
+            assert producer.send(single, b"x").result(20_000).partition == 0
+        assert producer.partitions(single) == 1
