@@ -1,0 +1,146 @@
+"""The examples that other clients' documentation has, run against a broker in this process."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import krust
+from examples.clients import (
+    admin,
+    asynchronous,
+    idempotent,
+    lag,
+    lines_in,
+    reading,
+    threads,
+    writing,
+)
+
+ROOT = Path(__file__).parents[2]
+Said = Callable[[], str]
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with krust.Broker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """What was printed since the last call."""
+    return lambda: capsys.readouterr().out
+
+
+@pytest.fixture
+def lines(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Runs `lines_in` over a text."""
+
+    def run(topic: str, text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        lines_in.main(bootstrap, topic)
+
+    return run
+
+
+def test_threads(bootstrap: str, said: Said) -> None:
+    threads.main(bootstrap, "1")
+    printed = said()
+    assert "value b'test'" in printed
+    assert "Hola, mundo!" in printed
+
+
+def test_writing_then_reading(bootstrap: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing.main(bootstrap)
+    printed = said()
+    assert re.search(r"^my-topic 0 \d+$", printed, re.MULTILINE)
+    assert "delivered <Delivered my-topic:0 offset " in printed
+    slow = reading.json_for_a_while
+    monkeypatch.setattr(reading, "json_for_a_while", lambda at, wait_ms: slow(at, 2000))
+    reading.main(bootstrap)
+    printed = said()
+    assert len(re.findall(r"^my-topic:0:\d+: ", printed, re.MULTILINE)) == 3
+    assert "decoded {'key': 'value'}" in printed
+
+
+def test_lines_go_in_and_come_out(
+    bootstrap: str, lines: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines("lines", "one\ntwo\nthree\n")
+    told = capsys.readouterr().err
+    assert told.count("% Message delivered to lines [0] @ ") == 3
+    run = subprocess.Popen(
+        [sys.executable, "-m", "examples.clients.lines_out", bootstrap, "out", "lines"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "Assignment: ['lines [0]']\n"
+        assert [run.stdout.readline() for _ in range(3)] == ["one\n", "two\n", "three\n"]
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=30)
+    assert "% lines [0] at offset 2 with key None:" in errors
+    assert errors.endswith("% Aborted by user\n")
+    assert run.returncode == 0
+    lag.main(bootstrap, "out", "lines")
+    assert re.search(r"lines \[0\]\s+3\s+0$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_lag_of_a_group_that_has_committed_nothing(
+    bootstrap: str, lines: Callable[[str, str], None], said: Said
+) -> None:
+    lines("behind", "a\nb\n")
+    lag.main(bootstrap, "none", "behind")
+    assert re.search(r"behind \[0\]\s+-\s+2$", said(), re.MULTILINE)
+    with pytest.raises(SystemExit, match="does not exist"):
+        lag.main(bootstrap, "none", "missing")
+
+
+def test_admin(bootstrap: str, said: Said) -> None:
+    admin.main(bootstrap, "create_topics", "a", "b", "a")
+    printed = said()
+    assert printed.startswith("Topic a created\nTopic b created\nFailed to create topic a: ")
+    admin.main(bootstrap, "create_partitions", "a", "5")
+    admin.main(bootstrap, "alter_configs", "a", "retention.ms=3600000,cleanup.policy=compact")
+    said()
+    admin.main(bootstrap, "describe_configs", "a")
+    printed = said()
+    assert "a: retention.ms = 3600000" in printed
+    assert "a: cleanup.policy = compact" in printed
+    admin.main(bootstrap, "alter_configs", "a", "cleanup.policy=")
+    admin.main(bootstrap, "list")
+    printed = said()
+    assert '"a" with 5 partition(s)' in printed
+    assert bootstrap in printed
+    admin.main(bootstrap, "delete_topics", "a", "b")
+    admin.main(bootstrap, "list")
+    assert '"a"' not in said().partition("Topic b deleted")[2]
+
+
+def test_idempotent(bootstrap: str, said: Said) -> None:
+    idempotent.main(bootstrap, "numbers", "500")
+    assert said() == "500 delivered, 0 failed\n"
+
+
+def test_asynchronous(bootstrap: str, said: Said) -> None:
+    asynchronous.main(bootstrap, "items")
+    printed = said()
+    assert "item 0 is at offset 0" in printed
+    assert printed.count("read b'item ") == 10
+
+
+def test_every_example_is_run_here() -> None:
+    names = {path.stem for path in (ROOT / "examples/clients").glob("*.py")} - {"__init__"}
+    text = Path(__file__).read_text()
+    assert not {name for name in names if name not in text}
