@@ -50,9 +50,11 @@ class Registration(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """As it stands in the tree."""
-        endpoints = tuple(Endpoint(name, "PLAINTEXT", at, port) for name, at, port in self[0])
-        return Broker(endpoints, self.rack, self.now_ms).encode()
+        """As it stands in the tree: one endpoint a listener, for Kafka takes no more."""
+        by_name: dict[str, Endpoint] = {}
+        for name, host, port in self.endpoints:
+            by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
+        return Broker(tuple(by_name.values()), self.rack, self.now_ms).encode()
 
 
 def found(state: State, cluster_id: str) -> Steps:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
+
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (compared)
+"""Addresses that nobody can connect to."""
 
 _RETRY_S = 1.0
 """between two attempts to be in the cluster again"""
@@ -263,9 +267,11 @@ class Shell:
             self._ask(ticket, request)
 
     def _own_words(self) -> registration.Registration:
-        return registration.Registration(
-            self._endpoints, self.config.text("broker.rack"), _now_ms()
-        )
+        told = [
+            (name, socket.gethostname() if host in _ANYWHERE else host, port)
+            for name, host, port in self._endpoints
+        ]
+        return registration.Registration(told, self.config.text("broker.rack"), _now_ms())
 
     def _perform(self, outcome: Outcome) -> None:
         """Do what an outcome says, in its order."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -250,6 +251,21 @@ def test_an_ephemeral_of_another_is_not_taken_for_mine(
     assert mine.answer(token) == (Refusal.NO_SESSION,)
 
 
+def test_a_counter_is_exact_whatever_is_lost(mine: Party, cut: tuple[Cutter, str]) -> None:
+    mine.ask(Create("/n", b"0"))
+    version, choice = 0, Random(4711)
+    while version < 40:
+        cut[0].at = choice.choice([None, None, "request", "answer"])
+        (result,) = mine.ask(SetData("/n", str(version + 1).encode(), version))
+        assert result is not Refusal.UNKNOWN
+        if isinstance(result, Stat):
+            version += 1
+            assert result.version == version
+        else:
+            assert result is Refusal.NO_SESSION
+    assert data(mine, "/n") == b"40"
+
+
 def test_an_expired_session_is_replaced(zookeeper: peer.Ensemble, mine: Party) -> None:
     mine.ask(Create("/e", ephemeral=True), Create("/p"))
     before = mine.store.session
@@ -316,7 +332,7 @@ def test_a_store_that_nobody_looks_after_is_overdue_at_the_next_look(
     with closing(store):
         times[0] = 3.9
         assert SessionChanged(OVERDUE) not in store.events()
-        times[0] = 4.1
+        times[0] = 3.9 + 4.1
         assert store.events()[:1] == [SessionChanged(OVERDUE)]
 
 

@@ -126,7 +126,7 @@ def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
         check=False,
     )
     (line,) = (each for each in run.stdout.splitlines() if each.startswith("{"))
-    (endpoint, *_) = Broker.decode(line.encode()).endpoints
+    (endpoint,) = Broker.decode(line.encode()).endpoints
     assert endpoint.port == broker.address[1]
     broker.stop()
 

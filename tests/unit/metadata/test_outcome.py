@@ -1,0 +1,110 @@
+"""What is said of a list whose answer was lost is true, whatever others did before and after."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krust.metadata.local import LocalStore, Tree
+from krust.metadata.outcome import Lost, answer
+from krust.metadata.store import (
+    Check,
+    Create,
+    Created,
+    Delete,
+    Done,
+    Operation,
+    Read,
+    Refusal,
+    Result,
+    SetData,
+    Write,
+)
+
+PATHS = st.sampled_from(["/a", "/b", "/c", "/a/a", "/a/b", "/b/a"])
+MINE = st.sampled_from([b"mine", b"own"])
+WRITES = st.one_of(
+    st.builds(Create, PATHS, MINE, st.booleans(), st.just(False)),
+    st.builds(SetData, PATHS, MINE, st.integers(-1, 3)),
+    st.builds(Delete, PATHS, st.integers(-1, 3)),
+    st.builds(Check, PATHS, st.integers(0, 3)),
+)
+OTHERS = st.one_of(
+    st.builds(Create, PATHS, st.just(b"other"), st.booleans(), st.just(False)),
+    st.builds(SetData, PATHS, st.just(b"other"), st.just(-1)),
+)
+
+
+def run(store: LocalStore, *operations: Operation) -> Done:
+    store.submit(operations, None)
+    (done,) = (each for each in store.events() if isinstance(each, Done))
+    return done
+
+
+def read(store: LocalStore, operations: list[Write]) -> dict[str, Result]:
+    paths = list(dict.fromkeys(each.path for each in operations))
+    return dict(zip(paths, run(store, *map(Read, paths)).results, strict=True))
+
+
+@given(
+    st.lists(st.one_of(WRITES, OTHERS), max_size=6),
+    st.lists(WRITES, min_size=1, max_size=4),
+    st.lists(OTHERS, max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_answer_is_a_lie(
+    first: list[Operation], lost: list[Write], after: list[Operation], sent: bool, expired: bool
+) -> None:
+    tree = Tree()
+    mine, other = tree.session(), tree.session()
+    for operation in first:
+        run(other, operation)
+    before, session = tree.zxid, mine.session
+    told = run(mine, *lost) if sent else None
+    happened = told is not None and told.refused is None
+    for operation in after:
+        run(other, operation)
+    if expired:
+        mine.close()
+    said = answer(Lost(lost, before, 0 if expired else session), read(other, lost))
+    deleted = any(isinstance(each, Delete) for each in lost)
+    if not any(isinstance(each, Refusal) for each in said):
+        # A node that nobody has any more counts as deleted, whoever did it.
+        assert happened or deleted
+        assert len(said) == len(lost)
+    elif said[0] is Refusal.NO_SESSION:
+        assert not happened or all(isinstance(each, Check) for each in lost)
+    else:
+        assert set(said) == {Refusal.UNKNOWN}
+
+
+@given(st.lists(WRITES, max_size=6), st.lists(WRITES, min_size=1, max_size=4))
+def test_what_nobody_touched_since_is_known(first: list[Operation], lost: list[Write]) -> None:
+    tree = Tree()
+    mine = tree.session()
+    for operation in first:
+        run(mine, operation)
+    before = tree.zxid
+    told = run(mine, *lost)
+    if told.refused is not None or all(isinstance(each, Check) for each in lost):
+        return
+    paths = [each.path for each in lost]
+    if len(set(paths)) < len(paths):
+        return  # what one step did, a later one may have hidden
+    said = answer(Lost(lost, before, mine.session), read(mine, lost))
+    for mine_said, was in zip(said, told.results, strict=True):
+        assert mine_said == was or isinstance(was, Created)
+        assert not isinstance(mine_said, Refusal)
+
+
+def test_a_session_that_ended_leaves_no_witness() -> None:
+    made = Create("/e", b"", ephemeral=True)
+    assert answer(Lost([made], 5, 0), {"/e": Refusal.NO_NODE}) == (Refusal.UNKNOWN,)
+
+
+def test_what_could_not_be_read_says_nothing() -> None:
+    lost = Lost([SetData("/a", b"x", 3)], 5, 1)
+    assert answer(lost, {"/a": Refusal.NOT_ALLOWED}) == (Refusal.UNKNOWN,)
+
+
+def test_checks_alone_change_nothing() -> None:
+    assert answer(Lost([Check("/a", 1)], 5, 1), {}) == (Refusal.NO_SESSION,)
