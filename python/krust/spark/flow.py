@@ -180,12 +180,13 @@ class Flow:
 
         raises  KrustError: what is wrong with the sink, the source or the transformation
         """
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         self._failure = None
         try:
             self._query = self._started(once=once)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise told(error, "cannot start") from error
 
     def _started(self, *, once: bool) -> Any:
