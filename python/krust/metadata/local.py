@@ -5,13 +5,15 @@ one row a persistent node, and `meta(name, value)` with `format` 1 and the last 
 nodes are never written: whoever made them is gone when the file is read again.
 
 Invariant: memory is the file plus the ephemerals. Changes of one turn share one transaction: they
-are in memory at once, and committed (WAL, synchronous FULL) before `events` tells of them.
+are in memory at once, and committed (WAL, synchronous FULL) before `events` tells of them. Where
+that cannot be, they are answered UNKNOWN, and the next turn tries again.
 Threads: a tree and its sessions belong to one thread.
 Not promised: use by two processes; the data directory's lock sees to that.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, insort
 from math import inf
 from typing import TYPE_CHECKING
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
+
+_log = logging.getLogger("krust.metadata")
 
 
 class _Znode:
@@ -104,12 +108,23 @@ class Tree:
             self._file.close()
             self._file = None
 
-    def commit(self) -> None:
-        """Make durable what changed since the last call."""
+    def commit(self) -> bool:
+        """Make durable what changed since the last call; False: the next call has to try again."""
         if self._file is None:
             self._dirty.clear()
         if not self._dirty or self._file is None:
-            return
+            return True
+        import sqlite3
+
+        try:
+            self._write_out(self._file)
+        except sqlite3.Error as error:
+            _log.error("the metadata cannot be written: %s", error)
+            return False
+        self._dirty.clear()
+        return True
+
+    def _write_out(self, file: sqlite3.Connection) -> None:
         rows, gone = [], []
         for path in self._dirty:
             node = self._nodes.get(path)
@@ -118,11 +133,10 @@ class Tree:
             else:
                 facts = (node.czxid, node.mzxid, node.version, node.cversion)
                 rows.append((path, node.data, *facts))
-        with self._file as file:
+        with file:
             file.executemany("DELETE FROM node WHERE path = ?", gone)
             file.executemany("INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?)", rows)
             file.execute("INSERT OR REPLACE INTO meta VALUES ('zxid', ?)", (self.zxid,))
-        self._dirty.clear()
 
     def end(self, session: LocalStore) -> None:
         """Forget a session and its ephemerals."""
@@ -277,6 +291,7 @@ class LocalStore:
         self.session = number
         self._tree = tree
         self._events: list[StoreEvent] = []
+        self._unsaved: list[int] = []
         self._nodes: set[str] = set()
         self._children: set[str] = set()
         self._open = True
@@ -291,12 +306,19 @@ class LocalStore:
             results = self._tree.write(writes, self)
         else:
             results = tuple(self._query(each) for each in operations if not isinstance(each, Write))
+        if writes:
+            self._unsaved.append(len(self._events))
         self._events.append(Done(token, results))
 
     def events(self) -> list[StoreEvent]:
-        """Commit, then tell."""
-        self._tree.commit()
+        """Commit, then tell; of what cannot be committed nobody knows whether it will last."""
+        saved = self._tree.commit()
+        unsaved, self._unsaved = self._unsaved, []
         events, self._events = self._events, []
+        for place in [] if saved else unsaved:
+            done = events[place]
+            if isinstance(done, Done) and done.refused is None:
+                events[place] = Done(done.token, (Refusal.UNKNOWN,) * len(done.results))
         return events
 
     def due_s(self) -> float:

@@ -79,6 +79,27 @@ def test_a_file_of_the_future_is_refused(tmp_path: Path) -> None:
         Tree(tmp_path / "db")
 
 
+def test_what_cannot_be_written_is_unknown_and_written_later(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "db")
+    store = tree.session()
+    run(store, Create("/before"))
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other:
+        assert tree._file is not None
+        tree._file.execute("PRAGMA busy_timeout = 0")
+        other.execute("BEGIN IMMEDIATE")
+        assert run(store, Create("/a")).results == (Refusal.UNKNOWN,)
+        assert isinstance(run(store, Read("/before")).results[0], Node)
+        assert run(store, Create("/a")).refused is Refusal.NODE_EXISTS
+        other.execute("ROLLBACK")
+    assert run(store, Create("/b")).refused is None
+    tree.close()
+    again = Tree(tmp_path / "db")
+    assert all(
+        isinstance(run(again.session(), Read(path)).results[0], Node) for path in ("/a", "/b")
+    )
+    again.close()
+
+
 PATHS = st.sampled_from(["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/b/a"])
 WRITES = st.one_of(
     st.builds(Create, PATHS, st.binary(max_size=2), st.just(False), st.just(False)),
