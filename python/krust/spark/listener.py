@@ -1,0 +1,206 @@
+"""What a running query tells: lag, rates, and group offsets for tools that know nothing of Spark.
+
+    listener = KrustListener("localhost:9092", groups={"orders": "billing"})
+    spark.streams.addListener(listener)
+
+`groups` names queries. A source's own commit, with the option `groupId`, comes one micro-batch late
+and never for the last; here every progress commits. Spark calls a listener on a thread of its own,
+one event at a time; `standings` and `prometheus` may be called from any.
+
+Not promised: that a commit succeeds. One that fails is told in a warning; the checkpoint counts.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from krust.errors import KrustError
+from krust.spark.cluster import Commits
+from krust.spark.errors import LOG
+from krust.spark.plan import from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+    from krust.spark.plan import Offsets
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a query is.
+
+    lag           offsets that wait, of each partition
+    rows_s        rows processed a second in the last micro-batch
+    input_rows_s  rows that came a second meanwhile
+    eta_s         seconds until nothing waits at the rate of now; None: never, or nobody knows
+    """
+
+    query: str
+    batch: int
+    at: Offsets
+    lag: Offsets = field(default_factory=dict)
+    rows: int = 0
+    rows_s: float = 0.0
+    input_rows_s: float = 0.0
+    eta_s: float | None = None
+
+    def line(self) -> str:
+        """One line for people."""
+        waiting = sum(self.lag.values())
+        left = "" if self.eta_s is None else f", {self.eta_s:.0f} s left"
+        return (
+            f"{self.query}: batch {self.batch}, {self.rows} rows, {self.rows_s:,.0f} rows/s, "
+            f"{waiting:,} offsets behind{left}"
+        )
+
+
+class KrustListener(StreamingQueryListener):
+    """Commits what queries have read, and keeps how they stand.
+
+    bootstrap  the brokers that commits go to
+    groups     the group of each query, by the query's name or id; "*": of all others
+    show       called with each new standing, e.g. `lambda s: print(s.line())`
+    client     settings of the client that commits, e.g. {"client.id": "spark"}
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        groups: Mapping[str, str] | None = None,
+        *,
+        show: Callable[[Standing], object] | None = None,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._bootstrap, self._groups = bootstrap, dict(groups or {})
+        self._show, self._client = show, dict(client or {})
+        self._standings: dict[str, Standing] = {}
+        self._names: dict[str, str] = {}
+        self._pending: dict[str, Offsets] = {}
+        self._lock = threading.Lock()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Remember the query's name."""
+        self._names[str(event.id)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Keep and show the standing, commit the offsets."""
+        progress = event.progress
+        name = progress.name or str(progress.id)
+        standing = standing_of(progress)
+        if standing is None:
+            return
+        with self._lock:
+            self._standings[name] = standing
+        if self._show is not None:
+            self._show(standing)
+        self._commit(str(progress.id), name, standing.at)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing happened; a commit that failed is tried again."""
+        key = str(event.id)
+        if key in self._pending:
+            self._commit(key, self._names.get(key, key), self._pending[key])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Try once more what could not be committed."""
+        key = str(event.id)
+        if key in self._pending:
+            self._commit(key, self._names.get(key, key), self._pending[key])
+        self._pending.pop(key, None)
+
+    def standings(self) -> dict[str, Standing]:
+        """How each query stood when it was last heard of, by name."""
+        with self._lock:
+            return dict(self._standings)
+
+    def prometheus(self) -> str:
+        """The standings in Prometheus' text format."""
+        lines = []
+        for metric, kind, words in _METRICS:
+            lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
+            for standing in self.standings().values():
+                lines += _samples(metric, standing)
+        return "\n".join(lines) + "\n"
+
+    def _commit(self, key: str, name: str, offsets: Offsets) -> None:
+        group = self._groups.get(name) or self._groups.get(key) or self._groups.get("*")
+        if group is None or self._bootstrap is None:
+            return
+        try:
+            Commits(self._bootstrap, group, self._client).commit(offsets)
+        except KrustError as error:
+            self._pending[key] = offsets
+            LOG.warning("Group '%s' was not committed for query '%s': %s", group, name, error)
+        else:
+            self._pending.pop(key, None)
+
+
+def standing_of(progress: StreamingQueryProgress) -> Standing | None:
+    """The standing that a progress tells of sources of topics; None: there is no such source."""
+    at: Offsets = {}
+    ends: Offsets = {}
+    for source in progress.sources:
+        found = _offsets(source.endOffset)
+        if found is None:
+            continue
+        at |= found
+        ends |= _offsets(source.latestOffset) or {}
+    if not at:
+        return None
+    lag = {place: max(0, ends[place] - offset) for place, offset in at.items() if place in ends}
+    lag |= {place: end for place, end in ends.items() if place not in at}
+    rows_s, input_s = progress.processedRowsPerSecond, progress.inputRowsPerSecond
+    waiting, gain = sum(lag.values()), rows_s - (input_s if input_s < rows_s else 0)
+    eta = 0.0 if not waiting else waiting / gain if gain > 0 else None
+    return Standing(
+        query=progress.name or str(progress.id),
+        batch=progress.batchId,
+        at=at,
+        lag=lag,
+        rows=progress.numInputRows,
+        rows_s=rows_s,
+        input_rows_s=input_s,
+        eta_s=eta,
+    )
+
+
+_METRICS = (
+    ("krust_spark_lag", "gauge", "Offsets that a query has still to read, by partition."),
+    ("krust_spark_offset", "gauge", "The next offset that a query reads, by partition."),
+    ("krust_spark_rows_per_second", "gauge", "Rows processed a second in the last micro-batch."),
+    ("krust_spark_batch", "counter", "The number of the last micro-batch."),
+)
+
+
+def _samples(metric: str, standing: Standing) -> list[str]:
+    query = json.dumps(standing.query, ensure_ascii=False)
+    if metric in ("krust_spark_lag", "krust_spark_offset"):
+        values = standing.lag if metric == "krust_spark_lag" else standing.at
+        return [
+            f'{metric}{{query={query},topic="{topic}",partition="{partition}"}} {value}'
+            for (topic, partition), value in sorted(values.items())
+        ]
+    value = standing.rows_s if metric == "krust_spark_rows_per_second" else standing.batch
+    return [f"{metric}{{query={query}}} {value}"]
+
+
+def _offsets(text: str | None) -> Offsets | None:
+    """Offsets of topics in a progress; None: those of another kind of source."""
+    try:
+        return from_json(json.loads(text or "null")) or None
+    except ValueError:
+        return None

@@ -1,0 +1,486 @@
+"""THE table of options of `format("krust")`, and what a user's options mean.
+
+Names, defaults and precedence are those of Spark's Kafka connector: a job that moves changes its
+format and nothing else. What is new is krust's own; what krust does not need is accepted and has no
+effect; what would be wrong is refused. A name that nobody knows is told in a warning; one that is
+nearly right is an error, because the job would read something else than was meant.
+
+Pure: no pyspark, no network.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from krust.spark import plan
+from krust.spark.errors import LOG, OptionError
+from krust.spark.plan import EARLIEST, LATEST, Bound
+from krust.spark.texts import Texts, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BATCH, STREAM, SINK = "batch", "stream", "sink"
+READ, ALL = (BATCH, STREAM), (BATCH, STREAM, SINK)
+SAME, OURS, IDLE, REFUSED = "same", "krust", "ignored", "refused"
+
+
+@dataclass(frozen=True)
+class Option:
+    """A row of the table.
+
+    used     by batch reads, stream reads, the sink
+    fate     SAME as the official connector; OURS; IDLE: accepted, without effect; REFUSED
+    default  as text; "": none
+    """
+
+    name: str
+    used: tuple[str, ...]
+    fate: str
+    default: str
+    meaning: str
+
+
+def _rows(used: tuple[str, ...], fate: str, *rows: tuple[str, str, str]) -> list[Option]:
+    return [Option(name, used, fate, default, meaning) for name, default, meaning in rows]
+
+
+_START = '`earliest`, `latest` (streams), `{"orders":{"0":23,"1":-2}}` (-2 earliest, -1 latest)'
+_NOT_YET = "it is not there yet; leave it out"
+_NO_TRANSACTIONS = (
+    "it needs transactions, which krust does not have yet. Rows are written at least once: a task "
+    "that is tried again writes its rows again. Leave it out, or write a table"
+)
+
+OPTIONS = (
+    *_rows(
+        ALL,
+        SAME,
+        ("kafka.bootstrap.servers", "", "`host:port,host:port`; needed"),
+    ),
+    *_rows(
+        READ,
+        SAME,
+        ("subscribe", "", "topics, with commas; one of these three is needed"),
+        ("subscribePattern", "", "a regular expression that is found in topics' names"),
+        ("assign", "", 'partitions: `{"orders":[0,1]}`'),
+        ("startingOffsets", "latest (batch: earliest)", _START),
+        ("startingTimestamp", "", "milliseconds, for all partitions; goes before the next"),
+        ("startingOffsetsByTimestamp", "", "JSON of milliseconds; goes before `startingOffsets`"),
+        ("startingOffsetsByTimestampStrategy", "error", "nothing as late: `error`, or `latest`"),
+        ("failOnDataLoss", "true", "`false` warns of lost records and goes on"),
+        ("minPartitions", "", "about so many tasks: large partitions are divided"),
+        ("maxRecordsPerPartition", "", "offsets that a task reads at most"),
+        ("includeHeaders", "false", "adds the column `headers`"),
+        ("fetchOffset.numRetries", "3", "how often offsets are asked for"),
+        ("fetchOffset.retryIntervalMs", "1000", "the pause between"),
+    ),
+    *_rows(
+        (BATCH,),
+        SAME,
+        ("endingOffsets", "latest", "`latest`, or JSON (-1 latest)"),
+        ("endingTimestamp", "", "milliseconds, for all; nothing as late: the end"),
+        ("endingOffsetsByTimestamp", "", "JSON of milliseconds"),
+    ),
+    *_rows(
+        (STREAM,),
+        SAME,
+        ("maxOffsetsPerTrigger", "", "offsets of a micro-batch, shared by backlog"),
+        ("minOffsetsPerTrigger", "", "waits until there are so many"),
+        ("maxTriggerDelay", "15m", "how long that waits at most"),
+    ),
+    *_rows((SINK,), SAME, ("topic", "", "where rows go; goes before the column `topic`")),
+    *_rows(ALL, OURS, ("bootstrap.servers", "", "`kafka.bootstrap.servers`, as clients spell it")),
+    *_rows(
+        READ,
+        OURS,
+        ("maxBytesPerPartition", "", "bytes that a task reads, about"),
+        ("logDir", "", "log directories on this host, with commas: read without the broker"),
+    ),
+    *_rows(
+        (BATCH,),
+        OURS,
+        (
+            "filterPushdown",
+            "false",
+            "filters choose what is read; `krust.spark.register` allows it",
+        ),
+    ),
+    *_rows(
+        (STREAM,),
+        OURS,
+        ("maxBytesPerTrigger", "", "bytes of a micro-batch, about"),
+        ("groupId", "", "what was read is committed to this group, for tools of lag"),
+    ),
+    *_rows(
+        (SINK,),
+        OURS,
+        ("compression", "none", "`none gzip snappy lz4 zstd`, as `kafka.compression.type`"),
+        ("keepTimestamp", "false", "the column `timestamp` is the record's time"),
+        ("keepPartition", "true", "`false`: the column `partition` does not say where a row goes"),
+        ("partitioner", "murmur2", "by the key, as Java's clients do"),
+    ),
+    *_rows(
+        READ,
+        IDLE,
+        ("groupIdPrefix", "", "the source is no member of a group"),
+        ("kafka.group.id", "", "the same; `groupId` is for tools of lag"),
+        ("kafkaConsumer.pollTimeoutMs", "", "`kafka.request.timeout.ms` is what waits"),
+    ),
+    *_rows(
+        ALL,
+        IDLE,
+        ("checkpointLocation", "", "Spark's own"),
+        ("queryName", "", "Spark's own"),
+        ("path", "", "Spark's own"),
+    ),
+    *_rows(
+        READ,
+        REFUSED,
+        ("kafka.auto.offset.reset", "", "write `startingOffsets`"),
+        ("kafka.enable.auto.commit", "", "offsets are in the checkpoint; write `groupId`"),
+        ("kafka.key.deserializer", "", "`key` is binary; decode the column"),
+        ("kafka.value.deserializer", "", "`value` is binary; decode the column"),
+        ("rows", "records", _NOT_YET),
+        ("view", "", _NOT_YET),
+        ("materialize", "", _NOT_YET),
+        ("valueFormat", "", "it is not there yet; decode the column `value`"),
+    ),
+    *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
+    *_rows(
+        (SINK,),
+        REFUSED,
+        ("kafka.key.serializer", "", "`key` is binary or string; encode the column"),
+        ("kafka.value.serializer", "", "`value` is binary or string; encode the column"),
+        ("kafka.transactional.id", "", "there are no transactions yet; leave it out"),
+        ("jobId", "", "it names transactions, which are not there yet; leave it out"),
+        (
+            "exactlyOnce",
+            "false",
+            _NO_TRANSACTIONS,
+        ),
+    ),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_MODES = {BATCH: "a batch read", STREAM: "a stream", SINK: "a write"}
+
+_CLIENT = {
+    "client.id",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "security.protocol",
+    "socket.connection.setup.timeout.ms",
+}
+CONSUMER = frozenset(_CLIENT) | {
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+}
+"""`kafka.*` that a source hands on to krust's client."""
+PRODUCER = frozenset(_CLIENT) | {
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.block.ms",
+    "max.request.size",
+}
+"""`kafka.*` that the sink hands on."""
+SECRET = re.compile(r"(sasl|ssl|security)\.")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What is read: one of the three."""
+
+    subscribe: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assign: tuple[plan.Place, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The options of a source. Pickled, and sent to every task."""
+
+    bootstrap: str
+    client: dict[str, str]
+    topics: Topics
+    starting: Bound
+    ending: Bound
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records: int | None
+    max_bytes: int | None
+    headers: bool
+    retries: int
+    retry_ms: int
+    log_dirs: tuple[str, ...]
+    filter_pushdown: bool
+    group_id: str | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_delay_ms: int
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of transactions that are open or aborted are left out."""
+        return self.client.get("isolation.level") == "read_committed"
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The options of the sink. Pickled, and sent to every task."""
+
+    bootstrap: str
+    client: dict[str, str]
+    topic: str | None
+    keep_timestamp: bool
+    keep_partition: bool
+
+
+def headers_wanted(given: Mapping[str, str]) -> bool:
+    """`includeHeaders`, once what a batch and a stream have in common has been looked at.
+
+    raises  OptionError: brokers or topics are not named, or not as they have to be
+    """
+    texts = Texts(given)
+    _bootstrap(texts)
+    _topics(texts)
+    return texts.switch("includeHeaders", False)
+
+
+def source(given: Mapping[str, str], mode: str) -> Source:
+    """What the options of a read mean; `mode` BATCH or STREAM. OptionError: one cannot be."""
+    texts = Texts(given)
+    _check_names(texts, mode)
+    client = _client(texts, CONSUMER)
+    level = client.get("isolation.level", "read_committed").lower()
+    if level not in ("read_committed", "read_uncommitted"):
+        raise wrong("kafka.isolation.level", level, "read_committed")
+    strategy = texts.choice("startingOffsetsByTimestampStrategy", "error", "latest")
+    starting = _bound(texts, "starting", EARLIEST if mode == BATCH else LATEST, strategy)
+    ending = _bound(texts, "ending", LATEST, "latest")
+    if mode == BATCH:
+        _check_bounds(starting, ending)
+    retry_ms = texts.count("fetchOffset.retryIntervalMs", least=0)
+    found = Source(
+        bootstrap=_bootstrap(texts),
+        client=client,
+        topics=_topics(texts),
+        starting=starting,
+        ending=ending,
+        fail_on_data_loss=texts.switch("failOnDataLoss", True),
+        min_partitions=texts.count("minPartitions"),
+        max_records=texts.count("maxRecordsPerPartition"),
+        max_bytes=texts.count("maxBytesPerPartition"),
+        headers=texts.switch("includeHeaders", False),
+        retries=texts.count("fetchOffset.numRetries") or 3,
+        retry_ms=1000 if retry_ms is None else retry_ms,
+        log_dirs=tuple(texts.listed("logDir")),
+        filter_pushdown=texts.switch("filterPushdown", False),
+        group_id=texts.get("groupId"),
+        max_offsets_per_trigger=texts.count("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=texts.count("minOffsetsPerTrigger"),
+        max_bytes_per_trigger=texts.count("maxBytesPerTrigger"),
+        max_delay_ms=texts.duration_ms("maxTriggerDelay", 900_000),
+    )
+    least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    if mode == STREAM and least is not None and most is not None and least > most:
+        wanted = f"'maxOffsetsPerTrigger' ({most}) or less"
+        raise wrong("minOffsetsPerTrigger", str(least), str(most), wanted)
+    return found
+
+
+def sink(given: Mapping[str, str]) -> Sink:
+    """What the options of a write mean. OptionError: one cannot be."""
+    texts = Texts(given)
+    _check_names(texts, SINK)
+    texts.choice("partitioner", "murmur2")
+    client = _client(texts, PRODUCER)
+    codec = texts.get("compression")
+    if codec is not None:
+        client["compression.type"] = texts.choice("compression", *CODECS)
+    return Sink(
+        bootstrap=_bootstrap(texts),
+        client=client,
+        topic=texts.get("topic"),
+        keep_timestamp=texts.switch("keepTimestamp", False),
+        keep_partition=texts.switch("keepPartition", True),
+    )
+
+
+def python_pattern(pattern: str) -> str:
+    r"""A Java pattern as Python writes it: named groups and \Q..\E; the rest is written alike."""
+    pattern = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda part: re.escape(part[1]), pattern)
+    pattern = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern)
+    return pattern.replace(r"\z", r"\Z")
+
+
+def _check_names(texts: Texts, mode: str) -> None:
+    """Look at the names that are no client's. OptionError: one is refused, or nearly another."""
+    for name, value in texts:
+        option = _BY_NAME.get(name)
+        if option is None and not name.startswith("kafka."):
+            _check_unknown(name, mode)
+        elif option is not None and option.fate == REFUSED:
+            if mode in option.used and value.lower() != option.default:
+                raise OptionError(
+                    "KRUST_UNSUPPORTED_OPTION",
+                    f"Option '{option.name}' is not supported: {option.meaning}.",
+                )
+        elif option is not None and mode not in option.used:
+            if mode == STREAM and option.name.startswith("ending"):
+                raise OptionError(
+                    "KRUST_UNSUPPORTED_OPTION",
+                    f"Option '{option.name}' is not supported: a stream has no end. "
+                    "Leave it out, or read a batch: spark.read in place of spark.readStream.",
+                )
+            LOG.warning("Option '%s' has no effect on %s.", option.name, _MODES[mode])
+        elif option is not None and option.name == "kafka.group.id":
+            LOG.warning(
+                "Option 'kafka.group.id' has no effect: the source joins no group. For tools of "
+                'lag write .option("groupId", "%s").',
+                value,
+            )
+
+
+def _check_unknown(name: str, mode: str) -> None:
+    from difflib import get_close_matches
+
+    usable = [key for key, option in _BY_NAME.items() if mode in option.used]
+    near = get_close_matches(name, usable, 1, 0.8)
+    if near:
+        raise OptionError(
+            "KRUST_UNKNOWN_OPTION",
+            f"There is no option '{name}'. Write '{_BY_NAME[near[0]].name}', if that is meant.",
+        )
+    LOG.warning("There is no option '%s'; it has no effect.", name)
+
+
+def _bootstrap(texts: Texts) -> str:
+    servers = texts.get("kafka.bootstrap.servers") or texts.get("bootstrap.servers")
+    if not servers:
+        raise OptionError(
+            "KRUST_MISSING_OPTION",
+            "Option 'kafka.bootstrap.servers' is needed: which brokers to ask. "
+            'Write e.g. .option("kafka.bootstrap.servers", "localhost:9092").',
+        )
+    return servers
+
+
+def _client(texts: Texts, known: frozenset[str]) -> dict[str, str]:
+    """What goes to krust's client. The rest is told, and what would be unsafe to drop refused."""
+    found: dict[str, str] = {}
+    for name, value in texts:
+        key = name.removeprefix("kafka.")
+        if key == name or name in _BY_NAME:
+            continue
+        if key in known:
+            found[key] = value
+        elif SECRET.match(key):
+            raise OptionError(
+                "KRUST_UNSUPPORTED_OPTION",
+                f"Option '{name}' is not supported: krust's client speaks plain text only. "
+                "Leave it out, and name a PLAINTEXT listener in 'kafka.bootstrap.servers'.",
+            )
+        else:
+            LOG.warning("Option '%s' has no effect: krust's client has no '%s'.", name, key)
+    protocol = found.get("security.protocol", "PLAINTEXT")
+    if protocol.upper() != "PLAINTEXT":
+        raise wrong("kafka.security.protocol", protocol, "PLAINTEXT", "PLAINTEXT, for now")
+    return found
+
+
+_THREE = ("subscribe", "subscribePattern", "assign")
+
+
+def _topics(texts: Texts) -> Topics:
+    given = [name for name in _THREE if texts.get(name) is not None]
+    if len(given) != 1:
+        raise OptionError(
+            "KRUST_INVALID_OPTION" if given else "KRUST_MISSING_OPTION",
+            f"{'Only one' if given else 'One'} of the options {', '.join(map(repr, _THREE))} has "
+            f"to say what is read{'; given: ' + ', '.join(given) if given else ''}. "
+            'Write e.g. .option("subscribe", "orders").',
+        )
+    text = texts.get(given[0]) or ""
+    if given == ["subscribe"]:
+        names = texts.listed("subscribe")
+        if not names:
+            raise wrong("subscribe", text, "orders,payments", "the names of topics")
+        return Topics(subscribe=tuple(sorted(set(names))))
+    if given == ["assign"]:
+        places = texts.json("assign", plan.parse_places, '{"orders":[0,1]}')
+        if not places:
+            raise wrong("assign", text, '{"orders":[0,1]}', "partitions")
+        return Topics(assign=tuple(places))
+    try:
+        if not text:
+            raise re.error("it is empty")
+        re.compile(python_pattern(text))
+    except re.error as error:
+        wanted = f"a regular expression ({error})"
+        raise wrong("subscribePattern", text, "orders-.*", wanted) from None
+    return Topics(pattern=text)
+
+
+def _bound(texts: Texts, which: str, default: int, strategy: str) -> Bound:
+    """Where to start or end: one time, times of partitions, offsets; the first that is given."""
+    or_end = strategy == "latest"
+    name = f"{which}Timestamp"
+    if texts.get(name) is not None:
+        return Bound(time=texts.count(name, least=0), or_end=or_end)
+    name = f"{which}OffsetsByTimestamp"
+    if texts.get(name) is not None:
+        example = '{"orders":{"0":1767225600000}}'
+        times = texts.json(name, plan.parse_offsets, example)
+        if any(time < 0 for time in times.values()):
+            raise wrong(name, texts.get(name) or "", example, "milliseconds since 1970")
+        return Bound(times=times, or_end=or_end)
+    name = f"{which}Offsets"
+    text = texts.get(name)
+    if text is None:
+        return Bound(everywhere=default)
+    if text.lower() in ("earliest", "latest"):
+        return Bound(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
+    example = '{"orders":{"0":23,"1":-2}}'
+    offsets = texts.json(name, plan.parse_offsets, example)
+    if any(offset < EARLIEST for offset in offsets.values()):
+        raise wrong(name, text, example, "offsets from 0 up, -1 (latest) or -2 (earliest)")
+    return Bound(offsets=offsets)
+
+
+def _check_bounds(starting: Bound, ending: Bound) -> None:
+    """A batch starts not at the end, ends not at the start, and names the same for both."""
+    if starting == Bound(everywhere=LATEST) or LATEST in (starting.offsets or {}).values():
+        raise wrong("startingOffsets", "latest", "earliest", "something else for a batch")
+    if ending == Bound(everywhere=EARLIEST) or EARLIEST in (ending.offsets or {}).values():
+        raise wrong("endingOffsets", "earliest", "latest", "something else for a batch")
+    for first, last, what in (
+        (starting.offsets, ending.offsets, "offset"),
+        (starting.times, ending.times, "timestamp"),
+    ):
+        if first is None or last is None:
+            continue
+        if set(first) != set(last):
+            raise OptionError(
+                "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
+                f"The starting and the ending {what}s must name the same partitions. Starting: "
+                f"{plan.names(first)}. Ending: {plan.names(last)}.",
+            )
+        for place in sorted(first):
+            if first[place] > last[place] >= 0:
+                raise OptionError(
+                    "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                    f"Partition {plan.names([place])} starts at {what} {first[place]}, behind its "
+                    f"end, {last[place]}.",
+                )

@@ -1,0 +1,375 @@
+"""Which offsets a job reads, and in which tasks: pure functions over what the cluster said.
+
+A place is (topic, partition). Offsets in JSON are the official connector's, `{"topic":{"0":123}}`:
+the offset of the next record to be read, so a checkpoint can move from one source to the other.
+A range is [start, end) of one partition. `split` divides ranges exactly as the connector's
+KafkaOffsetRangeCalculator does, `admit` shares a limit among partitions as its rate limit does.
+
+Not promised: that a range holds `size` records. Compaction and transactions leave gaps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.spark.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from krust.spark.errors import Losses
+
+Place = tuple[str, int]
+Offsets = dict[Place, int]
+
+EARLIEST, LATEST = -2, -1
+"""In place of an offset: the first one there is, the next one to be written."""
+NONE_SO_LATE = -1
+"""In place of an offset found by time."""
+
+
+class Range(NamedTuple):
+    """The offsets [start, end) of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def place(self) -> Place:
+        """The partition."""
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """How many offsets; not how many records."""
+        return self.end - self.start
+
+
+class Span(NamedTuple):
+    """What a partition holds: its first offset, and the next one to be written."""
+
+    earliest: int
+    latest: int
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Offsets, or times, of partitions from JSON. ValueError: what is wrong with it."""
+    try:
+        return from_json(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+
+
+def from_json(tree: object) -> Offsets:
+    """Offsets of partitions from `{"topic": {"0": 123}}`. ValueError: it is something else."""
+    found: Offsets = {}
+    for topic, partitions in _object(tree).items():
+        for partition, offset in _object(partitions).items():
+            found[topic, _number(partition)] = _number(offset)
+    if any(partition < 0 for _, partition in found):
+        raise ValueError("a partition is a number from 0 up")
+    return found
+
+
+def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+    """Offsets as what JSON is made of, in one order for one set of offsets."""
+    tree: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        tree.setdefault(topic, {})[str(partition)] = offset
+    return tree
+
+
+def parse_places(text: str) -> list[Place]:
+    """Partitions from `{"topic": [0, 1]}`. ValueError: it is something else."""
+    try:
+        tree = _object(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    places = []
+    for topic, partitions in tree.items():
+        if not isinstance(partitions, list):
+            raise ValueError(f"the partitions of {topic!r} are no list")
+        places += [(topic, _number(partition)) for partition in partitions]
+    if any(partition < 0 for _, partition in places):
+        raise ValueError("a partition is a number from 0 up")
+    return sorted(set(places))
+
+
+def _object(tree: object) -> dict[str, object]:
+    if not isinstance(tree, dict):
+        raise ValueError(f"{json.dumps(tree)} stands where an object should be")
+    return tree
+
+
+def _number(value: object) -> int:
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        raise ValueError(f"{json.dumps(value)} stands where a number should be")
+    return value
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where the reading begins or ends, as the options say it.
+
+    offsets  of each partition, EARLIEST and LATEST among them; `times` of each, in milliseconds;
+             or one `time` for all. All None: `everywhere`, EARLIEST or LATEST
+    or_end   a time that nothing is as late as means the end; else it is an error (of a start only)
+    """
+
+    everywhere: int = EARLIEST
+    offsets: Offsets | None = None
+    times: Offsets | None = None
+    time: int | None = None
+    or_end: bool = False
+
+    def moments(self, places: Iterable[Place]) -> list[tuple[str, int, int]]:
+        """The times whose offsets `resolve` wants to know: (topic, partition, milliseconds)."""
+        if self.time is not None:
+            return [(topic, partition, self.time) for topic, partition in places]
+        times = self.times or {}
+        return [(*place, times[place]) for place in places if place in times]
+
+    def moves(self) -> bool:
+        """Whether it means another offset when it is resolved later: more may have come."""
+        timed = self.time is not None or self.times is not None
+        if timed or self.offsets is not None:
+            return self.or_end if timed else LATEST in (self.offsets or {}).values()
+        return self.everywhere == LATEST
+
+    def named(self) -> set[Place] | None:
+        """The partitions it speaks of; None: of all."""
+        if self.time is not None:
+            return None
+        if self.times is not None:
+            return set(self.times)
+        return None if self.offsets is None else set(self.offsets)
+
+    def resolve(
+        self, spans: Mapping[Place, Span], found: Mapping[Place, int], *, starting: bool
+    ) -> Offsets:
+        """The offset of each partition.
+
+        spans     what each partition holds
+        found     by `moments`: the first offset at or after it, NONE_SO_LATE
+        raises    PlanError: partitions that differ from what it names; a start nothing is as late
+                  as
+        """
+        self._check_names(set(spans), starting=starting)
+        offsets: Offsets = {}
+        for place, span in spans.items():
+            if self.time is not None or self.times is not None:
+                offset = found[place]
+                if offset == NONE_SO_LATE and starting and not self.or_end:
+                    time = self.time if self.time is not None else (self.times or {})[place]
+                    raise PlanError(
+                        "KRUST_NO_RECORD_SO_LATE",
+                        f"{place[0]}-{place[1]} has no record at or after {time} ms. To start such "
+                        'partitions at their end write .option("startingOffsetsByTimestampStrategy"'
+                        ', "latest").',
+                    )
+                offset = LATEST if offset == NONE_SO_LATE else offset
+            else:
+                offset = self.everywhere if self.offsets is None else self.offsets[place]
+            offsets[place] = {EARLIEST: span.earliest, LATEST: span.latest}.get(offset, offset)
+        return offsets
+
+    def _check_names(self, places: set[Place], *, starting: bool) -> None:
+        named = self.named()
+        if named is None or named == places:
+            return
+        which = "starting" if starting else "ending"
+        timed = self.times is not None
+        raise PlanError(
+            "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+            if timed
+            else "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            f"Option '{which}{'OffsetsByTimestamp' if timed else 'Offsets'}' must name every "
+            f"partition that is read, and no other. Named: {names(named)}. Read: {names(places)}."
+            + ("" if timed else " Write -2 for the earliest offset of one, -1 for the latest."),
+        )
+
+
+def names(places: Iterable[Place]) -> str:
+    """Partitions as Kafka writes them: `orders-0, orders-1`."""
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"
+
+
+def batch_ranges(
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    spans: Mapping[Place, Span],
+    losses: Losses,
+) -> list[Range]:
+    """The ranges of a batch, within what the partitions hold.
+
+    starts, ends, spans  of the same partitions
+    raises               PlanError: a start behind its end; DataLossError: offsets that are not
+                         there, where losses are errors
+    """
+    ranges = []
+    for place in sorted(spans):
+        start, end, span = starts[place], ends[place], spans[place]
+        if start > end:
+            raise PlanError(
+                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                f"Partition {names([place])} would be read from {start} to {end}: the start lies "
+                "behind the end. Compare the options startingOffsets and endingOffsets (or their "
+                f"timestamps) with what it holds, {span.earliest} to {span.latest}; a topic that "
+                "was deleted and made again counts from 0.",
+            )
+        if start < end and start < span.earliest:
+            losses.report(
+                "START_OFFSET_RESET",
+                f"Partition {names([place])} begins at {span.earliest}, not at {start}.",
+            )
+        if end > span.latest:
+            losses.report(
+                "COULD_NOT_READ_OFFSET_RANGE",
+                f"Partition {names([place])} ends at {span.latest}, not at {end}.",
+            )
+        start, end = max(start, span.earliest), min(end, span.latest)
+        ranges.append(Range(*place, start, max(start, end)))
+    return ranges
+
+
+def stream_ranges(
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    earliest: Mapping[Place, int],
+    losses: Losses,
+) -> list[Range]:
+    """The ranges of a micro-batch.
+
+    earliest  the first offsets of `new_places`; one that is missing was deleted again
+    raises    DataLossError: partitions or offsets are gone, where losses are errors
+    """
+    added = new_places(starts, ends)
+    unknown = added - set(earliest)
+    if unknown:
+        losses.report(
+            "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+            f"Partitions {names(unknown)} were found and then deleted.",
+        )
+    for place in sorted(added - unknown):
+        if earliest[place]:
+            losses.report(
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                f"The new partition {names([place])} begins at {earliest[place]}, not at 0.",
+            )
+    gone = set(starts) - set(ends)
+    if gone:
+        losses.report("PARTITIONS_DELETED", f"Partitions {names(gone)} have been deleted.")
+    ranges = []
+    for place in sorted(set(ends) - unknown):
+        start, end = starts.get(place, earliest.get(place, 0)), ends[place]
+        if end < start:
+            losses.report(
+                "PARTITION_OFFSET_CHANGED",
+                f"The end of partition {names([place])} went back from {start} to {end}: the topic "
+                "was deleted and made again, or the start was set behind its end.",
+            )
+        ranges.append(Range(*place, start, end))
+    return ranges
+
+
+def new_places(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> set[Place]:
+    """Partitions that a micro-batch meets for the first time."""
+    return set(ends) - set(starts)
+
+
+def split(
+    ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
+) -> list[Range]:
+    """Ranges as tasks: none is empty, none larger than `max_records`, about `min_partitions`.
+
+    A range is divided by its share of all that is divided at all; shares are rounded, so there may
+    be fewer or more tasks. Order is kept.
+    """
+    whole = [one for one in ranges if one.size > 0]
+    if max_records is not None:
+        whole = [
+            part
+            for one in whole
+            for part in _divided(one, math.ceil(float(one.size) / float(max_records)))
+        ]
+    if min_partitions is None or len(whole) >= min_partitions:
+        return whole
+    total = sum(one.size for one in whole)
+    small = [one for one in whole if _share(one.size, total, min_partitions) == 1]
+    places = {one.place for one in small}
+    rest = total - sum(one.size for one in small)
+    wanted = max(min_partitions - len(small), 1)
+    return [
+        part
+        for one in whole
+        for part in _divided(one, 1 if one.place in places else _share(one.size, rest, wanted))
+    ]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    exact = float(size) / float(total) * parts
+    below = math.floor(exact)
+    return max(below + (exact - below >= 0.5), 1)
+
+
+def _divided(one: Range, parts: int) -> list[Range]:
+    found, start, left = [], one.start, one.size
+    for part in range(parts):
+        step = left // (parts - part)
+        found.append(Range(one.topic, one.partition, start, start + step))
+        start, left = start + step, left - step
+    return [part for part in found if part.size > 0]
+
+
+LARGE = 500_000
+"""Offsets that are worth a task of their own, where the user did not say how many tasks."""
+LARGEST = 10_000_000
+"""Offsets that a task gets at most, where the user did not say."""
+
+
+def default_tasks(ranges: Sequence[Range], processors: int) -> int:
+    """How many tasks a batch has at least, where the user did not say."""
+    total = sum(max(0, one.size) for one in ranges)
+    return max(1, min(processors, total // LARGE), total // LARGEST)
+
+
+def admit(
+    limit: int,
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    weights: Mapping[Place, float] | None = None,
+) -> Offsets:
+    """Where a micro-batch ends that may have `limit` offsets: shared in proportion to backlog.
+
+    Every partition with a backlog gets at least one, so there may be more than `limit` of them.
+
+    starts   of every partition of `ends`, new ones too; one that is missing is not limited
+    weights  what an offset of a partition counts, where the limit is not of offsets
+    """
+    weights = weights or {}
+    sizes = {
+        place: end - starts[place]
+        for place, end in ends.items()
+        if place in starts and end > starts[place]
+    }
+    total = float(sum(size * weights.get(place, 1) for place, size in sizes.items()))
+    if total < 1:
+        return dict(ends)
+    admitted = dict(ends)
+    for place, size in sizes.items():
+        share = limit * (size / total)
+        offsets = math.ceil(share) if share < 1 else math.floor(share)
+        admitted[place] = min(ends[place], starts[place] + offsets)
+    return admitted
+
+
+def backlog(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+    """Offsets between two positions; what went back counts as nothing."""
+    return sum(max(0, end - starts.get(place, 0)) for place, end in ends.items())

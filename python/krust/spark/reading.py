@@ -1,0 +1,164 @@
+"""A range of a partition as Arrow batches: what a task of a batch or a micro-batch does.
+
+The columns are those of Spark's Kafka source. A schema of the user's own is the projection: any of
+them, in any order; only what it names is decoded. Batches come from Rust as they are and are handed
+on: nothing is copied in Python.
+
+A task makes its own client, in its own process; Spark's workers are forked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from krust.errors import KafkaError
+from krust.spark.errors import LOG, Losses, PlanError
+from krust.spark.plan import Range, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.spark.options import Source
+
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+}
+"""THE table of columns, as Spark's Kafka source has them."""
+MAY_BE_NULL = frozenset({"key", "value", "headers"})
+_GONE = frozenset({1, 3, 100})
+"""Offset out of range, unknown topic or partition, unknown topic id."""
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def full_schema(headers: bool) -> StructType:
+    """The schema where the user gives none."""
+    return StructType(
+        [StructField(name, kind) for name, kind in COLUMNS.items() if headers or name != "headers"]
+    )
+
+
+def columns(schema: StructType) -> list[str]:
+    """The columns that a schema names. PlanError: one is not there, or of another type."""
+    by_name = {name.lower(): name for name in COLUMNS}
+    found = []
+    for field in schema.fields:
+        name = by_name.get(field.name.lower())
+        if name is None:
+            raise PlanError(
+                "KRUST_UNKNOWN_COLUMN",
+                f"There is no column '{field.name}'. Write a schema of some of these: {_ddl()}.",
+            )
+        if field.dataType != COLUMNS[name]:
+            raise PlanError(
+                "KRUST_WRONG_COLUMN_TYPE",
+                f"Column '{name}' is {COLUMNS[name].simpleString()}, not "
+                f'{field.dataType.simpleString()}. Write .schema("{name} '
+                f'{COLUMNS[name].simpleString()}") and convert it afterwards.',
+            )
+        if not field.nullable and name in MAY_BE_NULL:
+            raise PlanError(
+                "KRUST_WRONG_COLUMN_TYPE",
+                f"Column '{name}' is null in records that have none. Leave out NOT NULL.",
+            )
+        found.append(name)
+    if not found:
+        raise PlanError(
+            "KRUST_UNKNOWN_COLUMN", f"The schema names no column. Write some of these: {_ddl()}."
+        )
+    return found
+
+
+def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[Any]:
+    """The records of a task as Arrow batches of exactly the schema's layout."""
+    if not isinstance(part, Part) or not part.ranges:
+        return  # Spark makes one task where there are none
+    import pyarrow as pa
+
+    from krust import _krust
+
+    wanted = columns(schema)
+    where: dict[str, Any] = (
+        {"data_dirs": list(source.log_dirs)}
+        if source.log_dirs
+        else {"bootstrap": source.bootstrap, "options": source.client}
+    )
+    lost = "fail" if source.fail_on_data_loss else "skip"
+    stream = _krust.scan(part.ranges, wanted, lost=lost, **where)
+    try:
+        reader = pa.RecordBatchReader.from_stream(stream)
+        layout = _layout(reader.schema, schema)
+        for batch in reader:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=layout) if layout else batch
+    except Exception as error:  # pyarrow's, or OSError: what is behind it is told
+        raise _told(stream.failure() or error, part) from error
+    for topic, partition, start, end in stream.skipped():
+        LOG.warning(
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s-%d: the offsets [%d, %d) are gone.",
+            topic,
+            partition,
+            start,
+            end,
+        )
+
+
+def _layout(given: Any, schema: StructType) -> Any:
+    """The Arrow schema that Spark expects, where names or nullability differ; None: it is so."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field(want.name, have.type, nullable=want.nullable)
+        for have, want in zip(given, schema.fields, strict=True)
+    ]
+    wanted = pa.schema(fields)
+    return None if wanted.equals(given) else wanted
+
+
+def _told(error: BaseException, part: Part) -> BaseException:
+    """An error as Spark's users know it."""
+    if isinstance(error, KafkaError) and error.code in _GONE:
+        try:
+            Losses(fail=True).report(
+                "COULD_NOT_READ_OFFSET_RANGE",
+                f"Offsets of {_words(part.ranges)} could not be read: {error}.",
+            )
+        except PlanError as loss:
+            return loss
+    return error
+
+
+def _words(ranges: tuple[Range, ...]) -> str:
+    return ", ".join(f"{names([one.place])} [{one.start}, {one.end})" for one in ranges)
+
+
+def _ddl() -> str:
+    return ", ".join(f"{name} {kind.simpleString()}" for name, kind in COLUMNS.items())

@@ -1,0 +1,170 @@
+"""`format("krust")`: the data source that Spark makes of a user's options, and batch reads.
+
+Spark makes one of these in the driver's child that plans, pickles its reader, and sends that to
+every task; so krust has to be installed where tasks run. Two classes read batches, because Spark
+refuses a reader that could take filters while filters are not switched on.
+
+    pushFilters   what filters leave is worked out in `clip`
+    partitions    one round of questions to the brokers, then `plan` alone decides
+    read          runs in a task: `reading`
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from krust.spark import options, plan
+from krust.spark.clip import (
+    AT_LEAST,
+    AT_MOST,
+    CONTAINS,
+    ENDS,
+    EQUAL,
+    GREATER,
+    IN,
+    LESS,
+    NEVER_NULL,
+    STARTS,
+    Check,
+    Clip,
+)
+from krust.spark.cluster import Cluster
+from krust.spark.errors import LOG, Losses
+from krust.spark.reading import Part, columns, full_schema, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        Filter,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
+
+_OPS = {
+    "EqualTo": EQUAL,
+    "EqualNullSafe": EQUAL,
+    "In": IN,
+    "GreaterThan": GREATER,
+    "GreaterThanOrEqual": AT_LEAST,
+    "LessThan": LESS,
+    "LessThanOrEqual": AT_MOST,
+    "StringStartsWith": STARTS,
+    "StringEndsWith": ENDS,
+    "StringContains": CONTAINS,
+}
+
+
+class KrustDataSource(DataSource):
+    """Topics of Kafka as a source and a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "krust"
+
+    def schema(self) -> StructType:
+        """The schema where the user gave none; the first look at the options."""
+        return full_schema(options.headers_wanted(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        source = options.source(self.options, options.BATCH)
+        if source.filter_pushdown:
+            return KrustFilteringReader(source, schema)
+        return KrustBatchReader(source, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream."""
+        from krust.spark.stream import stream_reader
+
+        return stream_reader(options.source(self.options, options.STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        from krust.spark.sink import batch_writer
+
+        return batch_writer(options.sink(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The sink of a stream."""
+        from krust.spark.sink import stream_writer
+
+        return stream_writer(options.sink(self.options), schema)
+
+
+class KrustBatchReader(DataSourceReader):
+    """Reads ranges that are settled when the query is planned."""
+
+    def __init__(self, source: options.Source, schema: StructType) -> None:
+        columns(schema)
+        self.source, self._schema = source, schema
+        self.clip = Clip()
+
+    def partitions(self) -> list[InputPartition]:
+        """One task a range; nothing to read: no task."""
+        source, cluster = self.source, Cluster(self.source)
+        spans, missing = cluster.survey()
+        if missing:
+            raise cluster.unknown_topics(missing)
+        first, last = source.starting, source.ending
+        starts = first.resolve(spans, cluster.at(first.moments(spans)), starting=True)
+        ends = last.resolve(spans, cluster.at(last.moments(spans)), starting=False)
+        ranges = plan.batch_ranges(starts, ends, spans, Losses(source.fail_on_data_loss))
+        ranges = [one for one in ranges if self.clip.wants(one.place)]
+        ranges = self.clip.cut(ranges, cluster.at(self.clip.moments(ranges)))
+        return [Part((one,)) for one in tasks(source, cluster, spans, ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one task, as Arrow batches."""
+        return read(partition, self.source, self._schema)
+
+
+class KrustFilteringReader(KrustBatchReader):
+    """The same, told which rows are wanted. Needs spark.sql.python.filterPushdown.enabled."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what filters say; those that Spark has to look at again are given back."""
+        return [one for one in filters if not self._taken(one)]
+
+    def _taken(self, one: Filter) -> bool:
+        kind, negated = type(one).__name__, False
+        if kind == "IsNotNull":
+            return one.attribute in [(name,) for name in NEVER_NULL]
+        if kind == "Not":
+            one, negated = one.child, True
+            kind = type(one).__name__
+        op = _OPS.get(kind)
+        if op is None or len(one.attribute) != 1 or one.value is None:
+            return False
+        return self.clip.take(Check(one.attribute[0], op, one.value, negated))
+
+
+def tasks(
+    source: options.Source,
+    cluster: Cluster,
+    spans: dict[plan.Place, plan.Span],
+    ranges: list[plan.Range],
+    *,
+    streaming: bool = False,
+) -> list[plan.Range]:
+    """Ranges as tasks, by the options; a batch whose options say nothing uses all processors."""
+    least = source.min_partitions
+    if source.max_bytes is not None and ranges:
+        weights = cluster.bytes_an_offset(spans)
+        ranges = [
+            part
+            for one in ranges
+            for part in plan.split([one], None, int(max(1, source.max_bytes // weights[one.place])))
+        ]
+    elif least is None and source.max_records is None and not streaming:
+        least = plan.default_tasks(ranges, os.cpu_count() or 1)
+    found = plan.split(ranges, least, source.max_records)
+    LOG.debug("%d tasks: %s", len(found), found)
+    return found

@@ -1,0 +1,219 @@
+"""Options of `format("krust")`: the official names and defaults; errors that say what to write."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from krust.spark import options
+from krust.spark.errors import OptionError
+from krust.spark.options import BATCH, OPTIONS, SINK, STREAM
+from krust.spark.plan import EARLIEST, LATEST, Bound
+
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def read(mode: str = BATCH, **more: str) -> options.Source:
+    return options.source({**BASE, **{k.replace("__", "."): v for k, v in more.items()}}, mode)
+
+
+def refused(mode: str = BATCH, **more: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        read(mode, **more)
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    found = read()
+    assert found.bootstrap == "h:1"
+    assert (found.starting, found.ending) == (Bound(EARLIEST), Bound(LATEST))
+    assert read(STREAM).starting == Bound(LATEST)
+    assert found.fail_on_data_loss
+    assert not found.headers
+    assert (found.retries, found.retry_ms, found.max_delay_ms) == (3, 1000, 900_000)
+    assert not found.read_committed
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_names_are_in_any_case() -> None:
+    given = {"KAFKA.Bootstrap.Servers": " h:1 ", "SUBSCRIBE": "b , a,", "failondataloss": "FALSE"}
+    found = options.source(given, BATCH)
+    assert found.topics.subscribe == ("a", "b")
+    assert not found.fail_on_data_loss
+
+
+def test_bootstrap_servers_as_clients_spell_it() -> None:
+    assert options.source({"bootstrap.servers": "h:1", "subscribe": "t"}, BATCH).bootstrap == "h:1"
+
+
+def test_what_is_read() -> None:
+    base = {"kafka.bootstrap.servers": "h:1"}
+    found = options.source({**base, "assign": '{"t":[1,0]}'}, BATCH)
+    assert found.topics.assign == (("t", 0), ("t", 1))
+    assert options.source({**base, "subscribePattern": "a.*"}, BATCH).topics.pattern == "a.*"
+    for wrong in ({}, {"subscribe": "a", "assign": "{}"}, {"subscribe": " , "}, {"assign": "{}"}):
+        with pytest.raises(OptionError, match=r"(?s)'(subscribe|assign)'.*[Ww]rite"):
+            options.source({**base, **wrong}, BATCH)
+    with pytest.raises(OptionError, match=r"subscribePattern.*regular expression"):
+        options.source({**base, "subscribePattern": "a("}, BATCH)
+
+
+def test_java_patterns() -> None:
+    assert re.search(options.python_pattern(r"^\Qa.b\E-(?<n>\d+)\z"), "a.b-12")
+    assert not re.search(options.python_pattern(r"^\Qa.b\E"), "axb")
+
+
+def test_a_timestamp_goes_before_timestamps_before_offsets() -> None:
+    more = {"startingOffsets": "earliest"}
+    assert read(**more).starting == Bound(EARLIEST)
+    more["startingOffsetsByTimestamp"] = '{"t":{"0":5}}'
+    assert read(**more).starting == Bound(times={("t", 0): 5})
+    more["startingTimestamp"] = "7"
+    assert read(**more).starting == Bound(time=7)
+    more["startingOffsetsByTimestampStrategy"] = "LATEST"
+    assert read(**more).starting == Bound(time=7, or_end=True)
+    assert read(endingTimestamp="9").ending == Bound(time=9, or_end=True)
+
+
+def test_offsets_in_json() -> None:
+    found = read(startingOffsets='{"t":{"0":3,"1":-2}}', endingOffsets='{"t":{"0":-1,"1":9}}')
+    assert found.starting.offsets == {("t", 0): 3, ("t", 1): -2}
+    assert found.ending.offsets == {("t", 0): -1, ("t", 1): 9}
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "value"),
+    [
+        (BATCH, "startingOffsets", "latest"),
+        (BATCH, "startingOffsets", '{"t":{"0":-1}}'),
+        (BATCH, "startingOffsets", '{"t":{"0":-3}}'),
+        (BATCH, "startingOffsets", "yesterday"),
+        (BATCH, "endingOffsets", "earliest"),
+        (BATCH, "endingOffsets", '{"t":{"0":-2}}'),
+        (BATCH, "startingTimestamp", "now"),
+        (BATCH, "startingTimestamp", "-1"),
+        (BATCH, "startingOffsetsByTimestamp", '{"t":{"0":-4}}'),
+        (BATCH, "startingOffsetsByTimestampStrategy", "earliest"),
+        (BATCH, "failOnDataLoss", "no"),
+        (BATCH, "includeHeaders", ""),
+        (BATCH, "minPartitions", "0"),
+        (BATCH, "minPartitions", "1.5"),
+        (BATCH, "maxRecordsPerPartition", "-1"),
+        (BATCH, "kafka.isolation.level", "serializable"),
+        (BATCH, "kafka.security.protocol", "SASL_SSL"),
+        (STREAM, "maxOffsetsPerTrigger", "x"),
+        (STREAM, "maxTriggerDelay", "1 fortnight"),
+        (STREAM, "maxTriggerDelay", ""),
+    ],
+)
+def test_a_value_that_cannot_be_names_the_option_and_what_to_write(
+    mode: str, name: str, value: str
+) -> None:
+    text = refused(mode, **{name.replace(".", "__"): value})
+    assert text.startswith("[KRUST_INVALID_OPTION] Option '" + name)
+    assert f'.option("{name}", ' in text
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "value"),
+    [
+        (STREAM, "endingOffsets", "latest"),
+        (STREAM, "endingTimestamp", "5"),
+        (BATCH, "kafka.auto.offset.reset", "earliest"),
+        (BATCH, "kafka.enable.auto.commit", "true"),
+        (BATCH, "kafka.key.deserializer", "x"),
+        (STREAM, "kafka.interceptor.classes", "x"),
+        (STREAM, "kafka.sasl.mechanism", "PLAIN"),
+        (BATCH, "kafka.ssl.truststore.location", "x"),
+        (BATCH, "rows", "metadata"),
+        (BATCH, "valueFormat", "json"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(mode: str, name: str, value: str) -> None:
+    text = refused(mode, **{name.replace(".", "__"): value})
+    assert text.startswith(f"[KRUST_UNSUPPORTED_OPTION] Option '{name}' is not supported")
+
+
+def test_a_name_that_is_nearly_right_is_an_error() -> None:
+    assert "Write 'startingOffsets'" in refused(startingOffset="earliest")
+    assert "Write 'failOnDataLoss'" in refused(fail_on_data_loss="false")
+
+
+def test_a_name_that_nobody_knows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    found = read(**{"colour": "red", "kafka.max.poll.records": "5", "kafka.fetch.min.bytes": "9"})
+    assert found.client == {"fetch.min.bytes": "9"}
+    assert "no option 'colour'" in caplog.text
+    assert "'kafka.max.poll.records' has no effect" in caplog.text
+
+
+def test_what_has_no_effect_here_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    read(maxOffsetsPerTrigger="5", **{"kafka.group.id": "g"})
+    assert "'maxOffsetsPerTrigger' has no effect on a batch read" in caplog.text
+    assert '.option("groupId", "g")' in caplog.text
+
+
+def test_limits_of_a_trigger() -> None:
+    found = read(STREAM, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="9", maxTriggerDelay="2m")
+    assert (found.min_offsets_per_trigger, found.max_offsets_per_trigger) == (5, 9)
+    assert found.max_delay_ms == 120_000
+    assert "'minOffsetsPerTrigger' cannot be '10'" in refused(
+        STREAM, minOffsetsPerTrigger="10", maxOffsetsPerTrigger="9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("5", 5), ("5ms", 5), ("1 s", 1000), ("15M", 900_000), ("1d", 86_400_000)]
+)
+def test_times_as_spark_writes_them(text: str, ms: int) -> None:
+    assert read(STREAM, maxTriggerDelay=text).max_delay_ms == ms
+
+
+def test_batches_start_before_they_end() -> None:
+    text = refused(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":3}}')
+    assert "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET" in text
+    text = refused(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"1":3}}')
+    assert "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET" in text
+    read(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":-1}}')
+
+
+def write(**more: str) -> options.Sink:
+    given = {"kafka.bootstrap.servers": "h:1", **{k.replace("__", "."): v for k, v in more.items()}}
+    return options.sink(given)
+
+
+def test_the_sink() -> None:
+    found = write(topic=" t ", kafka__linger__ms="5", compression="ZSTD")
+    assert (found.topic, found.keep_timestamp, found.keep_partition) == ("t", False, True)
+    assert found.client == {"linger.ms": "5", "compression.type": "zstd"}
+    assert write().topic is None
+    assert write(exactlyOnce="false").topic is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("exactlyOnce", "true", "needs transactions, .*at least once"),
+        ("kafka.value.serializer", "x", "not supported"),
+        ("compression", "lzma", "one of none, gzip, snappy, lz4, zstd"),
+        ("keepTimestamp", "maybe", "true or false"),
+        ("partitioner", "random", "murmur2"),
+        ("topik", "t", "Write 'topic'"),
+    ],
+)
+def test_what_the_sink_refuses(name: str, value: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        write(**{name: value})
+
+
+def test_a_missing_broker_is_told() -> None:
+    for call in (lambda: options.sink({}), lambda: options.headers_wanted({"subscribe": "t"})):
+        with pytest.raises(OptionError, match=r"kafka.bootstrap.servers.*localhost:9092"):
+            call()
+
+
+def test_the_table_has_each_name_once() -> None:
+    names = [option.name.lower() for option in OPTIONS]
+    assert len(names) == len(set(names))
+    assert {mode for option in OPTIONS for mode in option.used} == {BATCH, STREAM, SINK}
