@@ -20,6 +20,8 @@ from typing import Self
 READY_S = 30
 OURS = {  # no settings of the broker
     "KRUST_CRASH_ROUNDS",
+    "KRUST_OLD_SPARKS",
+    "KRUST_SPARK_JARS",
     "KRUST_TEST_BOOTSTRAP",
     "KRUST_TEST_KAFKA39",
     "KRUST_TEST_KAFKA43",

@@ -1,0 +1,150 @@
+"""kill -9 of what takes part, while a stream runs: every row is in the table, and once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.serving import Served
+from tests.spark.conftest import create, fill, fingerprint, settings, until, values
+from tests.spark.test_stream import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def workers(pid: int | None = None, name: str = "") -> Iterator[int]:
+    """The processes that read for tasks: children of pyspark's daemon, somewhere below this one."""
+    for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        with suppress(OSError, ValueError):
+            for child in map(int, (task / "children").read_text().split()):
+                line = Path(f"/proc/{child}/cmdline").read_text()
+                if "pyspark.daemon" in name:
+                    yield child
+                else:
+                    yield from workers(child, line)
+
+
+def test_workers_that_are_killed(job: Job, topic: str) -> None:
+    """Spark tries a task again, or the query is started again where it was the one that plans."""
+    fill(job.bootstrap, topic, 60_000)
+    job.options["maxOffsetsPerTrigger"] = "6000"
+    dice, killed = random.Random(3), 0
+    query = job.start()
+    while killed < 6:
+        time.sleep(dice.uniform(0.1, 1.0))
+        if not query.isActive:
+            query = job.start()
+        for pid in dice.sample(list(workers()), 1) if list(workers()) else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    with suppress(Exception):
+        query.awaitTermination(120)
+    query.stop()
+    job.run()
+    assert job.values() == list(range(60_000))
+
+
+def test_a_broker_that_is_killed(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    """It comes back on its port; the stream has only waited, or is started again."""
+    port = 0
+    folder = tmp_path / "broker"
+    broker = Served(folder, "--prod")
+    port = broker.address[1]
+    create(broker.bootstrap, name, 3)
+    fill(broker.bootstrap, name, 30_000)
+    job = Job(spark, broker.bootstrap, name, tmp_path, maxOffsetsPerTrigger="3000")
+    query = job.start()
+    until(lambda: len(job.batches("commits")) > 3)
+    broker.kill()
+    time.sleep(0.5)
+    broker = Served(folder, "--prod", port=port)
+    try:
+        with suppress(Exception):  # it waited long enough, or has to be started again
+            query.awaitTermination(60)
+        query.stop()
+        fill(broker.bootstrap, name, 30, first=30_000)
+        job.run()
+        assert job.values() == list(range(30_030))
+    finally:
+        broker.kill()
+
+
+DRIVER = """
+import os, signal, sys
+from pyspark.sql import SparkSession
+import json
+bootstrap, topic, folder, batch, conf = sys.argv[1:]
+builder = SparkSession.builder
+for name, value in json.loads(conf).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+stream = (
+    spark.readStream.format("krust")
+    .option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "300").load()
+)
+jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+
+def take(frame, number):
+    frame.write.mode("overwrite").parquet(f"{folder}/batches/{number}")
+    if number == int(batch):
+        os.kill(jvm, signal.SIGKILL)
+
+query = (
+    stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+    .option("checkpointLocation", f"{folder}/checkpoint").start()
+)
+query.awaitTermination()
+"""
+
+
+def test_a_driver_that_is_killed_between_planning_and_doing(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """Its micro-batch is logged, not done; another driver does exactly the same one again."""
+    import json
+
+    fill(bootstrap, topic, 1500)
+    conf = settings(tmp_path, [])
+    run = subprocess.run(
+        [sys.executable, "-c", DRIVER, bootstrap, topic, str(tmp_path), "3", json.dumps(conf)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert run.returncode != 0
+    job = Job(spark, bootstrap, topic, tmp_path, maxOffsetsPerTrigger="300")
+    assert job.batches("offsets") == [0, 1, 2, 3], run.stderr[-2000:]
+    assert job.batches("commits") == [0, 1, 2]
+    before = fingerprint(spark.read.parquet(str(tmp_path / "batches/3")))
+    fill(bootstrap, topic, 100, first=1500)
+
+    def take(frame: Any, number: int) -> None:
+        frame.write.mode("overwrite").parquet(str(tmp_path / f"batches/{number}"))
+
+    stream = job.source().writeStream.foreachBatch(take).trigger(availableNow=True)
+    query = stream.option("checkpointLocation", str(job.checkpoint)).start()
+    assert query.awaitTermination(120)
+    assert fingerprint(spark.read.parquet(str(tmp_path / "batches/3"))) == before
+    whole = spark.read.schema("value binary").parquet(str(tmp_path / "batches/*"))
+    assert values(whole) == list(range(1600))
+
+
+@pytest.fixture
+def job(spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path) -> Job:
+    return Job(spark, bootstrap, topic, tmp_path)
