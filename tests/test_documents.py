@@ -7,7 +7,9 @@ interrupted when it has printed a line.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "localhost:9092"
 ENDLESS = re.compile(r"^ *for \w+ in consumer:$", re.MULTILINE)
 PATIENCE_S = 60
+SPARK_PATIENCE_S = 280
 
 
 class Block(NamedTuple):
@@ -54,8 +57,15 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.mark.timeout(SPARK_PATIENCE_S + 20)
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
 def test_a_block_of_python_runs(block: Block, bootstrap: str, tmp_path: Path) -> None:
+    patience_s = PATIENCE_S
+    if "pyspark" in block.code:
+        pytest.importorskip("pyspark", reason="no pyspark here")
+        if shutil.which("java") is None:
+            pytest.skip("no Java here")
+        patience_s = SPARK_PATIENCE_S
     file = tmp_path / "test_block.py"
     file.write_text(block.code.replace(ADDRESS, bootstrap))
     tests = re.search(r"^(?:async )?def test_", block.code, re.MULTILINE)
@@ -63,6 +73,7 @@ def test_a_block_of_python_runs(block: Block, bootstrap: str, tmp_path: Path) ->
     with subprocess.Popen(
         [sys.executable, *command, str(file)],
         cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -72,7 +83,7 @@ def test_a_block_of_python_runs(block: Block, bootstrap: str, tmp_path: Path) ->
         if ENDLESS.search(block.code):
             shown = run.stdout.readline()
             run.send_signal(signal.SIGINT)
-        shown += run.communicate(timeout=PATIENCE_S)[0]
+        shown += run.communicate(timeout=patience_s)[0]
     assert run.returncode == 0 or shown.endswith("KeyboardInterrupt\n"), shown
 
 
