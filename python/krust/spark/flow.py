@@ -268,6 +268,8 @@ class Flow:
         return Target(str(table.path), made.file_mb << 20, made.compression)
 
     def _source(self, more: dict[str, str]) -> DataFrame:
+        from krust.spark.session import register
+
         register(self._spark)
         made = self.pipeline
         options = {"kafka.bootstrap.servers": self._bootstrap}
@@ -342,13 +344,6 @@ class Flow:
             self.counts.files += len(commit.files)
             self.counts.bytes += sum(row["bytes"] for row in rows)
         self.offsets = tables.merged(self.offsets, commit.offsets)
-
-
-def register(spark: SparkSession) -> None:
-    """Make `format("krust")` known."""
-    from importlib import import_module
-
-    import_module("krust.spark.session").register(spark)
 
 
 def _ends(rows: list[dict[str, Any]]) -> Offsets:

@@ -14,8 +14,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from krust.decode import options as decoding
+from krust.errors import ConfigError
 from krust.spark import plan
 from krust.spark.errors import LOG, OptionError
+from krust.spark.files import Target
 from krust.spark.plan import EARLIEST, LATEST, Bound
 from krust.spark.texts import Texts, wrong
 
@@ -98,6 +101,15 @@ OPTIONS = (
         OURS,
         ("maxBytesPerPartition", "", "bytes that a task reads, about"),
         ("logDir", "", "log directories on this host, with commas: read without the broker"),
+        (
+            "materialize",
+            "",
+            "`parquet`: tasks write files below `path`; a row a file",
+        ),
+        ("fileMegabytes", "256", "with `materialize`: a file is closed at this size"),
+        ("fileCompression", "zstd", "with `materialize`: `zstd snappy gzip lz4 none`"),
+        ("fileJob", "", "with `materialize`: who writes; else the query"),
+        *((name, "", "with `materialize`: see docs/pipelines.md") for name in decoding.OPTIONS),
     ),
     *_rows(
         (BATCH,),
@@ -145,8 +157,6 @@ OPTIONS = (
         ("kafka.value.deserializer", "", "`value` is binary; decode the column"),
         ("rows", "records", _NOT_YET),
         ("view", "", _NOT_YET),
-        ("materialize", "", _NOT_YET),
-        ("valueFormat", "", "it is not there yet; decode the column `value`"),
     ),
     *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
     *_rows(
@@ -229,6 +239,8 @@ class Source:
     min_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_delay_ms: int
+    target: Target | None = None
+    file_job: str | None = None
 
     @property
     def read_committed(self) -> bool:
@@ -292,12 +304,38 @@ def source(given: Mapping[str, str], mode: str) -> Source:
         min_offsets_per_trigger=texts.count("minOffsetsPerTrigger"),
         max_bytes_per_trigger=texts.count("maxBytesPerTrigger"),
         max_delay_ms=texts.duration_ms("maxTriggerDelay", 900_000),
+        target=_target(texts),
+        file_job=texts.get("fileJob"),
     )
     least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
     if mode == STREAM and least is not None and most is not None and least > most:
         wanted = f"'maxOffsetsPerTrigger' ({most}) or less"
         raise wrong("minOffsetsPerTrigger", str(least), str(most), wanted)
     return found
+
+
+def materializes(given: Mapping[str, str]) -> bool:
+    """Whether tasks write files, and rows are those of manifests. OptionError: `materialize`."""
+    texts = Texts(given)
+    return texts.get("materialize") is not None and bool(texts.choice("materialize", "parquet"))
+
+
+def _target(texts: Texts) -> Target | None:
+    given = dict(texts)
+    decodes = next((name for name in decoding.OPTIONS if name.lower() in given), None)
+    if not materializes(given):
+        if decodes is not None:
+            raise OptionError(
+                "KRUST_UNSUPPORTED_OPTION",
+                f"Option '{decodes}' is not supported without 'materialize'. Write "
+                '.option("materialize", "parquet"), or decode the column `value`.',
+            )
+        return None
+    try:
+        return Target.of(given)
+    except ConfigError as error:
+        hint = f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
+        raise OptionError("KRUST_INVALID_OPTION", f"{error}.{hint}") from error
 
 
 def sink(given: Mapping[str, str]) -> Sink:

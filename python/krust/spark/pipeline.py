@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import ConfigError
-from krust.spark.flow import Flow, register
+from krust.spark.flow import Flow
 from krust.spark.recipe import Pipeline
 from krust.spark.tables import open_table
 
@@ -110,6 +110,8 @@ def replay(
     per_second  records a second at most, in all; 0: as fast as it goes
     returns     how many records; at least once, if tasks fail
     """
+    from krust.spark.session import register
+
     files = open_table(kind, place, catalog).files()
     if not files:
         return 0

@@ -26,11 +26,13 @@ from pyspark.sql.types import (
 
 from krust.errors import KafkaError
 from krust.spark.errors import LOG, Losses, PlanError
+from krust.spark.files import MANIFEST_DDL, Naming, materialize
 from krust.spark.plan import Range, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from krust.spark.files import Target
     from krust.spark.options import Source
 
 HEADERS = ArrayType(
@@ -98,10 +100,53 @@ def columns(schema: StructType) -> list[str]:
     return found
 
 
+def manifest_schema() -> StructType:
+    """The schema of `materialize=parquet`: a row a file."""
+    kinds = {"string": StringType(), "int": IntegerType(), "bigint": LongType()}
+    pairs = (column.split() for column in MANIFEST_DDL.split(", "))
+    return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
+
+
+def check(source: Source, schema: StructType) -> None:
+    """Look at a schema before anything is read. PlanError: it is none of this source."""
+    if source.target is None:
+        columns(schema)
+    elif schema != manifest_schema():
+        raise PlanError(
+            "KRUST_UNKNOWN_COLUMN",
+            "With 'materialize' the rows are those of manifests. Leave out .schema(...).",
+        )
+
+
 def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[Any]:
     """The records of a task as Arrow batches of exactly the schema's layout."""
     if not isinstance(part, Part) or not part.ranges:
         return  # Spark makes one task where there are none
+    if source.target is None:
+        yield from _batches(part, source, schema)
+    else:
+        yield _manifest(part, source, source.target)
+
+
+def _manifest(part: Part, source: Source, target: Target) -> Any:
+    """Write a task's records as files; the manifest's rows."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    names = target.columns or full_schema(source.headers).names
+    wanted = StructType([StructField(name, COLUMNS[name]) for name in names])
+    task = batch = 0
+    job = source.file_job
+    if context is not None:
+        task = context.partitionId()
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        job = job or context.getLocalProperty("sql.streaming.queryId")
+    one = part.ranges[0]
+    naming = Naming(job or "read", batch, task, one.topic, one.partition, one.start, one.end)
+    return materialize(_batches(part, source, wanted), target, naming)
+
+
+def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
     import pyarrow as pa
 
     from krust import _krust

@@ -33,7 +33,7 @@ from krust.spark.clip import (
 )
 from krust.spark.cluster import Cluster
 from krust.spark.errors import LOG, Losses
-from krust.spark.reading import Part, columns, full_schema, read
+from krust.spark.reading import Part, check, full_schema, manifest_schema, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,12 +71,13 @@ class KrustDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema where the user gave none; the first look at the options."""
-        return full_schema(options.headers_wanted(self.options))
+        headers = options.headers_wanted(self.options)
+        return manifest_schema() if options.materializes(self.options) else full_schema(headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         source = options.source(self.options, options.BATCH)
-        if source.filter_pushdown:
+        if source.filter_pushdown and source.target is None:
             return KrustFilteringReader(source, schema)
         return KrustBatchReader(source, schema)
 
@@ -103,7 +104,7 @@ class KrustBatchReader(DataSourceReader):
     """Reads ranges that are settled when the query is planned."""
 
     def __init__(self, source: options.Source, schema: StructType) -> None:
-        columns(schema)
+        check(source, schema)
         self.source, self._schema = source, schema
         self.clip = Clip()
 

@@ -31,7 +31,7 @@ from krust.errors import KrustError
 from krust.spark import plan
 from krust.spark.cluster import Cluster, Commits
 from krust.spark.errors import LOG, Losses, PlanError
-from krust.spark.reading import Part, columns, read
+from krust.spark.reading import Part, check, read
 from krust.spark.source import tasks
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Reader(DataSourceStreamReader):
     """What the readers for all versions of Spark share."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
-        columns(schema)
+        check(source, schema)
         self.source, self._schema = source, schema
         self._losses = Losses(source.fail_on_data_loss)
         self._ends: Offsets = {}

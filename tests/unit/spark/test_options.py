@@ -217,3 +217,23 @@ def test_the_table_has_each_name_once() -> None:
     names = [option.name.lower() for option in OPTIONS]
     assert len(names) == len(set(names))
     assert {mode for option in OPTIONS for mode in option.used} == {BATCH, STREAM, SINK}
+
+
+def test_files_are_written_by_the_source_if_it_is_told_where() -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "path": "/lake/t"}
+    given = base | {"materialize": "Parquet", "fileMegabytes": "3", "fileJob": "me"}
+    found = options.source(given | {"valueFormat": "json", "valueSchema": "id int"}, options.STREAM)
+    assert found.target is not None
+    assert (found.target.file_bytes, found.file_job) == (3 << 20, "me")
+    assert found.target.columns is not None
+    assert found.target.columns[0] == "value"
+    assert options.materializes(given)
+    assert not options.materializes(base)
+    for more in (
+        {"materialize": "orc"},
+        {"materialize": "parquet", "path": "s3://lake/t"},
+        {"materialize": "parquet", "valueFormat": "json"},
+        {"materialize": "parquet", "fileMegabytes": "many"},
+    ):
+        with pytest.raises(OptionError):
+            options.source(base | more, options.STREAM)
