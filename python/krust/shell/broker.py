@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -268,7 +267,7 @@ class Shell:
 
     def _own_words(self) -> registration.Registration:
         told = [
-            (name, socket.gethostname() if host in _ANYWHERE else host, port)
+            (name, os.uname().nodename if host in _ANYWHERE else host, port)
             for name, host, port in self._endpoints
         ]
         return registration.Registration(told, self.config.text("broker.rack"), _now_ms())
