@@ -173,6 +173,46 @@ def test_a_delivery_is_told_by_its_deadline_whatever_happens(
     assert set(acknowledged) <= set(numbers)
 
 
+@SEVERAL
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=PARTITIONS, max_size=PARTITIONS),
+    faults=FAULTS,
+    limit=st.integers(200, 3000),
+    seeks=st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(0, 59)), max_size=5),
+)
+def test_a_consumer_reads_each_record_once_from_where_it_was_told(
+    bootstrap: str,
+    weather: Weather,
+    counts: list[int],
+    faults: list[Fault],
+    limit: int,
+    seeks: list[tuple[int, int]],
+) -> None:
+    topic = fresh(bootstrap, weather)
+    write(bootstrap, topic, counts)
+    weather.set({FETCH, METADATA}, faults)
+    moves = iter(seeks)
+    with krust.Consumer(
+        bootstrap_servers=bootstrap,
+        max_partition_fetch_bytes=limit,
+        fetch_max_wait_ms=20,
+        retry_backoff_ms=1,
+        request_timeout_ms=150,
+    ) as consumer:
+        consumer.assign([(topic, partition, 0) for partition in range(PARTITIONS)])
+        expected = [0] * PARTITIONS
+        while any(at < count for at, count in zip(expected, counts, strict=True)):
+            for record in consumer.poll(100, 20):
+                assert record.offset == expected[record.partition]
+                assert record.value == b"%d" % record.offset
+                expected[record.partition] += 1
+            move = next(moves, None)
+            if move is not None and move[1] < counts[move[0]]:
+                consumer.seek(topic, *move)
+                expected[move[0]] = move[1]
+    weather.set(set(), [])
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @settings(SEVERAL, max_examples=8)
 @given(faults=HEARD, chunks=st.lists(st.integers(1, 30), min_size=1, max_size=3))

@@ -133,6 +133,16 @@ def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> No
         assert values == [*range(20, 25), *range(30, 35)]
 
 
+def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: str) -> None:
+    create(way.bootstrap, name, 5)
+    write(way.bootstrap, name, {partition: range(40) for partition in range(5)})
+    limit = {"max_partition_fetch_bytes": 50, "fetch_max_wait_ms": 50}
+    with krust.Consumer(bootstrap_servers=way.bootstrap, **limit) as consumer:
+        consumer.assign([(name, partition, 0) for partition in range(5)])
+        places = [(one.partition, one.offset) for one in take(consumer, 200)]
+    assert sorted(places) == [(partition, at) for partition in range(5) for at in range(40)]
+
+
 def make_anew(bootstrap: str, name: str) -> None:
     """Delete a topic, and create it as soon as that is through."""
     with krust.Admin(bootstrap_servers=bootstrap) as admin:

@@ -38,6 +38,8 @@ pub(super) struct Found {
     pub(super) slice: Slice,
     /// What old versions get instead of the slice.
     pub(super) converted: Option<Vec<u8>>,
+    /// There are records, but the first batch did not fit beside those of others.
+    is_cut: bool,
 }
 
 /// What a look found.
@@ -103,7 +105,7 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
             || found.high_watermark != entry.told_high_watermark
             || found.log_start_offset != entry.told_log_start;
         let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
-        entry.is_active = has_news || exhausted;
+        entry.is_active = has_news || exhausted || found.is_cut;
         if entry.is_active {
             still_active.push(number);
         }
@@ -176,6 +178,7 @@ fn fill(
     }
     // A first batch that is cut is of no use to anybody.
     if (slice.size as u64) < slice.first_size {
+        found.is_cut = true;
         return Ok(());
     }
     found.slice = slice;
@@ -214,6 +217,7 @@ impl Found {
             diverging: None,
             slice: Slice::default(),
             converted: None,
+            is_cut: false,
         }
     }
 
