@@ -154,6 +154,7 @@ def listening(base: Any, generation: Callable[[], int]) -> Any:
 
 def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaConnectionError
     from kafka.structs import OffsetAndMetadata
 
     listener = listening(
@@ -173,7 +174,11 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
     consumer.subscribe([topic], listener=listener())
     fields, wait_ms = len(OffsetAndMetadata._fields), int(PATIENT_POLL_S * 1000)
     while not asked_to_leave():
-        for records in consumer.poll(timeout_ms=wait_ms, max_records=1).values():
+        try:
+            polled = consumer.poll(timeout_ms=wait_ms, max_records=1)
+        except KafkaConnectionError:  # 3.0 lets one out where the broker is away as it asks
+            continue
+        for records in polled.values():
             for record in records:
                 say(record=[record.partition, record.offset, record.value.decode()])
                 place = (record.offset + 1, "", -1)[:fields]
