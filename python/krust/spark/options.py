@@ -100,7 +100,6 @@ OPTIONS = (
         READ,
         OURS,
         ("maxBytesPerPartition", "", "bytes that a task reads, about"),
-        ("logDir", "", "log directories on this host, with commas: read without the broker"),
         (
             "materialize",
             "",
@@ -156,6 +155,7 @@ OPTIONS = (
         ("kafka.key.deserializer", "", "`key` is binary; decode the column"),
         ("kafka.value.deserializer", "", "`value` is binary; decode the column"),
         ("rows", "records", _NOT_YET),
+        ("logDir", "", _NOT_YET),
         ("view", "", _NOT_YET),
     ),
     *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
@@ -232,7 +232,6 @@ class Source:
     headers: bool
     retries: int
     retry_ms: int
-    log_dirs: tuple[str, ...]
     filter_pushdown: bool
     group_id: str | None
     max_offsets_per_trigger: int | None
@@ -297,7 +296,6 @@ def source(given: Mapping[str, str], mode: str) -> Source:
         headers=texts.switch("includeHeaders", False),
         retries=texts.count("fetchOffset.numRetries") or 3,
         retry_ms=1000 if retry_ms is None else retry_ms,
-        log_dirs=tuple(texts.listed("logDir")),
         filter_pushdown=texts.switch("filterPushdown", False),
         group_id=texts.get("groupId"),
         max_offsets_per_trigger=texts.count("maxOffsetsPerTrigger"),

@@ -152,13 +152,10 @@ def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
     from krust import _krust
 
     wanted = columns(schema)
-    where: dict[str, Any] = (
-        {"data_dirs": list(source.log_dirs)}
-        if source.log_dirs
-        else {"bootstrap": source.bootstrap, "options": source.client}
-    )
     lost = "fail" if source.fail_on_data_loss else "skip"
-    stream = _krust.scan(part.ranges, wanted, lost=lost, **where)
+    stream = _krust.scan(
+        part.ranges, wanted, bootstrap=source.bootstrap, options=dict(source.client), lost=lost
+    )
     try:
         reader = pa.RecordBatchReader.from_stream(stream)
         layout = _layout(reader.schema, schema)

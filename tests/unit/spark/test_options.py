@@ -128,6 +128,7 @@ def test_a_value_that_cannot_be_names_the_option_and_what_to_write(
         (STREAM, "kafka.sasl.mechanism", "PLAIN"),
         (BATCH, "kafka.ssl.truststore.location", "x"),
         (BATCH, "rows", "metadata"),
+        (BATCH, "logDir", "/data"),
         (BATCH, "valueFormat", "json"),
     ],
 )
