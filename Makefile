@@ -41,7 +41,7 @@ test: test-rust test-python ## every test but the foreign suites
 test-rust: ## the core, without Python
 	cargo test --quiet $(CARGO_QUICK) $(ARGS)
 
-test-python: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.extras ## floors, units, foreign clients, faults
+test-python: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
 	$(BIN)/python -m pytest $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
@@ -50,10 +50,10 @@ $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
 	@touch $@
 
 # Spark is half a gigabyte: only who runs the tests waits for it, and without it they are skipped.
-$(VENV)/.extras: pyproject.toml $(VENV)/.tools
+$(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  x = p["optional-dependencies"]; print(*x["spark"], *x["tables"], sep="\n")' > $(VENV)/extras.txt
-	$(PIP) -r $(VENV)/extras.txt || echo "no Spark or tables here: their tests are skipped"
+	  print(*p["optional-dependencies"]["spark"], sep="\n")' > $(VENV)/spark.txt
+	$(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
 	@touch $@
 
 lint: $(VENV)/.core stubtest ## formats, clippy, ruff, mypy --strict, stubtest
