@@ -30,6 +30,8 @@ __all__ = [
     "forked",
     "log_verify",
     "logs",
+    "offset_at",
+    "partitions",
     "records",
     "scan",
 ]
@@ -436,7 +438,7 @@ def scan(
     *,
     bootstrap: str | None = None,
     options: dict[str, object] | None = None,
-    data_dirs: Sequence[str] | None = None,
+    data_dirs: Sequence[str | Path] | None = None,
     batch_rows: int = 65536,
     batch_bytes: int = 8388608,
     lost: str = "fail",
@@ -448,10 +450,26 @@ def scan(
                  any order; those of Spark's Kafka source
     bootstrap    brokers to read from, with `options`: those of Consumer, and
                  default.api.timeout.ms (60000): how long to wait where nothing comes
+    data_dirs    log directories to read from instead, of a live broker or none; of `options` only
+                 isolation.level holds
     batch_rows   a batch is closed at so many records, or at `batch_bytes` of keys, values, headers
     lost         offsets that are gone: "fail", or "skip" them (and topics that are gone)
     raises       ConfigError
     """
+
+def partitions(
+    data_dirs: Sequence[str | Path], topic: str, *, read_committed: bool = False
+) -> list[tuple[int, int, int]]:
+    """(partition, first offset, next offset) of each partition in log directories.
+
+    read_committed  the next offset is that of the first open transaction, where there is one
+    raises          KafkaError: no such topic there (3), damaged files, an unreadable directory
+    """
+
+def offset_at(
+    data_dirs: Sequence[str | Path], topic: str, partition: int, timestamp_ms: int
+) -> int:
+    """The first offset whose record is not older than a time, in log directories; -1: none."""
 
 @final
 class LogDump:

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::aborted::Aborted;
 use super::chunk::{Chunk, Parts};
 use super::cluster::{Cluster, Target};
 use super::connection::{Call, Connection, Reply, newest};
@@ -27,7 +28,7 @@ use crate::ids::TopicId;
 use crate::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData,
 };
-use crate::record::batch::{self, Batch};
+use crate::record::batch;
 use crate::wire::Writer;
 
 const FETCH: i16 = 1;
@@ -395,7 +396,8 @@ impl Consumer {
         };
         let (first, end) = (place.offset, place.end);
         let mut hidden = HashSet::new();
-        let mut aborted = Aborted::of(data);
+        let list = data.aborted_transactions.as_deref().unwrap_or_default();
+        let mut aborted = Aborted::of(list.iter().map(|a| (a.first_offset, a.producer_id)));
         let mut whole = 0;
         for batch in batch::iter(&bytes) {
             let Ok(batch) = batch else { break };
@@ -459,36 +461,4 @@ fn forgotten(said: &Said) -> Vec<ForgottenTopic<'_>> {
     }
     let topic = |((topic, topic_id), partitions)| ForgottenTopic { topic, topic_id, partitions };
     topics.into_iter().map(topic).collect()
-}
-
-/// Which transactions of an answer were aborted, followed along its batches.
-struct Aborted {
-    /// (first offset, producer), descending: the next one is last.
-    coming: Vec<(i64, i64)>,
-    open: HashSet<i64>,
-}
-
-impl Aborted {
-    fn of(data: &PartitionData<'_>) -> Self {
-        let list = data.aborted_transactions.as_deref().unwrap_or_default();
-        let mut coming: Vec<_> = list.iter().map(|a| (a.first_offset, a.producer_id)).collect();
-        coming.sort_unstable_by(|a, b| b.cmp(a));
-        Self { coming, open: HashSet::new() }
-    }
-
-    fn hides(&mut self, batch: &Batch<'_>) -> bool {
-        while let Some((first, producer)) = self.coming.last().copied() {
-            if first > batch.last_offset() {
-                break;
-            }
-            self.open.insert(producer);
-            self.coming.pop();
-        }
-        let producer = batch.header().producer_id;
-        if batch.is_control() {
-            self.open.remove(&producer); // the marker that ends it
-            return false;
-        }
-        batch.is_transactional() && self.open.contains(&producer)
-    }
 }

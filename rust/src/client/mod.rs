@@ -10,6 +10,7 @@
 //! own, and the one that asks the system's resolver.
 //! Not promised: TLS, SASL, consumer groups, transactions.
 
+pub mod aborted;
 pub mod admin;
 pub mod chunk;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! Records as Arrow columns: those of Spark's Kafka source, whole batches at a time.
 //!
 //! [`Column`] is THE table; a [`Projection`] is any of them in any order. [`scan`] reads ranges of
-//! offsets: [`remote`] asks brokers. What comes fills a [`builder`], which
+//! offsets: [`remote`] asks brokers, [`local`] reads segment files. Both fill a [`builder`], which
 //! holds one batch and touches only what is asked for. [`rows`] is the way back.
 //! Formats: binary and utf8 with 32-bit offsets, never views; all columns may be null. A record
 //!     without a time has -1 ms, as in Kafka; one without headers has null there, as in Spark.
@@ -11,6 +11,7 @@
 //! Not promised: an order between partitions.
 
 pub mod builder;
+pub mod local;
 mod pool;
 pub mod remote;
 pub mod rows;

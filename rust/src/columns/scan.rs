@@ -76,6 +76,8 @@ pub struct Scan {
     filled: Vec<i64>,
     skipped: Vec<Range>,
     over: bool,
+    /// What went wrong behind the records of the batch that was handed out.
+    late: Option<Error>,
 }
 
 impl Scan {
@@ -95,8 +97,19 @@ impl Scan {
         }
         let delivered: Vec<i64> = ranges.iter().map(|range| range.start).collect();
         let (filled, skipped, open) = (delivered.clone(), Vec::new(), None);
-        let over = false;
-        Ok(Self { source, builder, interrupt, open, ranges, delivered, filled, skipped, over })
+        let (over, late) = (false, None);
+        Ok(Self {
+            source,
+            builder,
+            interrupt,
+            open,
+            ranges,
+            delivered,
+            filled,
+            skipped,
+            over,
+            late,
+        })
     }
 
     /// The next batch; `None`: all ranges are at their ends. After an error there is no more.
@@ -104,17 +117,25 @@ impl Scan {
         if self.interrupt.interrupted() {
             return Err(Error::Interrupted);
         }
+        if let Some(error) = self.late.take() {
+            return Err(error);
+        }
         while !self.over && !self.builder.is_full() {
             let mut chunk = match self.open.take() {
                 Some(chunk) => chunk,
-                None => match self.source.next()? {
-                    Brought::Chunk(chunk) => chunk,
-                    Brought::Lost(range) => {
+                None => match self.source.next() {
+                    Err(error) if self.builder.rows() > 0 => {
+                        self.late = Some(error);
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                    Ok(Brought::Chunk(chunk)) => chunk,
+                    Ok(Brought::Lost(range)) => {
                         self.reach(&range.topic, range.partition, range.end);
                         self.skipped.push(range);
                         continue;
                     }
-                    Brought::End => {
+                    Ok(Brought::End) => {
                         self.over = true;
                         self.filled =
                             self.ranges.iter().map(|range| range.end.max(range.start)).collect();

@@ -5,6 +5,7 @@
 //! reader is attached or not. An Arrow stream can only fail with a text, of which the reader makes
 //! an error of its own; the exception behind it, KeyboardInterrupt too, is kept for `failure`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +24,7 @@ use super::errors::{Signals, of_client};
 use crate::client::{self, Cluster, Error};
 use crate::columns::Projection;
 use crate::columns::builder::{Builder, Limits};
+use crate::columns::local;
 use crate::columns::remote::{self, Terms};
 use crate::columns::scan::{Lost, Range, Scan};
 
@@ -155,7 +157,7 @@ pub(super) fn scan(
     columns: Vec<String>,
     bootstrap: Option<&str>,
     options: Option<&Bound<'_, PyDict>>,
-    data_dirs: Option<Vec<String>>,
+    data_dirs: Option<Vec<PathBuf>>,
     batch_rows: usize,
     batch_bytes: usize,
     lost: &str,
@@ -180,6 +182,15 @@ pub(super) fn scan(
                 let terms = terms(&mut given, lost)?;
                 remote::scan(Cluster::new(options), terms, ranges.collect(), builder)?
             }
+            (None, Some(directories)) => {
+                let isolation = given.take("isolation.level")?;
+                let terms = local::Terms {
+                    directories,
+                    read_committed: isolation.as_deref() == Some("read_committed"),
+                    lost,
+                };
+                local::scan(terms, Arc::<Signals>::clone(&signals), ranges.collect(), builder)?
+            }
             _ => return Err(Error::Invalid("give either bootstrap or data_dirs".to_owned())),
         };
         given.finish()?;
@@ -194,6 +205,33 @@ pub(super) fn scan(
         pid: std::process::id(),
     };
     Ok(ArrowStream { reading: Arc::new(reading), taken: AtomicBool::new(false) })
+}
+
+/// See `_krust.pyi`.
+#[pyfunction]
+#[pyo3(signature = (data_dirs, topic, *, read_committed=false))]
+pub(super) fn partitions(
+    py: Python<'_>,
+    data_dirs: Vec<PathBuf>,
+    topic: &str,
+    read_committed: bool,
+) -> PyResult<Vec<(i32, i64, i64)>> {
+    py.detach(|| local::partitions(&data_dirs, topic, read_committed))
+        .map_err(|error| of_client(py, &error))
+}
+
+/// See `_krust.pyi`.
+#[pyfunction]
+pub(super) fn offset_at(
+    py: Python<'_>,
+    data_dirs: Vec<PathBuf>,
+    topic: &str,
+    partition: i32,
+    timestamp_ms: i64,
+) -> PyResult<i64> {
+    py.detach(|| local::offset_at(&data_dirs, (topic, partition), timestamp_ms))
+        .map(|offset| offset.unwrap_or(-1))
+        .map_err(|error| of_client(py, &error))
 }
 
 /// The batches of any object that speaks Arrow's PyCapsule interface.

@@ -19,7 +19,7 @@ use super::RecordError;
 use super::compression::Codec;
 use super::crc::crc32c;
 use super::cursor::Cursor;
-use super::header::{CODEC_BITS, CONTROL, CRC_AT, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL};
+use super::header::{CODEC_BITS, CRC_AT, DELETE_HORIZON, LOG_APPEND_TIME};
 
 /// The format of this module's batches.
 pub const MAGIC: i8 = 2;
@@ -126,12 +126,12 @@ impl<'a> Batch<'a> {
 
     /// Whether it belongs to a transaction.
     pub const fn is_transactional(&self) -> bool {
-        self.header.has(TRANSACTIONAL)
+        self.header.is_transactional()
     }
 
     /// Whether it holds control records (see [`control`](super::control)), not data.
     pub const fn is_control(&self) -> bool {
-        self.header.has(CONTROL)
+        self.header.is_control()
     }
 
     /// Whose clock the times come from.

@@ -137,6 +137,16 @@ impl Header {
         Ok(())
     }
 
+    /// Whether it belongs to a transaction.
+    pub const fn is_transactional(&self) -> bool {
+        self.has(TRANSACTIONAL)
+    }
+
+    /// Whether it holds control records, not data.
+    pub const fn is_control(&self) -> bool {
+        self.has(CONTROL)
+    }
+
     /// Whether `bit` of the attributes is set.
     pub(crate) const fn has(&self, bit: i16) -> bool {
         self.attributes & bit != 0

@@ -13,6 +13,7 @@
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
 //! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
 //! inspect      read-only dump and verify           cleaner     compaction
+//! reader       a partition's files, beside a broker
 //! ```
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
@@ -34,6 +35,7 @@ mod keeper;
 mod log;
 mod names;
 pub mod producers;
+pub mod reader;
 pub mod recording;
 mod recovery;
 mod scan;

@@ -462,7 +462,7 @@ fn read_epochs(home: &Home) -> Option<Epochs> {
 }
 
 /// `00000000000000000042.log` as 42 and `log`.
-fn parse_name(name: &str) -> Option<(i64, &str)> {
+pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
     let (digits, kind) = name.split_once('.')?;
     if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -4,6 +4,8 @@
 //! inflated piece by piece where they are compressed.
 //! Threads: as reads. They may read files from the disk: not for a reactor where that matters.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::super::errors::StorageError;
@@ -115,7 +117,7 @@ impl Log {
         let from = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
         let size = segment.size();
         let position = segment.find(from, size)?.map_or(0, |batch| batch.position);
-        let file = segment.file()?;
+        let (file, path) = (segment.file()?, segment.path(LOG));
         let mut walker = Walker::new(&file, position, size);
         let fail = |error| self.home.dir.failed("read", error);
         while let Step::Batch(batch) = walker.step().map_err(fail)? {
@@ -123,7 +125,7 @@ impl Log {
                 continue;
             }
             let fits = |offset, time| time >= timestamp && offset >= start;
-            if let Some((offset, timestamp)) = find_record((segment, &batch), scratch, fits)? {
+            if let Some((offset, timestamp)) = find_record((&file, &path), &batch, scratch, fits)? {
                 let leader_epoch = Epoch(batch.leader_epoch);
                 return Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }));
             }
@@ -144,22 +146,22 @@ fn latest_by_time(segments: &[Arc<Segment>]) -> Result<Option<Found>, StorageErr
     let Some((timestamp, offset, segment)) = best else { return Ok(None) };
     let Some(batch) = segment.find(offset, segment.size())? else { return Ok(None) };
     let largest = |_, time| time == timestamp;
-    let first = find_record((segment, &batch), &mut Vec::new(), largest)?;
+    let files = (&*segment.file()?, &*segment.path(LOG));
+    let first = find_record(files, &batch, &mut Vec::new(), largest)?;
     let offset = first.map_or(batch.last_offset, |record| record.0);
     let leader_epoch = Epoch(batch.leader_epoch);
     Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
 }
 
 /// Offset and time of the first record of a batch that `fits`.
-fn find_record(
-    (segment, at): (&Arc<Segment>, &BatchAt),
+pub(in crate::storage) fn find_record(
+    (file, path): (&File, &Path),
+    at: &BatchAt,
     scratch: &mut Vec<u8>,
     fits: impl Fn(i64, i64) -> bool,
 ) -> Result<Option<(i64, i64)>, StorageError> {
-    let file = segment.file()?;
-    let path = segment.path(LOG);
-    let read = scan::read_batch(&file, at, scratch);
-    let bytes = read.map_err(|e| StorageError::io("read", &path, e))?;
+    let read = scan::read_batch(file, at, scratch);
+    let bytes = read.map_err(|e| StorageError::io("read", path, e))?;
     let mut found = None;
     let mut look = |offset: i64, timestamp: i64| {
         if found.is_none() && fits(offset, timestamp) {

@@ -41,6 +41,7 @@ use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 pub use append::{Appended, Stage};
 pub(super) use compact::View;
 pub use lookup::Found;
+pub(super) use lookup::find_record;
 pub use read::{Read, Slice};
 pub use retention::SegmentFacts;
 

@@ -1,0 +1,222 @@
+//! Ranges straight from segment files, beside a live broker or without one.
+//!
+//! Files are read in pieces of whole batches, checksums checked, messages of magic 0 and 1 turned
+//! into batches; one partition after the other. Under read_committed the records of aborted
+//! transactions are left out, and a range ends with an error where a transaction is open.
+//! Behaviour where offsets are gone: as in [`remote`](super::remote).
+//! Not promised: what [`reader`](crate::storage::reader) does not.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::builder::Builder;
+use super::scan::{Brought, Lost, Range, Scan, Source};
+use crate::client::aborted::Aborted;
+use crate::client::chunk::{Chunk, Parts};
+use crate::client::{Error, Interrupt, Result, legacy};
+use crate::record::batch;
+use crate::storage::StorageError;
+use crate::storage::reader::{Came, Partition, Reader};
+
+const OFFSET_OUT_OF_RANGE: i16 = 1;
+const CORRUPT_MESSAGE: i16 = 2;
+const UNKNOWN_TOPIC: i16 = 3;
+const STORAGE_ERROR: i16 = 56;
+const OFFSET_NOT_AVAILABLE: i16 = 78;
+
+/// How ranges are read.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The log directories.
+    pub directories: Vec<PathBuf>,
+    /// Hide what is not committed.
+    pub read_committed: bool,
+    /// What to do where offsets are gone.
+    pub lost: Lost,
+}
+
+/// A scan of ranges that lie in log directories.
+pub fn scan(
+    terms: Terms,
+    interrupt: Arc<dyn Interrupt>,
+    ranges: Vec<Range>,
+    builder: Builder,
+) -> Result<Scan> {
+    let left = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
+    let local = Local { terms, left, reading: None, spare: Vec::new() };
+    Scan::of(Box::new(local), builder, ranges, interrupt)
+}
+
+/// The partitions of a topic: number, first offset, and the next one to be written (or to become
+/// readable under `read_committed`).
+pub fn partitions(
+    directories: &[PathBuf],
+    topic: &str,
+    read_committed: bool,
+) -> Result<Vec<(i32, i64, i64)>> {
+    let found = Partition::list(directories, topic).map_err(|error| failed(topic, &error))?;
+    if found.is_empty() {
+        return Err(unknown(topic));
+    }
+    let facts = |partition: &Partition| {
+        let (start, end) = (partition.start()?, partition.end()?);
+        let stable = match read_committed {
+            true => partition.transactions()?.first_unstable.unwrap_or(end),
+            false => end,
+        };
+        Ok((partition.number, start, end.min(stable).max(start)))
+    };
+    found.iter().map(facts).collect::<std::result::Result<_, _>>().map_err(|e| failed(topic, &e))
+}
+
+/// The first offset of a partition whose record is not older than a time; `None`: none so late.
+pub fn offset_at(
+    directories: &[PathBuf],
+    (topic, partition): (&str, i32),
+    timestamp: i64,
+) -> Result<Option<i64>> {
+    let found = find(directories, topic, partition)?;
+    let subject = format!("{topic}:{partition}");
+    let Some(found) = found else { return Err(unknown(&subject)) };
+    found.offset_at(timestamp).map_err(|error| failed(&subject, &error))
+}
+
+struct Local {
+    terms: Terms,
+    left: VecDeque<Range>,
+    reading: Option<Reading>,
+    spare: Vec<u8>,
+}
+
+/// One range that is being read.
+struct Reading {
+    range: Range,
+    topic: Arc<str>,
+    reader: Reader,
+    aborted: Option<Aborted>,
+    /// The first offset of a transaction that is open.
+    unstable: Option<i64>,
+}
+
+impl Source for Local {
+    fn next(&mut self) -> Result<Brought> {
+        loop {
+            let Some(reading) = &mut self.reading else {
+                let Some(range) = self.left.pop_front() else { return Ok(Brought::End) };
+                match Reading::of(&self.terms, &range)? {
+                    Some(reading) => self.reading = Some(reading),
+                    None if self.terms.lost == Lost::Skip => return Ok(Brought::Lost(range)),
+                    None => return Err(unknown(&subject(&range))),
+                }
+                continue;
+            };
+            if reading.reader.next() >= reading.range.end {
+                self.reading = None;
+                continue;
+            }
+            let mut bytes = std::mem::take(&mut self.spare);
+            let first = reading.reader.next();
+            match reading.reader.read(&mut bytes) {
+                Ok(Came::To(magic)) => {
+                    return reading.chunk((first, magic), bytes).map(Brought::Chunk);
+                }
+                Ok(Came::TooLate(begin)) => {
+                    let lost = reading.lose(begin, self.terms.lost)?;
+                    return Ok(Brought::Lost(lost));
+                }
+                Ok(Came::End) => {
+                    let lost = reading.lose(i64::MAX, self.terms.lost)?;
+                    return Ok(Brought::Lost(lost));
+                }
+                Err(error) => return Err(failed(&subject(&reading.range), &error)),
+            }
+        }
+    }
+
+    fn take_back(&mut self, chunk: Chunk) {
+        self.spare = chunk.into_bytes();
+    }
+}
+
+impl Reading {
+    /// `None`: there is no such partition.
+    fn of(terms: &Terms, range: &Range) -> Result<Option<Self>> {
+        let found = find(&terms.directories, &range.topic, range.partition)?;
+        let Some(partition) = found else { return Ok(None) };
+        let (mut aborted, mut unstable) = (None, None);
+        if terms.read_committed {
+            let found = partition.transactions().map_err(|e| failed(&subject(range), &e))?;
+            let ours = found.aborted.iter().filter(|aborted| aborted.last_offset >= range.start);
+            aborted = Some(Aborted::of(ours.map(|one| (one.first_offset, one.producer_id))));
+            unstable = found.first_unstable;
+        }
+        let reader = Reader::new(partition, range.start);
+        let (range, topic) = (range.clone(), Arc::clone(&range.topic));
+        Ok(Some(Self { range, topic, reader, aborted, unstable }))
+    }
+
+    fn chunk(&mut self, (first, magic): (i64, i8), bytes: Vec<u8>) -> Result<Chunk> {
+        let partition = self.range.partition;
+        let key = (Arc::clone(&self.topic), partition);
+        let bytes = if magic < 2 { legacy::upgrade(&bytes, &key)? } else { bytes };
+        let mut hidden = HashSet::new();
+        if let Some(aborted) = &mut self.aborted {
+            for batch in batch::iter(&bytes).map_while(|batch| batch.ok()) {
+                if aborted.hides(&batch) {
+                    hidden.insert(batch.base_offset());
+                }
+            }
+        }
+        let mut end = self.range.end;
+        if let Some(unstable) = self.unstable.filter(|unstable| *unstable < end) {
+            if first >= unstable {
+                let message = Some(format!("offset {unstable} is of a transaction that is open"));
+                let (code, subject) = (OFFSET_NOT_AVAILABLE, subject(&self.range));
+                return Err(Error::Refused { code, subject, message });
+            }
+            end = unstable;
+            self.reader.skip_to(self.reader.next().min(unstable));
+        }
+        let (topic, end) = (Arc::clone(&self.topic), Some(end));
+        Ok(Chunk::new(Parts { topic, partition, first, end, magic, bytes, hidden }, -1))
+    }
+
+    /// Goes on from `begin`, because what lies before it is not there.
+    fn lose(&mut self, begin: i64, lost: Lost) -> Result<Range> {
+        let (start, end) = (self.reader.next(), self.range.end);
+        let to = begin.min(end);
+        if lost == Lost::Fail {
+            let what = match begin {
+                i64::MAX => format!("offset {start} is not there; the log ends before it"),
+                _ => format!("offset {start} is gone; the log begins at {begin}"),
+            };
+            let (code, subject) = (OFFSET_OUT_OF_RANGE, subject(&self.range));
+            return Err(Error::Refused { code, subject, message: Some(what) });
+        }
+        self.reader.skip_to(to);
+        Ok(Range { start, end: to, ..self.range.clone() })
+    }
+}
+
+fn find(directories: &[PathBuf], topic: &str, partition: i32) -> Result<Option<Partition>> {
+    let found = Partition::list(directories, topic).map_err(|error| failed(topic, &error))?;
+    Ok(found.into_iter().find(|found| found.number == partition))
+}
+
+fn subject(range: &Range) -> String {
+    format!("{}:{}", range.topic, range.partition)
+}
+
+fn unknown(subject: &str) -> Error {
+    Error::refused(UNKNOWN_TOPIC, subject)
+}
+
+/// A disk's failure, with Kafka's code of it.
+fn failed(subject: &str, error: &StorageError) -> Error {
+    let code = match error {
+        StorageError::Damaged { .. } => CORRUPT_MESSAGE,
+        _ => STORAGE_ERROR,
+    };
+    Error::Refused { code, subject: subject.to_owned(), message: Some(error.to_string()) }
+}

@@ -1,0 +1,465 @@
+//! One partition's files read without a log, beside whoever writes them: where it begins and ends,
+//! what its batches are from an offset on, which transactions were aborted.
+//!
+//! Nothing is written or locked. A live broker may append, seal, delete and compact meanwhile: a
+//! file that is open is read on, whatever becomes of its name, and the next one is looked for by
+//! the offset that is due. Indexes and snapshots are hints: where one is missing or wrong, the
+//! headers of the log are read.
+//! Invariant: batches come in the order of offsets; the last is the last whole one of the log.
+//! Threads: a value each, nothing shared. Memory: [`PIECE`], or one larger batch.
+//! Not promised: the high watermark. What a leader has written and no follower has yet is read,
+//!     and so is what a broker takes back after a failed write.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+use super::checkpoints::Table;
+use super::errors::StorageError;
+use super::index::{self, OffsetEntry, TimeEntry};
+use super::log::find_record;
+use super::names::{self, Kind};
+use super::producers::Producers;
+use super::recovery::parse_name;
+use super::scan::{self, BatchAt, HEAD, Step, Walker};
+use super::segment::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
+use super::txnindex::{self, Aborted};
+use crate::record::batch::Batch;
+
+/// How much is read at once.
+const PIECE: usize = 512 << 10;
+/// How often files may vanish between a look at their names and their opening.
+const TRIES: usize = 16;
+
+/// A partition's directory.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    path: PathBuf,
+    /// Its number.
+    pub number: i32,
+    /// The first offset that readers may see, as far as that was written down.
+    checkpointed: i64,
+}
+
+/// The transactions of a partition, as far as they matter to readers.
+#[derive(Clone, Debug, Default)]
+pub struct Transactions {
+    /// Those that were aborted.
+    pub aborted: Vec<Aborted>,
+    /// The first offset of one that is open.
+    pub first_unstable: Option<i64>,
+}
+
+impl Partition {
+    /// Those of a topic, in the order of their numbers.
+    pub fn list(directories: &[PathBuf], topic: &str) -> Result<Vec<Self>, StorageError> {
+        let mut found: Vec<Self> = Vec::new();
+        for directory in directories {
+            let fail = |error| StorageError::io("list", directory, error);
+            let names = names::list(directory).map_err(fail)?;
+            let mut ours = names
+                .into_iter()
+                .filter(|found| found.kind == Kind::Live && &*found.name.topic == topic)
+                .peekable();
+            if ours.peek().is_none() {
+                continue;
+            }
+            let table = Table::read(directory);
+            for one in ours {
+                let start = table.points(&one.name).log_start.map_or(0, |offset| offset.0);
+                let (path, number) = (one.path, one.name.partition);
+                found.push(Self { path, number, checkpointed: start });
+            }
+        }
+        found.sort_by_key(|partition| partition.number);
+        found.dedup_by_key(|partition| partition.number);
+        Ok(found)
+    }
+
+    /// The first offset that there is.
+    pub fn start(&self) -> Result<i64, StorageError> {
+        let first = self.segments()?.first().copied();
+        Ok(first.unwrap_or(0).max(self.checkpointed))
+    }
+
+    /// The offset behind the last whole batch.
+    pub fn end(&self) -> Result<i64, StorageError> {
+        steady(|| self.find_end())
+    }
+
+    fn find_end(&self) -> Result<i64, StorageError> {
+        let Some(base) = self.segments()?.last().copied() else { return Ok(self.checkpointed) };
+        let file = self.open(base)?;
+        let fail = |error| StorageError::io("read", &self.file(base, LOG), error);
+        let size = file.metadata().map_err(fail)?.len();
+        let mut scratch = Vec::new();
+        let mut end = base;
+        for from in [self.floor(base, i64::MAX), 0] {
+            let mut walker = Walker::new(&file, from, size);
+            let mut last = None;
+            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+                last = Some(batch);
+            }
+            let Some(batch) = last else { continue };
+            if scan::check_crc(&file, &batch, &mut scratch).map_err(fail)? {
+                return Ok(batch.last_offset + 1);
+            }
+            end = batch.base_offset; // its bytes are not all there
+        }
+        Ok(end)
+    }
+
+    /// The first offset whose record is not older than a time.
+    pub fn offset_at(&self, timestamp: i64) -> Result<Option<i64>, StorageError> {
+        steady(|| self.find_time(timestamp))
+    }
+
+    fn find_time(&self, timestamp: i64) -> Result<Option<i64>, StorageError> {
+        let start = self.start()?;
+        let bases = self.segments()?;
+        for (number, base) in bases.iter().copied().enumerate() {
+            let (file, path) = (self.open(base)?, self.file(base, LOG));
+            let fail = |error| StorageError::io("read", &path, error);
+            let size = file.metadata().map_err(fail)?.len();
+            let times = std::fs::read(self.file(base, TIME_INDEX)).unwrap_or_default();
+            let times = times.get(..index::valid_len::<TimeEntry>(&times)).unwrap_or_default();
+            let is_true = |entry: &TimeEntry| self.is_true((base, &file, size), entry);
+            let newest =
+                index::last(times).filter(|newest: &TimeEntry| newest.timestamp < timestamp);
+            if number + 1 < bases.len() && newest.as_ref().is_some_and(is_true) {
+                continue;
+            }
+            let near = index::floor(times, |entry: &TimeEntry| entry.timestamp < timestamp);
+            let near = near.filter(is_true).map_or(0, |entry| i64::from(entry.delta));
+            let from = start.max(base + near);
+            let Some(position) = self.seek(base, (&file, size), from)? else { continue };
+            let mut walker = Walker::new(&file, position, size);
+            let mut scratch = Vec::new();
+            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+                if batch.max_timestamp < timestamp {
+                    continue;
+                }
+                let fits = |offset, time| time >= timestamp && offset >= start;
+                let found = find_record((&file, &path), &batch, &mut scratch, fits)?;
+                if let Some((offset, _)) = found {
+                    return Ok(Some(offset));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the batch that an entry of a time index names says the same.
+    fn is_true(&self, (base, file, size): (i64, &File, u64), entry: &TimeEntry) -> bool {
+        let offset = base + i64::from(entry.delta);
+        let Ok(Some(position)) = self.seek(base, (file, size), offset) else { return false };
+        let step = Walker::new(file, position, size).step();
+        matches!(step, Ok(Step::Batch(batch)) if batch.max_timestamp == entry.timestamp)
+    }
+
+    /// What became of transactions: from the indexes of aborted ones, and by reading on from the
+    /// newest snapshot that the last segment has.
+    pub fn transactions(&self) -> Result<Transactions, StorageError> {
+        steady(|| self.find_transactions())
+    }
+
+    fn find_transactions(&self) -> Result<Transactions, StorageError> {
+        let bases = self.segments()?;
+        let mut found = Transactions::default();
+        let mut complete = true;
+        for base in &bases {
+            let bytes = std::fs::read(self.file(*base, TXN_INDEX)).unwrap_or_default();
+            match txnindex::parse(&bytes) {
+                Some(aborted) => found.aborted.extend(aborted),
+                None => complete = false,
+            }
+        }
+        let last = bases.last().copied().unwrap_or_default();
+        let mut snapshots = self.offsets_of(SNAPSHOT)?;
+        snapshots.retain(|offset| *offset <= last && complete);
+        let read = |offset: &i64| std::fs::read(self.file(*offset, SNAPSHOT)).ok();
+        let parsed = |offset| Some((offset, Producers::from_snapshot(&read(&offset)?)?));
+        let newest = snapshots.into_iter().rev().find_map(parsed);
+        let (from, mut producers) = newest.unwrap_or_default();
+        let first = bases.partition_point(|base| *base <= from).saturating_sub(1);
+        for base in bases.iter().skip(first) {
+            self.replay((*base, from), &mut producers, &mut found.aborted)?;
+        }
+        producers.advance(i64::MAX);
+        found.first_unstable = producers.first_unstable();
+        Ok(found)
+    }
+
+    fn replay(
+        &self,
+        (base, from): (i64, i64),
+        producers: &mut Producers,
+        aborted: &mut Vec<Aborted>,
+    ) -> Result<(), StorageError> {
+        let file = self.open(base)?;
+        let fail = |error| StorageError::io("read", &self.file(base, LOG), error);
+        let size = file.metadata().map_err(fail)?.len();
+        let Some(position) = self.seek(base, (&file, size), from)? else { return Ok(()) };
+        let mut walker = Walker::new(&file, position, size);
+        let mut scratch = Vec::new();
+        while let Step::Batch(at) = walker.step().map_err(fail)? {
+            let Some(header) = at.header.filter(|header| header.producer_id >= 0) else { continue };
+            if header.is_control() {
+                let bytes = scan::read_batch(&file, &at, &mut scratch).map_err(fail)?;
+                if let Ok(batch) = Batch::parse(bytes) {
+                    aborted.extend(producers.replay(&batch));
+                }
+            } else if header.is_transactional() {
+                producers.note(&header, true);
+            }
+            producers.commit();
+        }
+        Ok(())
+    }
+
+    /// The base offsets of the segments, ascending.
+    fn segments(&self) -> Result<Vec<i64>, StorageError> {
+        self.offsets_of(LOG)
+    }
+
+    fn offsets_of(&self, kind: &str) -> Result<Vec<i64>, StorageError> {
+        let fail = |error| StorageError::io("list", &self.path, error);
+        let mut offsets = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            let parsed = name.to_str().and_then(parse_name);
+            offsets.extend(parsed.filter(|(_, found)| *found == kind).map(|(offset, _)| offset));
+        }
+        offsets.sort_unstable();
+        Ok(offsets)
+    }
+
+    fn file(&self, base: i64, kind: &str) -> PathBuf {
+        self.path.join(format!("{base:020}.{kind}"))
+    }
+
+    fn open(&self, base: i64) -> Result<File, StorageError> {
+        let path = self.file(base, LOG);
+        File::open(&path).map_err(|error| StorageError::io("open", &path, error))
+    }
+
+    /// Where the index says that a batch begins that ends at `offset` or below, the last such.
+    fn floor(&self, base: i64, offset: i64) -> u64 {
+        let bytes = std::fs::read(self.file(base, INDEX)).unwrap_or_default();
+        let bytes = bytes.get(..index::valid_len::<OffsetEntry>(&bytes)).unwrap_or_default();
+        let entry = index::floor(bytes, |entry: &OffsetEntry| {
+            base.saturating_add(i64::from(entry.delta)) <= offset
+        });
+        entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0)
+    }
+
+    /// Where the first batch begins that ends at `offset` or above.
+    fn seek(
+        &self,
+        base: i64,
+        (file, size): (&File, u64),
+        offset: i64,
+    ) -> Result<Option<u64>, StorageError> {
+        if offset <= base {
+            return Ok((size > 0).then_some(0));
+        }
+        let fail = |error| StorageError::io("read", &self.file(base, LOG), error);
+        for from in [self.floor(base, offset), 0] {
+            let mut walker = Walker::new(file, from, size);
+            let mut is_right = from == 0;
+            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+                is_right |= batch.last_offset <= offset || batch.base_offset <= offset;
+                if !is_right {
+                    break;
+                }
+                if batch.last_offset >= offset {
+                    return Ok(Some(batch.position));
+                }
+            }
+            if is_right {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a [`Reader`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// Whole batches, or messages, of this magic.
+    To(i8),
+    /// The offset that is due is gone: the log begins at this one.
+    TooLate(i64),
+    /// The end of the log.
+    End,
+}
+
+/// A place in a partition that moves on.
+#[derive(Debug)]
+pub struct Reader {
+    partition: Partition,
+    next: i64,
+    open: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    path: PathBuf,
+    base: i64,
+    inode: u64,
+    position: u64,
+    /// Offsets from `position` on are not below this one, and all are below `limit`.
+    due: i64,
+    limit: i64,
+    last: bool,
+}
+
+impl Reader {
+    /// A reader from `offset` on.
+    pub const fn new(partition: Partition, offset: i64) -> Self {
+        Self { partition, next: offset, open: None }
+    }
+
+    /// The offset that is due.
+    pub const fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// Goes on from a later offset.
+    pub fn skip_to(&mut self, offset: i64) {
+        (self.next, self.open) = (offset, None);
+    }
+
+    /// Reads the next batches into `out`; the first may begin below the offset that is due.
+    pub fn read(&mut self, out: &mut Vec<u8>) -> Result<Came, StorageError> {
+        let mut finished: Option<Opened> = None;
+        loop {
+            let mut opened = match self.open.take() {
+                Some(opened) => opened,
+                None => match steady(|| self.locate(finished.as_ref()))? {
+                    Ok(opened) => opened,
+                    Err(came) => return Ok(came),
+                },
+            };
+            if let Some(magic) = opened.read(&mut self.next, out)? {
+                self.open = Some(opened);
+                return Ok(Came::To(magic));
+            }
+            if opened.last && !self.has_newer(&opened)? {
+                self.open = Some(opened);
+                return Ok(Came::End);
+            }
+            if std::mem::take(&mut opened.last) {
+                self.open = Some(opened); // it may have grown before the newer one was made
+            } else {
+                finished = Some(opened);
+            }
+        }
+    }
+
+    fn has_newer(&self, opened: &Opened) -> Result<bool, StorageError> {
+        let last = self.partition.segments()?.last().copied();
+        Ok(last.is_some_and(|base| base > opened.base))
+    }
+
+    /// The file that has the offset that is due, or the first one above it; not `finished`.
+    fn locate(&self, finished: Option<&Opened>) -> Result<Result<Opened, Came>, StorageError> {
+        let bases = self.partition.segments()?;
+        let start = bases.first().copied().unwrap_or(0).max(self.partition.checkpointed);
+        if self.next < start {
+            return Ok(Err(Came::TooLate(start)));
+        }
+        let first = bases.partition_point(|base| *base <= self.next).saturating_sub(1);
+        for (number, base) in bases.iter().copied().enumerate().skip(first) {
+            let (file, path) = (self.partition.open(base)?, self.partition.file(base, LOG));
+            let facts = file.metadata().map_err(|error| StorageError::io("read", &path, error))?;
+            let (inode, last) = (facts.ino(), number + 1 == bases.len());
+            if finished.is_some_and(|finished| finished.inode == inode) {
+                continue;
+            }
+            if let Some(position) = self.partition.seek(base, (&file, facts.len()), self.next)? {
+                let above = bases.get(number + 1).copied();
+                let limit = above.unwrap_or(base.saturating_add(1 << 31));
+                let due = base;
+                return Ok(Ok(Opened { file, path, base, inode, position, due, limit, last }));
+            }
+        }
+        Ok(Err(Came::End))
+    }
+}
+
+impl Opened {
+    /// Reads whole batches of one magic, and moves behind them; `None`: there are no more.
+    fn read(&mut self, next: &mut i64, out: &mut Vec<u8>) -> Result<Option<i8>, StorageError> {
+        let fail = |error| StorageError::io("read", &self.path, error);
+        let size = self.file.metadata().map_err(fail)?.len();
+        let mut wanted = PIECE;
+        loop {
+            let left = usize::try_from(size.saturating_sub(self.position)).unwrap_or(usize::MAX);
+            out.resize(left.min(wanted), 0);
+            self.file.read_exact_at(out, self.position).map_err(fail)?;
+            let (mut whole, mut magic, mut stop) = (0, None, None);
+            let mut due = self.due;
+            while let Some(rest) = out.get(whole..).filter(|rest| !rest.is_empty()) {
+                if rest.len() < HEAD && whole + rest.len() < left {
+                    break; // the header goes on behind this piece
+                }
+                match scan::read_head(rest, self.position + whole as u64, size) {
+                    Step::Batch(at) if *magic.get_or_insert(at.magic) != at.magic => break,
+                    Step::Batch(at) => {
+                        let Some(length) = fits(&at, rest) else {
+                            stop = Some(Err(at.size));
+                            break;
+                        };
+                        if at.base_offset < due || at.last_offset >= self.limit {
+                            return Err(self.damaged(at.base_offset, "an offset out of order"));
+                        }
+                        whole += length;
+                        due = at.last_offset + 1;
+                        *next = (*next).max(due);
+                    }
+                    Step::End => break,
+                    Step::Bad(reason) => {
+                        stop = Some(Ok(reason));
+                        break;
+                    }
+                }
+            }
+            match (whole, stop) {
+                (0, Some(Err(size))) => wanted = usize::try_from(size).unwrap_or(usize::MAX),
+                (0, Some(Ok(reason))) if !self.last => return Err(self.damaged(*next, reason)),
+                (0, _) => return Ok(None),
+                _ => {
+                    out.truncate(whole);
+                    self.due = due;
+                    self.position += whole as u64;
+                    return Ok(magic);
+                }
+            }
+        }
+    }
+
+    fn damaged(&self, offset: i64, reason: &str) -> StorageError {
+        let log = self.path.display().to_string().into();
+        let reason = format!("{reason} at byte {}", self.position).into();
+        StorageError::Damaged { log, offset, reason }
+    }
+}
+
+/// The length of a batch that is all there.
+fn fits(at: &BatchAt, rest: &[u8]) -> Option<usize> {
+    usize::try_from(at.size).ok().filter(|size| *size <= rest.len())
+}
+
+/// Does again what met a file that was deleted or replaced after it was listed.
+fn steady<R>(work: impl Fn() -> Result<R, StorageError>) -> Result<R, StorageError> {
+    let mut tries = 0;
+    loop {
+        match work() {
+            Err(error) if error.is_not_found() && tries < TRIES => tries += 1,
+            other => return other,
+        }
+    }
+}
