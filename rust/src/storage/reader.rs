@@ -28,6 +28,10 @@ use crate::record::batch::Batch;
 
 /// How much is read at once.
 const PIECE: usize = 512 << 10;
+/// What a compacted file is called until the files that it replaces are gone.
+const SWAP: &str = "log.swap";
+/// How often the names of a directory are read before they are believed.
+const LOOKS: usize = 100;
 /// How often files may vanish between a look at their names and their opening.
 const TRIES: usize = 16;
 
@@ -217,9 +221,26 @@ impl Partition {
         Ok(())
     }
 
-    /// The base offsets of the segments, ascending.
+    /// The base offsets of the segments, ascending. A file that is about to take the place of
+    /// others counts: it is whole, and they may be gone already. The names of a directory are not
+    /// read in one moment, so they are read until they stay.
     fn segments(&self) -> Result<Vec<i64>, StorageError> {
-        self.offsets_of(LOG)
+        let look = || {
+            let mut bases = self.offsets_of(LOG)?;
+            bases.extend(self.offsets_of(SWAP)?);
+            bases.sort_unstable();
+            bases.dedup();
+            Ok(bases)
+        };
+        let mut seen = look()?;
+        for _ in 0..LOOKS {
+            let again = look()?;
+            if seen == again {
+                break;
+            }
+            seen = again;
+        }
+        Ok(seen)
     }
 
     fn offsets_of(&self, kind: &str) -> Result<Vec<i64>, StorageError> {
@@ -238,9 +259,22 @@ impl Partition {
         self.path.join(format!("{base:020}.{kind}"))
     }
 
+    /// A segment's log, or the one that is about to be that.
     fn open(&self, base: i64) -> Result<File, StorageError> {
-        let path = self.file(base, LOG);
-        File::open(&path).map_err(|error| StorageError::io("open", &path, error))
+        self.open_any(base).map(|(file, _)| file)
+    }
+
+    fn open_any(&self, base: i64) -> Result<(File, &'static str), StorageError> {
+        let open = |kind| {
+            let path = self.file(base, kind);
+            File::open(&path)
+                .map(|file| (file, kind))
+                .map_err(|error| StorageError::io("open", &path, error))
+        };
+        match open(LOG) {
+            Err(error) if error.is_not_found() => open(SWAP),
+            other => other,
+        }
     }
 
     /// Where the index says that a batch begins that ends at `offset` or below, the last such.
@@ -372,17 +406,20 @@ impl Reader {
             return Ok(Err(Came::TooLate(start)));
         }
         let first = bases.partition_point(|base| *base <= self.next).saturating_sub(1);
-        for (number, base) in bases.iter().copied().enumerate().skip(first) {
-            let (file, path) = (self.partition.open(base)?, self.partition.file(base, LOG));
+        for base in bases.into_iter().skip(first) {
+            let (file, kind) = self.partition.open_any(base)?;
+            let path = self.partition.file(base, kind);
             let facts = file.metadata().map_err(|error| StorageError::io("read", &path, error))?;
-            let (inode, last) = (facts.ino(), number + 1 == bases.len());
+            let inode = facts.ino();
             if finished.is_some_and(|finished| finished.inode == inode) {
                 continue;
             }
             if let Some(position) = self.partition.seek(base, (&file, facts.len()), self.next)? {
-                let above = bases.get(number + 1).copied();
-                let limit = above.unwrap_or(base.saturating_add(1 << 31));
-                let due = base;
+                // Only what is there now tells where this file ends: it may be a newer one.
+                let above = self.partition.segments()?.into_iter().find(|other| *other > base);
+                let (due, last) = (base, above.is_none());
+                let whole = base.saturating_add(1 << 31);
+                let limit = above.filter(|_| kind == LOG).unwrap_or(whole);
                 return Ok(Ok(Opened { file, path, base, inode, position, due, limit, last }));
             }
         }
