@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -20,7 +21,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def serve(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "krust", "serve", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def test_host_and_port_change_their_part_of_the_listener(tmp_path: Path) -> None:
