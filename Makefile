@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients bench-compaction release fuzz crash \
+	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction release fuzz crash \
 	chaos-groups demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -105,6 +105,9 @@ bench-compaction: ## one thread cleans a log of 100,000 keys, values of 100 B an
 	  cargo run --quiet --release --no-default-features --example compaction -- \
 	  --dir $$folder --value $$value --keys 100000 $(ARGS); code=$$?; \
 	  rm -r $$folder; test $$code = 0 || exit $$code; done
+
+bench-arrow: release ## columns from brokers and files beside confluent-kafka's messages
+	$(BIN)/python benches/arrow.py $(ARGS)
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)

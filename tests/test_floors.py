@@ -25,12 +25,12 @@ RUST_FLOORS = {
 }
 PYTHON_FLOORS = {
     **dict.fromkeys(("__version__", "_krust", "errors", "settings", "spec"), 0),
-    **dict.fromkeys(("Broker",), 3),
+    **dict.fromkeys(("Broker", "Scan", "scan"), 3),
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode"), 3),
     **dict.fromkeys(("clients", "shell"), 4),
-    **dict.fromkeys(("server", "spark", "testing"), 5),
+    **dict.fromkeys(("frames", "server", "spark", "testing"), 5),
     **dict.fromkeys(("cli",), 6),
     **dict.fromkeys(("__main__",), 7),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from krust.clients.producer import Producer
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
+    from krust.frames import Scan, append, scan
     from krust.server import Broker
 
 __version__ = "0.1.0"
@@ -34,8 +35,11 @@ __all__ = [
     "KrustError",
     "Producer",
     "Record",
+    "Scan",
     "TopicPartition",
     "__version__",
+    "append",
+    "scan",
 ]
 
 _HOME = {
@@ -47,7 +51,10 @@ _HOME = {
     "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",
     "Record": "krust._krust",
+    "Scan": "krust.frames",
     "TopicPartition": "krust.coordinator.consumer_protocol",
+    "append": "krust.frames",
+    "scan": "krust.frames",
 }
 
 

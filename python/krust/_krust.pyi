@@ -16,6 +16,7 @@ from typing_extensions import disjoint_base
 from krust.errors import KrustError
 
 __all__ = [
+    "ArrowBatch",
     "ArrowStream",
     "Client",
     "Consumer",
@@ -395,6 +396,18 @@ class Consumer:
         The places may move without a record: what compaction or a transaction left is passed over.
         """
 
+    def poll_arrow(
+        self,
+        timeout_ms: int,
+        columns: Sequence[str],
+        batch_rows: int = 65536,
+        batch_bytes: int = 8388608,
+    ) -> tuple[ArrowBatch, list[tuple[str, int, int]]]:
+        """What has come as Arrow columns, waiting for the first; where each partition goes on.
+
+        See `scan` about columns and sizes.
+        """
+
     def count(self, timeout_ms: int) -> tuple[int, int]:
         """Walk what comes without giving it out: records, bytes of their batches."""
 
@@ -412,6 +425,17 @@ def records(topic: str, partition: int, first: int, fetched: bytes) -> list[Reco
 
     What was cut at the end is left out. KafkaError (2): what is there is no batch.
     """
+
+@final
+class ArrowBatch:
+    """One batch of records by the Arrow PyCapsule interface; may be read any number of times."""
+
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...
 
 @final
 class ArrowStream:

@@ -19,7 +19,7 @@ import os
 import threading
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from krust.config import Config, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from krust import Scan
     from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
 
@@ -166,6 +167,12 @@ class Broker:
         """Delete a topic and its records. KafkaError: there is none of that name."""
         request = {"topics": [{"name": name, "topic_id": NO_TOPIC_ID}]}
         _check(self._call("DeleteTopics", request)["responses"][0])
+
+    def scan(self, topic: str, since: str | int = "start", **more: Any) -> Scan:
+        """A topic of this broker as a table: `krust.scan` with `bootstrap` given."""
+        from krust import scan
+
+        return scan(topic, since, bootstrap=self.bootstrap, **more)
 
     def topics(self) -> list[str]:
         """The names of all topics but Kafka's internal ones, sorted."""

@@ -23,7 +23,7 @@ import time
 import weakref
 from collections import deque
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from krust import _krust
 from krust.clients import membership, options
@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from krust._krust import Record
+    from krust._krust import ArrowBatch, Record
 
     Place = tuple[str, int]
+    _Places = list[tuple[str, int, int]]
+    Found = TypeVar("Found", list[Record], ArrowBatch)
     Listener = Callable[["Consumer", list[TopicPartition]], object]
 
 SETTINGS = options.FETCH | {
@@ -63,6 +65,8 @@ SETTINGS = options.FETCH | {
 }
 BROKERS_OWN = {"heartbeat.interval.ms", "partition.assignment.strategy", "session.timeout.ms"}
 """Settings that the broker has in place of the member under KIP-848."""
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""Those of Spark's Kafka source."""
 LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 COOPERATIVE = "cooperative-sticky"
@@ -182,14 +186,28 @@ class Consumer:
         self._usable()
         if self.rest:
             return [self.rest.popleft() for _ in range(min(len(self.rest), self._limit))]
-        end = time.monotonic() + timeout_ms / 1000
-        while True:
-            left_s = end - time.monotonic()
-            self._keep_up(left_s)
-            records = self._fetch(min(max(left_s, 0), _SLICE_S), max_records or self._limit)
-            if records or self._woken or time.monotonic() >= end:
-                self._woken = False
-                return records
+        limit = max_records or self._limit
+        return self._poll(timeout_ms, lambda wait_ms: self._core.poll(wait_ms, limit)) or []
+
+    def poll_arrow(
+        self,
+        timeout_ms: float = 0,
+        max_records: int = 65_536,
+        columns: Iterable[str] = COLUMNS,
+    ) -> ArrowBatch | None:
+        """What is here as one batch of Arrow columns, as `poll` gives it as objects; None: nothing.
+
+        columns  those of Spark's Kafka source; what is left out is not decoded
+        returns  what pyarrow, polars, duckdb ... take: `pyarrow.record_batch(batch)`
+        raises   as `poll`
+        """
+        self._usable()
+        if self.rest:  # an iterator holds these: they come again
+            self._forget_rest(list(self._positions))
+            for place, offset in self._positions.items():
+                self._core.seek(*place, offset)
+        names = list(columns)
+        return self._poll(timeout_ms, lambda wait: self._core.poll_arrow(wait, names, max_records))
 
     def __iter__(self) -> Iterator[Record]:
         """Each record, for ever; ends when the consumer is closed."""
@@ -343,20 +361,31 @@ class Consumer:
         if self.closed:
             raise ConfigError("this consumer is closed")
 
-    def _fetch(self, timeout_s: float, limit: int) -> list[Record]:
+    def _poll(self, timeout_ms: float, ask: Callable[[int], tuple[Found, _Places]]) -> Found | None:
+        end = time.monotonic() + timeout_ms / 1000
+        while True:
+            left_s = end - time.monotonic()
+            self._keep_up(left_s)
+            found = self._fetch(min(max(left_s, 0), _SLICE_S), ask)
+            if found or self._woken or time.monotonic() >= end:
+                self._woken = False
+                return found
+
+    def _fetch(self, timeout_s: float, ask: Callable[[int], tuple[Found, _Places]]) -> Found | None:
         if not self._positions:
             time.sleep(timeout_s)
-            return []
+            return None
         try:
-            records, places = self._core.poll(int(timeout_s * 1000), limit)
+            found, places = ask(int(timeout_s * 1000))
         except UnreachableError:
             time.sleep(timeout_s)
-            return []
+            return None
         for topic, partition, offset in places:
             self._positions[TopicPartition(topic, partition)] = offset
-        if not records:
+        if not found:
             self._bring_back()
-        return records
+            return None
+        return found
 
     def _bring_back(self) -> None:
         """Partitions whose offset is gone go on as `auto.offset.reset` says."""

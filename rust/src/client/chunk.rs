@@ -153,7 +153,14 @@ impl Chunk {
         let (size, last) = (batch.size(), batch.last_offset());
         let mut first = self.first;
         while let Some(record) = records.next() {
-            let record = record.map_err(|error| self.corrupt(&error))?;
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    let failed = self.corrupt(&error);
+                    self.first = first;
+                    return Err(failed);
+                }
+            };
             if record.offset < first {
                 continue;
             }

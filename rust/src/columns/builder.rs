@@ -30,7 +30,7 @@ const MOST_BYTES: usize = 1 << 30;
 const BLOCK: usize = 64;
 
 /// When a batch is full.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Its records.
     pub rows: usize,
@@ -47,6 +47,7 @@ impl Default for Limits {
 /// See the module.
 pub struct Builder {
     projection: Projection,
+    given: Limits,
     limits: Limits,
     rows: usize,
     bytes: usize,
@@ -62,14 +63,15 @@ pub struct Builder {
 
 impl Builder {
     /// An empty batch of these columns.
-    pub fn new(projection: Projection, limits: Limits) -> Self {
+    pub fn new(projection: Projection, given: Limits) -> Self {
         let limits = Limits {
-            rows: limits.rows.clamp(1, MOST_ROWS),
-            bytes: limits.bytes.clamp(1, MOST_BYTES),
+            rows: given.rows.clamp(1, MOST_ROWS),
+            bytes: given.bytes.clamp(1, MOST_BYTES),
         };
         let texts = |column| projection.has(column).then(Texts::new);
         let plain = |column| projection.has(column).then(Pooled::default);
         Self {
+            given,
             limits,
             rows: 0,
             bytes: 0,
@@ -90,6 +92,11 @@ impl Builder {
         &self.projection
     }
 
+    /// When it is full, as that was given.
+    pub fn asked(&self) -> &Limits {
+        &self.given
+    }
+
     /// Records in the batch so far.
     pub fn rows(&self) -> usize {
         self.rows
@@ -100,7 +107,8 @@ impl Builder {
         self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
     }
 
-    /// Takes records of a chunk until there are none or the batch is full; `false`: it is.
+    /// Takes records of a chunk until there are none or the batch is full; `false`: it is. What
+    /// stands before a record that cannot be read is taken.
     pub fn take(&mut self, chunk: &mut Chunk) -> Result<bool> {
         while !self.is_full() {
             if !chunk.open()? {
@@ -108,17 +116,18 @@ impl Builder {
             }
             let (topic, partition) = (Arc::clone(&chunk.topic), chunk.partition);
             let (before, mut timestamp_type) = (self.rows, 0);
-            chunk.show(|record, origin| {
+            let shown = chunk.show(|record, origin| {
                 timestamp_type = origin.timestamp_type;
                 self.add(record);
                 !self.is_full()
-            })?;
+            });
             let added = self.rows - before;
             if let Some(column) = &mut self.topic {
                 column.repeat(topic.as_bytes(), added);
             }
             repeat(self.partition.as_mut(), partition, added);
             repeat(self.timestamp_type.as_mut(), i32::from(timestamp_type), added);
+            shown?;
         }
         Ok(false)
     }
@@ -492,15 +501,19 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_batch_is_an_error() {
-        let mut bytes = batch(0..3, &Fields::default());
+    fn a_corrupt_record_is_an_error_behind_those_before_it() {
+        let mut bytes = batch(2..5, &Fields::default());
         let last = bytes.len() - 1;
-        bytes[70] = 0x7f; // the length of a key
-        bytes[last] = 0xff;
+        bytes[last] = 0xff; // of the last record
         let crc = crc32c(&bytes[21..]);
         bytes[17..21].copy_from_slice(&crc.to_be_bytes());
-        let failed = builder(&NAMES, 10).take(&mut chunk(bytes, 0, None));
+        let mut builder = builder(&NAMES, 10);
+        let bytes = [batch(0..2, &Fields::default()), bytes].concat();
+        let mut chunk = chunk(bytes, 0, None);
+        let failed = builder.take(&mut chunk);
         assert!(matches!(failed, Err(Error::Refused { code: 2, .. })), "{failed:?}");
+        assert_eq!(chunk.position(), 4);
+        assert_eq!(offsets(&builder.finish().unwrap().unwrap()), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -121,39 +121,46 @@ impl Scan {
             return Err(error);
         }
         while !self.over && !self.builder.is_full() {
-            let mut chunk = match self.open.take() {
-                Some(chunk) => chunk,
-                None => match self.source.next() {
-                    Err(error) if self.builder.rows() > 0 => {
-                        self.late = Some(error);
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                    Ok(Brought::Chunk(chunk)) => chunk,
-                    Ok(Brought::Lost(range)) => {
-                        self.reach(&range.topic, range.partition, range.end);
-                        self.skipped.push(range);
-                        continue;
-                    }
-                    Ok(Brought::End) => {
-                        self.over = true;
-                        self.filled =
-                            self.ranges.iter().map(|range| range.end.max(range.start)).collect();
-                        continue;
-                    }
-                },
-            };
-            let used_up = self.builder.take(&mut chunk)?;
-            self.reach(&Arc::clone(&chunk.topic), chunk.partition, chunk.position());
-            if used_up {
-                self.source.take_back(chunk);
-            } else {
-                self.open = Some(chunk);
+            match self.fill() {
+                Err(error) if self.builder.rows() > 0 => {
+                    self.late = Some(error);
+                    break;
+                }
+                other => other?,
             }
         }
         let batch = self.builder.finish()?;
         self.delivered.clone_from(&self.filled);
         Ok(batch)
+    }
+
+    /// Adds what comes next to the batch.
+    fn fill(&mut self) -> Result<()> {
+        let mut chunk = match self.open.take() {
+            Some(chunk) => chunk,
+            None => match self.source.next()? {
+                Brought::Chunk(chunk) => chunk,
+                Brought::Lost(range) => {
+                    self.reach(&range.topic, range.partition, range.end);
+                    self.skipped.push(range);
+                    return Ok(());
+                }
+                Brought::End => {
+                    self.over = true;
+                    let ends = self.ranges.iter().map(|range| range.end.max(range.start));
+                    self.filled = ends.collect();
+                    return Ok(());
+                }
+            },
+        };
+        let taken = self.builder.take(&mut chunk);
+        self.reach(&Arc::clone(&chunk.topic), chunk.partition, chunk.position());
+        if taken? {
+            self.source.take_back(chunk);
+        } else {
+            self.open = Some(chunk);
+        }
+        Ok(())
     }
 
     /// Where each range goes on: (topic, partition, next offset).

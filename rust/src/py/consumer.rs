@@ -7,28 +7,58 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use super::arrow::ArrowBatch;
 use super::client::{Given, Shell};
 use super::errors::of_client;
 use crate::client;
 use crate::client::chunk::{Chunk, Origin};
 use crate::client::consumer::{Assignment, Config, Consumer as Core};
+use crate::columns::Projection;
+use crate::columns::builder::{Builder, Limits};
 use crate::record::batch::Record as View;
 
 /// The core's consumer, and what it fetched that Python has not taken yet.
 struct State {
     core: Core,
     chunks: VecDeque<Chunk>,
+    /// What fills columns, and the columns; it keeps the buffers that readers gave back.
+    builder: Option<(Vec<String>, Builder)>,
+    /// What went wrong behind the batch that was given out.
+    late: Option<client::Error>,
 }
 
 /// Topic, partition, offset.
 type Place = (String, i32, i64);
+type Places = Vec<(Arc<str>, i32, i64)>;
+
+/// Notes where the partition of a chunk goes on.
+fn note(places: &mut Places, chunk: &Chunk) {
+    let place = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
+    match places
+        .iter_mut()
+        .find(|(topic, partition, _)| *topic == chunk.topic && *partition == chunk.partition)
+    {
+        Some(known) => *known = place,
+        None => places.push(place),
+    }
+}
+
+fn named(places: Places) -> Vec<Place> {
+    let named =
+        |(topic, partition, offset): (Arc<str>, i32, i64)| (topic.to_string(), partition, offset);
+    places.into_iter().map(named).collect()
+}
 
 impl State {
     /// The next chunk, opened; fetched within `time` where none is here.
     fn next(&mut self, time: Option<Duration>) -> client::Result<Option<Chunk>> {
+        if let Some(error) = self.late.take() {
+            return Err(error);
+        }
         if self.chunks.is_empty()
             && let Some(time) = time
         {
@@ -40,6 +70,49 @@ impl State {
             }
         }
         Ok(None)
+    }
+
+    /// What has come as columns, and where each partition of it goes on.
+    fn columns(
+        &mut self,
+        time: Duration,
+        (columns, limits): (Vec<String>, Limits),
+    ) -> client::Result<(RecordBatch, Places)> {
+        let mut builder = match self.builder.take() {
+            Some((known, builder)) if known == columns && *builder.asked() == limits => builder,
+            _ => Builder::new(Projection::of(&columns)?, limits),
+        };
+        let (mut places, mut time) = (Vec::new(), Some(time));
+        while !builder.is_full() {
+            match self.take(&mut builder, &mut places, time.take()) {
+                Ok(true) => {}
+                Err(error) if builder.rows() == 0 => return Err(error),
+                other => {
+                    self.late = other.err();
+                    break;
+                }
+            }
+        }
+        let schema = builder.projection().schema();
+        let batch = builder.finish()?.unwrap_or_else(|| RecordBatch::new_empty(schema));
+        self.builder = Some((columns, builder));
+        Ok((batch, places))
+    }
+
+    /// Adds a chunk to a batch; `false`: there is none.
+    fn take(
+        &mut self,
+        builder: &mut Builder,
+        places: &mut Places,
+        time: Option<Duration>,
+    ) -> client::Result<bool> {
+        let Some(mut chunk) = self.next(time)? else { return Ok(false) };
+        let taken = builder.take(&mut chunk);
+        note(places, &chunk);
+        if !taken? {
+            self.chunks.push_front(chunk);
+        }
+        Ok(true)
     }
 
     fn count(&mut self, time: Duration) -> client::Result<(u64, u64)> {
@@ -56,6 +129,7 @@ impl State {
 
     /// Drops what was fetched of one partition and not given out.
     fn drop_chunks(&mut self, topic: &str, partition: i32) {
+        self.late = None;
         self.chunks.retain(|chunk| chunk.partition != partition || *chunk.topic != *topic);
     }
 }
@@ -185,10 +259,8 @@ impl Consumer {
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let make = |cluster, given: &mut Given<'_>| {
-            Ok(State {
-                core: Core::new(cluster, config(given, Config::default())?),
-                chunks: VecDeque::new(),
-            })
+            let core = Core::new(cluster, config(given, Config::default())?);
+            Ok(State { core, chunks: VecDeque::new(), builder: None, late: None })
         };
         Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
     }
@@ -208,6 +280,7 @@ impl Consumer {
             if keep {
                 state.core.add(&assignments);
             } else {
+                state.late = None;
                 state.chunks.clear();
                 state.core.assign(&assignments);
             }
@@ -261,27 +334,33 @@ impl Consumer {
     ) -> PyResult<(Bound<'py, PyList>, Vec<Place>)> {
         let (list, limit) = (PyList::empty(py), limit.max(1));
         let mut time = Some(Duration::from_millis(timeout_ms));
-        let mut next: Vec<(Arc<str>, i32, i64)> = Vec::new();
+        let mut next = Places::new();
         while list.len() < limit {
             let Some(mut chunk) = self.shell.run(py, |state| state.next(time))? else { break };
             time = None;
             fill(&list, &mut chunk, limit)?;
-            let place = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
-            match next.iter_mut().find(|(topic, partition, _)| {
-                *topic == chunk.topic && *partition == chunk.partition
-            }) {
-                Some(known) => *known = place,
-                None => next.push(place),
-            }
+            note(&mut next, &chunk);
             self.shell.run(py, |state| {
                 state.chunks.push_front(chunk);
                 Ok(())
             })?;
         }
-        let named = |(topic, partition, offset): (Arc<str>, i32, i64)| {
-            (topic.to_string(), partition, offset)
-        };
-        Ok((list, next.into_iter().map(named).collect()))
+        Ok((list, named(next)))
+    }
+
+    #[pyo3(signature = (timeout_ms, columns, batch_rows=65_536, batch_bytes=8_388_608))]
+    fn poll_arrow(
+        &self,
+        py: Python<'_>,
+        timeout_ms: u64,
+        columns: Vec<String>,
+        batch_rows: usize,
+        batch_bytes: usize,
+    ) -> PyResult<(ArrowBatch, Vec<Place>)> {
+        let limits = Limits { rows: batch_rows, bytes: batch_bytes };
+        let time = Duration::from_millis(timeout_ms);
+        let (batch, places) = self.shell.run(py, |s| s.columns(time, (columns, limits)))?;
+        Ok((ArrowBatch::new(batch), named(places)))
     }
 
     fn count(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<(u64, u64)> {

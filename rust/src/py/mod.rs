@@ -30,7 +30,7 @@ mod _krust {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::arrow::{ArrowStream, offset_at, partitions, scan};
+    use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
