@@ -7,6 +7,7 @@ answer one itself, as a broker that has lost the session does.
 from __future__ import annotations
 
 import random
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -39,13 +40,23 @@ class Way:
         if key == FETCH:
             self.lengths.append(len(request))
 
-    def answer(self, key: int, frame: bytes, connection: object) -> bool:
-        if key != FETCH or not self.refusals:
+    def answer(self, key: int, frame: bytes, connection: socket.socket) -> bool:
+        if key != FETCH or not self.refusals or gone(connection):
             return False
         code = self.refusals.pop()
         # correlation id; no tags; throttle time, error, no session; no topics, no tags
         refused = frame[:4] + b"\0" + struct.pack(">ihi", 0, code, 0) + b"\1\0"
-        connection.sendall(struct.pack(">i", len(refused)) + refused)  # type: ignore[attr-defined]
+        connection.sendall(struct.pack(">i", len(refused)) + refused)
+        return True
+
+
+def gone(connection: socket.socket) -> bool:
+    """Whether nobody hears there any more: a closed consumer leaves its last Fetch behind."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
         return True
 
 

@@ -328,7 +328,7 @@ def test_duckdb_reads_it(bootstrap: str, single: str) -> None:
 
 
 def test_pandas_reads_it(bootstrap: str, single: str) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pandas = pytest.importorskip("pandas", "3", reason="pandas 3 is not installed")
     fill(bootstrap, single, 100)
     stream = _krust.scan([(single, 0, 0, 100)], ["offset", "value"], bootstrap=bootstrap)
     frame = pandas.DataFrame.from_arrow(stream)

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ SCRIPT = Path(__file__).with_name("kafka.sh")
 VERSIONS = ("3.9.1", "4.3.0")
 TRIES = 3
 WAIT_S = 30
+CREATE_TOPICS = 19
 
 
 class AbsentError(Exception):
@@ -102,12 +104,19 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _serves(bootstrap: str) -> bool:
-    """Whether a broker answers there, and not its port alone."""
+    """Whether a broker answers there, and not its port alone, that takes new topics by now."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
+
+    from krust import _krust
 
     try:
         AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_S)
     except KafkaException:
         return False
+    end = time.monotonic() + WAIT_S
+    while CREATE_TOPICS not in {key for key, *_ in _krust.Client(bootstrap).versions()}:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
     return True
