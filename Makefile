@@ -13,7 +13,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction release fuzz crash \
-	chaos-groups demo demo-pipeline conformance clean
+	chaos-groups spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 
 chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)
+
+spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests with every kind of table
+	KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)
 
 demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets
