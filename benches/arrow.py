@@ -89,6 +89,11 @@ def poll_arrow(place: Place) -> int:
     return seen
 
 
+def append(place: Place) -> int:
+    return krust.append("copy", TABLE[0], key="key", bootstrap=place.bootstrap)
+
+
+TABLE: list[pa.Table] = []
 NARROW = ("offset", "timestamp")
 CONTENDERS: dict[str, Callable[[Place], int]] = {
     CONFLUENT: confluent_consume,
@@ -100,6 +105,7 @@ CONTENDERS: dict[str, Callable[[Place], int]] = {
     "scan broker batches": broker(COLUMNS, whole=False),
     "scan broker offset, time": broker(NARROW, whole=False),
     "poll_arrow": poll_arrow,
+    "append": append,
 }
 MOST = {"scan files .arrow()": 0.33, "scan broker batches": 0.33, "poll_arrow": 0.33}
 """At most so much of confluent-kafka's CPU a row."""
@@ -127,6 +133,7 @@ def main() -> None:
         with Served(data_dir) as served:
             place = Place(served.bootstrap, data_dir, given.count)
             fill(place, given.codec)
+            TABLE.append(krust.scan(TOPIC, data_dir=data_dir, columns=("key", "value")).arrow())
             for _ in range(given.rounds):
                 for name, run in CONTENDERS.items():
                     cpu_s, begin_s = time.process_time(), time.perf_counter()

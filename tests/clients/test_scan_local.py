@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
 import struct
 import threading
@@ -328,6 +330,44 @@ def test_bytes_that_are_no_batches_are_an_error_and_a_torn_tail_is_the_end(
             file.write(bytes(10_000))
         [(_, _, again)] = _krust.partitions([copy], "t")
         assert again == end
+
+
+def test_any_bytes_in_any_file_are_rows_or_an_error(tmp_path: Path) -> None:
+    chance = random.Random(20)
+    for name in (CLEAN, OLD_10, OLD_8):
+        whole = unpack(name, tmp_path)
+        topics = list(facts(name)["topics"])
+        files = [path for path in whole.rglob("0*.*") if path.stat().st_size]
+        for _ in range(40):
+            for path in chance.sample(files, max(1, len(files) // 3)):
+                kept = bytearray(path.read_bytes())
+                for _ in range(chance.randrange(1, 4)):
+                    kept[chance.randrange(len(kept))] = chance.randrange(256)
+                cut = chance.choice([len(kept), chance.randrange(len(kept))])
+                path.write_bytes(kept[:cut])
+            for topic in topics:
+                for level in LEVELS:
+                    try_to_read(whole, topic, level)
+            shutil.rmtree(whole)
+            unpack(name, tmp_path)
+
+
+def try_to_read(path: Path, topic: str, level: str) -> None:
+    """Whatever is in the files, it is rows, or a refusal of krust's own."""
+    options: dict[str, object] = {"isolation.level": level}
+    committed = level == "read_committed"
+    with contextlib.suppress(KafkaError):
+        _krust.offset_at([path], topic, 0, 1_500_000_000_000)
+    try:
+        bounds = _krust.partitions([path], topic, read_committed=committed)
+    except KafkaError:
+        bounds = []
+    for number, start, _ in bounds:
+        ranges = [(topic, number, start, start + 10_000)]
+        stream = _krust.scan(ranges, ALL, data_dirs=[path], options=options)
+        with contextlib.suppress(OSError):
+            pa.table(stream).validate(full=True)
+        assert isinstance(stream.failure(), KafkaError | None)
 
 
 def test_memory_is_bounded_whatever_the_log(tmp_path: Path) -> None:

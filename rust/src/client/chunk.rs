@@ -108,8 +108,10 @@ impl Chunk {
             let batch = Batch::parse(rest).map_err(|error| self.corrupt(&error))?;
             let unwanted = batch.is_control() || self.hidden.contains(&batch.base_offset());
             if unwanted || batch.last_offset() < self.first {
-                (self.walk.at, self.first) =
-                    (self.walk.at + batch.size(), self.first.max(batch.last_offset() + 1));
+                (self.walk.at, self.first) = (
+                    self.walk.at + batch.size(),
+                    self.first.max(batch.last_offset().saturating_add(1)),
+                );
                 continue;
             }
             if !batch.crc_ok() {
@@ -169,13 +171,13 @@ impl Chunk {
                 self.walk = Walk { at: self.bytes.len(), ..Walk::default() };
                 return Ok(());
             }
-            first = record.offset + 1;
+            first = record.offset.saturating_add(1);
             if !show(&record, &origin) {
                 (self.first, self.walk.mark) = (first, records.mark());
                 return Ok(());
             }
         }
-        self.first = first.max(last + 1);
+        self.first = first.max(last.saturating_add(1));
         self.walk.at += size;
         (self.walk.open, self.walk.mark) = (false, Mark::START);
         Ok(())

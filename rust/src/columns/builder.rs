@@ -516,6 +516,73 @@ mod tests {
         assert_eq!(offsets(&builder.finish().unwrap().unwrap()), [0, 1, 2, 3]);
     }
 
+    /// Reads what came, whatever it is, and makes columns of it.
+    fn read_any(bytes: Vec<u8>, magic: i8) {
+        let topic: Arc<str> = "t".into();
+        let bytes = match magic {
+            2 => Ok(bytes),
+            _ => crate::client::legacy::upgrade(&bytes, &(topic, 0)),
+        };
+        let Ok(bytes) = bytes else { return };
+        let mut builder = builder(&NAMES, 2);
+        let mut chunk = chunk(bytes, 0, Some(9));
+        for _ in 0..20 {
+            let taken = builder.take(&mut chunk);
+            if let Some(batch) = builder.finish().unwrap() {
+                for column in batch.columns() {
+                    column.to_data().validate_full().unwrap();
+                }
+            }
+            if !matches!(taken, Ok(false)) {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_under_a_right_checksum_are_columns_or_an_error() {
+        for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+            let whole = batch(0..6, &Fields { codec, ..Fields::default() });
+            for place in 0..whole.len() {
+                for flip in [0x01, 0x80, 0xff, 0x7e] {
+                    let mut bytes = whole.clone();
+                    bytes[place] ^= flip;
+                    let crc = crc32c(&bytes[21..]);
+                    bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+                    read_any(bytes, 2);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_of_older_formats_are_columns_or_an_error() {
+        use crate::record::convert::{Target, to_legacy};
+        use crate::record::crc::crc32;
+        for (magic, codec) in
+            [(0, Codec::None), (1, Codec::None), (0, Codec::Gzip), (1, Codec::Lz4)]
+        {
+            let whole = batch(3..6, &Fields { codec, ..Fields::default() });
+            let parsed = crate::record::batch::Batch::parse(&whole).unwrap();
+            let (mut set, mut limit) = (Vec::new(), usize::MAX);
+            let target = Target { magic, first_offset: 3 };
+            to_legacy(&parsed, &target, &mut limit, &mut set).unwrap();
+            for place in 0..set.len() {
+                for flip in [0x01, 0x80, 0xff, 0x7e] {
+                    let mut bytes = set.clone();
+                    bytes[place] ^= flip;
+                    let size = i32::from_be_bytes(bytes[8..12].try_into().unwrap());
+                    let end = 12 + usize::try_from(size).unwrap_or(0);
+                    if (17..=bytes.len()).contains(&end) {
+                        let crc = crc32(&bytes[16..end]);
+                        bytes[12..16].copy_from_slice(&crc.to_be_bytes());
+                    }
+                    read_any(bytes, magic);
+                }
+            }
+        }
+    }
+
     #[test]
     fn unknown_and_repeated_columns_are_refused() {
         for names in [&["vlaue"][..], &["key", "offset", "key"]] {

@@ -106,7 +106,7 @@ impl Partition {
             }
             let Some(batch) = last else { continue };
             if scan::check_crc(&file, &batch, &mut scratch).map_err(fail)? {
-                return Ok(batch.last_offset + 1);
+                return Ok(batch.last_offset.saturating_add(1));
             }
             end = batch.base_offset; // its bytes are not all there
         }
@@ -135,7 +135,7 @@ impl Partition {
             }
             let near = index::floor(times, |entry: &TimeEntry| entry.timestamp < timestamp);
             let near = near.filter(is_true).map_or(0, |entry| i64::from(entry.delta));
-            let from = start.max(base + near);
+            let from = start.max(base.saturating_add(near));
             let Some(position) = self.seek(base, (&file, size), from)? else { continue };
             let mut walker = Walker::new(&file, position, size);
             let mut scratch = Vec::new();
@@ -155,7 +155,7 @@ impl Partition {
 
     /// Whether the batch that an entry of a time index names says the same.
     fn is_true(&self, (base, file, size): (i64, &File, u64), entry: &TimeEntry) -> bool {
-        let offset = base + i64::from(entry.delta);
+        let offset = base.saturating_add(i64::from(entry.delta));
         let Ok(Some(position)) = self.seek(base, (file, size), offset) else { return false };
         let step = Walker::new(file, position, size).step();
         matches!(step, Ok(Step::Batch(batch)) if batch.max_timestamp == entry.timestamp)
@@ -454,7 +454,7 @@ impl Opened {
                             return Err(self.damaged(at.base_offset, "an offset out of order"));
                         }
                         whole += length;
-                        due = at.last_offset + 1;
+                        due = at.last_offset.saturating_add(1);
                         *next = (*next).max(due);
                     }
                     Step::End => break,
