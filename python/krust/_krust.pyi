@@ -339,7 +339,7 @@ class Sender:
 
 @final
 class Record:
-    """A record that was read. timestamp_type: 0 the producer's time, 1 the broker's."""
+    """A record that was read. timestamp_type: 0 the producer's time, 1 the broker's, -1 none."""
 
     @property
     def topic(self) -> str: ...

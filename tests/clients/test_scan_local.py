@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import signal
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -368,6 +371,45 @@ def try_to_read(path: Path, topic: str, level: str) -> None:
         with contextlib.suppress(OSError):
             pa.table(stream).validate(full=True)
         assert isinstance(stream.failure(), KafkaError | None)
+
+
+READS = """
+import os, signal, sys, threading, time
+import pyarrow as pa
+from krust import _krust
+stream = _krust.scan([("t", 0, 0, 200_000)], ["offset"], data_dirs=sys.argv[1:], batch_rows=1)
+reader = pa.RecordBatchReader.from_stream(stream)
+reader.read_next_batch()
+def stop():
+    global at
+    while stream.positions()[0][2] < 1000:
+        time.sleep(0.001)
+    at = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=stop).start()
+try:
+    reader.read_all()
+except OSError as error:
+    print("ms", round((time.monotonic() - at) * 1000))
+    assert isinstance(stream.failure(), KeyboardInterrupt)
+"""
+
+
+def test_ctrl_c_ends_a_scan_of_files(tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as served:
+        fill(served, "t", 200_000)
+    run = subprocess.run(
+        [sys.executable, "-c", READS, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert run.returncode == 0, run.stderr
+    word, took_ms = run.stdout.split()
+    assert word == "ms"
+    assert int(took_ms) < 1000  # 100 on a machine that does nothing else
 
 
 def test_memory_is_bounded_whatever_the_log(tmp_path: Path) -> None:
