@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from krust import _krust
 from tests.serving import Served
@@ -19,6 +20,7 @@ OPTIONS: dict[str, object] = {
     "log.segment.delete.delay.ms": 0,
     "log.retention.check.interval.ms": 50,
 }
+LOADING = 14
 
 
 def until(found: Callable[[], bool], what: str) -> None:
@@ -45,10 +47,17 @@ def commit(client: _krust.Client, number: int) -> None:
     assert codes == {0}, answer
 
 
-def committed(client: _krust.Client) -> set[int]:
+def fetched(client: _krust.Client) -> dict[str, Any]:
     places = [{"name": "data", "partition_indexes": list(range(PARTITIONS))}]
-    answer = client.request("OffsetFetch", {"group_id": "endless", "topics": places}, 7)
-    return {row["committed_offset"] for row in answer["topics"][0]["partitions"]}
+    return client.request("OffsetFetch", {"group_id": "endless", "topics": places}, 7)
+
+
+def is_loaded(client: _krust.Client) -> bool:
+    return bool(fetched(client)["error_code"] != LOADING)
+
+
+def committed(client: _krust.Client) -> set[int]:
+    return {row["committed_offset"] for row in fetched(client)["topics"][0]["partitions"]}
 
 
 def size(data: Path) -> int:
@@ -71,4 +80,5 @@ def test_and_the_last_of_them_survives_a_restart(tmp_path: Path) -> None:
     with Served(data, options=dict(OPTIONS)) as broker:
         client = _krust.Client(broker.bootstrap)
         until(lambda: has_coordinator(client), "no coordinator after the restart")
+        until(lambda: is_loaded(client), "the group is not loaded after the restart")
         assert committed(client) == {COMMITS + 1}
