@@ -1,8 +1,8 @@
 """The controller: which policy answers which request, and how far each has come.
 
-`start`, `request` and `done` return an Outcome and do nothing else: the shell submits its
-transactions to the store, brings its changes to the image, then gives its answers. A policy that
-waits for the store is kept under a token until all its transactions are answered.
+Every method but `due_ms` returns an Outcome and does nothing else: the shell submits its
+transactions to the store, brings its changes to the image, sends its requests to other brokers,
+then gives its answers. A policy that waits for the store is kept under a token until all its transactions are answered.
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time; transactions
 that cross are told apart by versions.
@@ -11,6 +11,7 @@ that cross are told apart by versions.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust.controller import configs, consumer_offsets, election, producer_ids, reassignment, topics
@@ -20,8 +21,8 @@ from krust.errors import Code, KrustError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from krust.controller.state import Asked
-    from krust.metadata.store import Done, Operation
+    from krust.controller.state import Asked, ToBroker
+    from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
 POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "CreateTopics": topics.create,
@@ -49,6 +50,8 @@ class Outcome:
     """token and transaction, for the store"""
     changes: Changes = field(default_factory=Changes)
     """what the image has to learn before an answer goes out"""
+    requests: list[ToBroker] = field(default_factory=list)
+    """for other brokers, in this order for each"""
     replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
     """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
 
@@ -99,6 +102,29 @@ class Controller:
             self._step(waiting, outcome)
             outcome.changes = self.state.take_changes()
         return outcome
+
+    def heard(self, event: Watched | SessionChanged, now_ms: int) -> Outcome:
+        """The store tells of a change."""
+        del event, now_ms
+        return Outcome()
+
+    def answered(self, asked: ToBroker, message: Message | None, now_ms: int) -> Outcome:
+        """Another broker answered a request of an Outcome.
+
+        message  None: it cannot be delivered; the broker is gone, or was registered anew
+        """
+        del asked, message, now_ms
+        return Outcome()
+
+    def tick(self, now_ms: int) -> Outcome:
+        """Time has passed; called when `due_ms` says, or later."""
+        del now_ms
+        return Outcome()
+
+    def due_ms(self, now_ms: int) -> float:
+        """In how many milliseconds `tick` has to be called; inf: not at all."""
+        del now_ms
+        return inf
 
     def _step(self, waiting: _Waiting, outcome: Outcome) -> None:
         """Resume a policy until it waits, answers or fails."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import adoption, loading
+from krust.controller.state import Live
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import (
@@ -132,7 +133,8 @@ def claim(state: State, now_ms: int) -> Steps:
     if not isinstance(holder, Node) and done.refused is not None:
         raise ServerError(f"the controllership: {done.refused.value}", hint="look at the store")
     state.controller_epoch, state.epoch_version = epoch, version
-    state.brokers.add(state.node_id)
+    state.leading, state.controller_id = True, state.node_id
+    state.brokers.setdefault(state.node_id, Live())
 
 
 def announce(state: State, registration: Registration) -> Steps:

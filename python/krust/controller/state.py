@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.config import Config
+    from krust.metadata.contents import Endpoint
 
 Message = dict[str, Any]
 """A request or response: Kafka's field names in snake_case."""
@@ -133,6 +134,27 @@ class Request(NamedTuple):
     now_ms: int
 
 
+class Live(NamedTuple):
+    """A broker that is alive, as the controller knows it or says."""
+
+    epoch: int = -1
+    """the czxid of its registration; -1: not told"""
+    rack: str | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class ToBroker(NamedTuple):
+    """What the controller tells another broker, or a broker asks the controller.
+
+    Who sends it picks the version; it hands this same object back with the answer.
+    """
+
+    broker: int
+    api: str
+    message: Message
+    """with the fields of the newest version"""
+
+
 @dataclass(slots=True)
 class Entity:
     """The dynamic settings of one broker, or of all."""
@@ -150,6 +172,10 @@ class Changes:
     """whole topics; None: gone"""
     brokers: bool = False
     """the broker's settings are others: every topic's defaults may be"""
+    live: dict[int, Live | None] = field(default_factory=dict)
+    """brokers of the cluster; None: gone"""
+    controller: bool = False
+    """another broker is the controller, or nobody is"""
     faults: list[tuple[str, str]] = field(default_factory=list)
     """znodes that were passed over, and why; for the log"""
 
@@ -170,10 +196,16 @@ class State:
     cluster_id: str = ""
     founded: bool = False
     """this start gave the cluster its id"""
+    leading: bool = False
+    """this broker is the controller"""
+    controller_id: int = -1
+    """who is; -1: nobody, as far as is known"""
     controller_epoch: int = 0
+    """the latest heard of: what an older controller says is refused"""
     epoch_version: int = 0
     """of `/controller_epoch`"""
-    brokers: set[int] = field(default_factory=set)
+    brokers: dict[int, Live] = field(default_factory=dict)
+    """those that are alive, by number"""
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """topic id -> name"""
@@ -205,6 +237,16 @@ class State:
         self.names.pop(topic.id, None)
         self.flat.pop(flattened(name), None)
         self.changes.topics[name] = None
+
+    def appeared(self, broker: int, live: Live) -> None:
+        """A broker is there, or is another than it was."""
+        if self.brokers.get(broker) != live:
+            self.brokers[broker] = self.changes.live[broker] = live
+
+    def vanished(self, broker: int) -> None:
+        """A broker is gone."""
+        if self.brokers.pop(broker, None) is not None:
+            self.changes.live[broker] = None
 
     def fault(self, path: str, why: object) -> None:
         """A znode is passed over."""

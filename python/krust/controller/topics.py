@@ -367,8 +367,8 @@ def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
     for each in replicas:
         if not each or len(set(each)) < len(each):
             why = f"replicas {list(each)}: none, or one twice"
-        elif not set(each) <= state.brokers:
-            why = f"brokers {sorted(set(each) - state.brokers)} are not alive"
+        elif not set(each) <= state.brokers.keys():
+            why = f"brokers {sorted(set(each) - state.brokers.keys())} are not alive"
         elif len(each) != len(replicas[0]):
             why = "not all partitions have the same number of replicas"
         else:
