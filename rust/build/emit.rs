@@ -163,7 +163,7 @@ impl Emitter<'_> {
             if let Some(tag) = field.tag {
                 write!(self.out, ", tag {tag}")?;
             }
-            writeln!(self.out, ".\npub {}: {},", field.name, rust_type(field))?;
+            writeln!(self.out, ".\npub {}: {},", ident(field), rust_type(field))?;
         }
         writeln!(self.out, "}}")
     }
@@ -176,7 +176,7 @@ impl Emitter<'_> {
             "impl{generics} Default for {this} {{\nfn default() -> Self {{\nSelf {{"
         )?;
         for field in &self.one.fields {
-            writeln!(self.out, "{}: {},", field.name, default(field))?;
+            writeln!(self.out, "{}: {},", ident(field), default(field))?;
         }
         writeln!(self.out, "}}\n}}\n}}")
     }
@@ -219,15 +219,15 @@ impl Emitter<'_> {
                 Some(test) => writeln!(
                     text,
                     "let {} = if {test} {{ {read} }} else {{ {} }};",
-                    field.name,
+                    ident(field),
                     default(field)
                 )?,
-                None => writeln!(text, "let {} = {read};", field.name)?,
+                None => writeln!(text, "let {} = {read};", ident(field))?,
             }
         }
         let tagged = self.tagged();
         for field in &tagged {
-            writeln!(text, "let mut {} = {};", field.name, default(field))?;
+            writeln!(text, "let mut {} = {};", ident(field), default(field))?;
         }
         if self.has_tags() && tagged.is_empty() {
             writeln!(text, "if form.flexible {{ r.skip_tagged()?; }}")?;
@@ -241,7 +241,7 @@ impl Emitter<'_> {
                     true => "get_optional(r, form)?".to_owned(),
                     false => read(field),
                 };
-                writeln!(text, "{tag} {guard}=> {} = {read},", field.name)?;
+                writeln!(text, "{tag} {guard}=> {} = {read},", ident(field))?;
             }
             writeln!(text, "_ => return Ok(false),\n}}\nOk(true)\n}})?; }}")?;
         }
@@ -251,7 +251,7 @@ impl Emitter<'_> {
         )?;
         write!(self.out, "{text}Ok(Self {{ ")?;
         for field in &self.one.fields {
-            write!(self.out, "{}, ", field.name)?;
+            write!(self.out, "{}, ", ident(field))?;
         }
         writeln!(self.out, "}})\n}}")
     }
@@ -282,8 +282,11 @@ impl Emitter<'_> {
             writeln!(text, "s.unsigned_varint({count});")?;
             for field in &tagged {
                 let (name, tag) = (&field.name, field.tag.unwrap_or_default());
-                let put = if is_optional(field) { "put_optional" } else { "put_tagged" };
-                writeln!(text, "if has_{name} {{ {put}(s, {tag}, (&self.{name}, form)); }}")?;
+                let (put, ident) = match is_optional(field) {
+                    true => ("put_optional", ident(field)),
+                    false => ("put_tagged", ident(field)),
+                };
+                writeln!(text, "if has_{name} {{ {put}(s, {tag}, (&self.{ident}, form)); }}")?;
             }
             writeln!(text, "}}")?;
         }
@@ -334,7 +337,8 @@ impl Emitter<'_> {
         writeln!(self.out, "let mut map = Vec::with_capacity({});", self.one.fields.len())?;
         for field in &self.one.fields {
             let name = &field.name;
-            let push = format!("push_field(&mut map, \"{name}\", self.{name}.to_value(version));");
+            let value = format!("self.{}.to_value(version)", ident(field));
+            let push = format!("push_field(&mut map, \"{name}\", {value});");
             match within(field.versions, self.one.versions) {
                 Some(test) => writeln!(
                     self.out,
@@ -351,7 +355,8 @@ impl Emitter<'_> {
         writeln!(self.out, "value.each_field(|key, value| {{\nmatch key {{")?;
         for field in &self.one.fields {
             let name = &field.name;
-            writeln!(self.out, "\"{name}\" => out.{name} = FromValue::from_value(value)?,")?;
+            let ident = ident(field);
+            writeln!(self.out, "\"{name}\" => out.{ident} = FromValue::from_value(value)?,")?;
         }
         writeln!(self.out, "_ => return Ok(false),\n}}\nOk(true)\n}})?;\nOk(out)\n}}\n}}")
     }
@@ -422,9 +427,15 @@ fn is_optional(field: &Field) -> bool {
     is_struct && field.tag.is_some() && field.nullable.is_some()
 }
 
+/// A field's name in Rust.
+fn ident(field: &Field) -> String {
+    let is_word = field.name == "type"; // the only word of Rust's among Kafka's names
+    if is_word { format!("r#{}", field.name) } else { field.name.clone() }
+}
+
 /// The test whether a tagged field differs from its default, and so has to be written.
 fn is_set(field: &Field) -> String {
-    let name = format!("self.{}", field.name);
+    let name = format!("self.{}", ident(field));
     match (&field.kind, default(field).as_str()) {
         (_, "None") => format!("{name}.is_some()"),
         (_, "Some(Vec::new())") => format!("!{name}.as_ref().is_some_and(Vec::is_empty)"),
@@ -453,7 +464,7 @@ fn read(field: &Field) -> String {
 
 /// The statement that writes a field.
 fn write_field(field: &Field) -> String {
-    let name = &field.name;
+    let name = ident(field);
     let test = field.nullable.and_then(|nullable| within(nullable, field.versions));
     let required = match field.kind {
         Kind::Records => format!("self.{name}.put_required(s, form);"),

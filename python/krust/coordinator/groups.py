@@ -336,6 +336,19 @@ class Coordinator:
                 self._dirty[group_id] = None
             self._settle(group_id)
 
+    def _unloaded(self, turn: Turn, event: Event) -> None:
+        """Another broker coordinates these groups; or this one, when it has read them anew."""
+        for group_id in event.message["groups"]:
+            turn.dirty[group_id] = None
+            turn.open.pop(group_id, None)
+            if self._lost.pop(group_id, None) is not None:
+                del self._scheduled[group_id]
+            group = self._groups.get(group_id)
+            if group is not None:
+                owed = group.waiting_tickets()
+                turn.out.replies += [(ticket, reply, ()) for ticket, reply in owed]
+                self._forget(group)
+
     def _offsets_expired(self, turn: Turn, event: Event) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
@@ -566,6 +579,7 @@ _DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {
     "SessionExpired": Coordinator._session_expired,
     "Assigned": Coordinator._assigned,
     "GroupsLoaded": Coordinator._loaded,
+    "GroupsUnloaded": Coordinator._unloaded,
     "OffsetsExpired": Coordinator._offsets_expired,
     "TopicsChanged": Coordinator._topics_changed,
 }

@@ -11,6 +11,7 @@ News the core sends:
     GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}], "records":
                      [(group_id, key_type, key, value)]}: classic groups, and the live records of
                      consumer groups in the order of the log
+    GroupsUnloaded   {"groups": [group_id]}: they live elsewhere, or are about to be loaded again
     TopicsChanged    {"names": [str]}: topics that are new, gone, or have other partitions
     OffsetsExpired   {"group_id"}
     Assigned         {"group_id", "call", "assignments": {member_id: bytes} | None, "line"}: the

@@ -1,5 +1,6 @@
 //! THE table of what this broker serves: API, versions, handler. ApiVersions is derived from it; an
-//! API that is not here is not advertised, and a request for it closes the connection.
+//! API that is not here is not advertised, and a request for it closes the connection. So are those
+//! between brokers on every listener but the brokers' own.
 //!
 //! Invariant: each range lies within what the schema has (a test holds it).
 //! Not promised: the order of rows means nothing.
@@ -47,6 +48,10 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (1, 0, 18, Run::Here(fetch::handle)),
     (2, 0, 11, Run::Here(list_offsets::handle)),
     (3, 0, 13, Run::Here(metadata::handle)),
+    (4, 0, 7, Run::Policy),
+    (5, 0, 4, Run::Policy),
+    (6, 0, 8, Run::Policy),
+    (7, 0, 3, Run::Policy),
     (8, 0, 10, Run::Here(offset_commit::handle)),
     (9, 0, 10, Run::Here(offset_fetch::handle)),
     (10, 0, 6, Run::Here(find_coordinator::handle)),
@@ -73,13 +78,19 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (44, 0, 1, Run::Policy),
     (46, 0, 0, Run::Policy),
     (47, 0, 0, Run::Here(offset_delete::handle)),
+    (56, 0, 3, Run::Policy),
     (60, 0, 2, Run::Here(describe_cluster::handle)),
     (61, 0, 0, Run::Here(describe_producers::handle)),
+    (67, 0, 0, Run::Policy),
     (68, 0, 1, Run::Here(consumer_group_heartbeat::handle)),
     (69, 0, 1, Run::Policy),
     (74, 0, 1, Run::Policy),
     (75, 0, 0, Run::Here(describe_topic_partitions::handle)),
 ];
+
+/// LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, AlterPartition and
+/// AllocateProducerIds: what only brokers ask each other.
+const BETWEEN_BROKERS: [i16; 6] = [4, 5, 6, 7, 56, 67];
 
 static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
     let rows = SERVED.iter().filter_map(|&(key, first, last, run)| {
@@ -106,6 +117,12 @@ pub(crate) fn find(key: i16) -> Option<&'static Api> {
 }
 
 impl Api {
+    /// Whether it is served on the brokers' own listener alone.
+    #[inline]
+    pub fn is_between_brokers(&self) -> bool {
+        BETWEEN_BROKERS.contains(&self.key)
+    }
+
     /// Whether this version is served.
     #[inline]
     pub fn serves(&self, version: i16) -> bool {

@@ -105,6 +105,11 @@ impl<'f> Call<'_, 'f> {
         self.request.head.version
     }
 
+    /// Whether an API is served on the listener of this connection.
+    pub(crate) fn may_ask(&self, api: &Api) -> bool {
+        !api.is_between_brokers() || self.session.is_brokers_own
+    }
+
     /// Reads the request's body.
     pub(crate) fn reader(&self) -> Reader<'f> {
         Reader::new(self.request.body)

@@ -8,12 +8,12 @@
 //! Threads: swapped whole; each reactor thread keeps an `Arc` and looks at the number only.
 //! Not promised: that other brokers have the same image at the same time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::partition::Partition;
-use crate::ids::{Epoch, TopicId};
+use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::LogConfig;
 
 const SHARDS: usize = 64;
@@ -123,6 +123,9 @@ pub struct Delta {
     pub brokers: Option<Vec<BrokerImage>>,
     /// The topics that changed, whole; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
+    /// Partitions whose files are kept under another name where they do not live here any more;
+    /// the files of others are deleted.
+    pub strays: HashSet<TopicPartition>,
 }
 
 /// A topic as it is from now on.

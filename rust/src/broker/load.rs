@@ -7,7 +7,7 @@
 //! Not promised: that all partitions of a delta are there; one whose disk failed has no leader
 //! here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use super::groups;
 use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage};
 use super::partition::{Partition, Wakes};
 use super::{Broker, ClusterImage};
-use crate::ids::{Epoch, TopicPartition};
+use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
     Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, Kind, Log, LogDir, Open,
     StorageError, Syncer,
@@ -36,6 +36,14 @@ pub struct Loaded {
     pub found: Found,
     /// The log directory, as a number from 0.
     pub dir: usize,
+}
+
+/// What a delta does to the partitions that live here.
+struct Step {
+    strays: HashSet<TopicPartition>,
+    failures: Vec<ApplyError>,
+    /// Those that whoever waits there has to leave.
+    left: Vec<Arc<Partition>>,
 }
 
 /// A partition of a delta that could not be opened or removed.
@@ -112,8 +120,7 @@ impl Broker {
         if let Some(brokers) = delta.brokers {
             image.brokers = brokers.into();
         }
-        let mut failures = Vec::new();
-        let mut gone = Vec::new();
+        let mut step = Step { strays: delta.strays, failures: Vec::new(), left: Vec::new() };
         let mut deleted = Vec::new();
         let mut changed = Vec::new();
         for (name, topic) in delta.topics {
@@ -122,13 +129,13 @@ impl Broker {
             if !topic.as_ref().is_some_and(stays)
                 && let Some(old) = image.remove(&name)
             {
-                self.drop_topic(&old, &mut failures);
+                let local = old.partitions.iter().filter_map(|p| p.local.as_ref());
+                local.for_each(|partition| self.drop_partition(partition, &mut step));
                 deleted.push(Arc::clone(&old.name));
-                gone.extend(old.partitions.iter().filter_map(|p| p.local.clone()));
             }
             if let Some(topic) = topic {
                 let old = image.topic(&name).cloned();
-                let topic = self.build(&name, topic, (old.as_deref(), &mut failures));
+                let topic = self.build(&name, topic, (old.as_deref(), &mut step));
                 let topic = Arc::new(topic);
                 changed.push(Arc::clone(&topic));
                 image.put(topic);
@@ -136,7 +143,10 @@ impl Broker {
         }
         // Before the image, so that whoever sees the topic of groups finds what is kept of them.
         let node = self.settings.load().node_id;
-        self.load_groups(self.groups.follow(image.topic(groups::TOPIC).map(|it| &**it), node));
+        let topic = image.topic(groups::TOPIC).map(|it| &**it);
+        let (loading, left) = self.groups.follow(topic, node);
+        self.unloaded(left.iter().map(|group_id| &**group_id));
+        self.load_groups(loading);
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
         // What was flushed while a partition was in no image yet has woken nobody.
@@ -146,17 +156,18 @@ impl Broker {
             }
         }
         self.forget_topics(&deleted);
-        for partition in gone {
+        for partition in step.left.drain(..) {
             partition.retire(&mut Wakes { here: None, mailbox: self });
         }
-        failures
+        self.set_strays_aside(&mut step);
+        step.failures
     }
 
     fn build(
         &self,
         name: &Arc<str>,
         delta: TopicDelta,
-        (old, failures): (Option<&TopicImage>, &mut Vec<ApplyError>),
+        (old, step): (Option<&TopicImage>, &mut Step),
     ) -> TopicImage {
         let settings = match old {
             Some(old) if *old.settings == delta.settings => Arc::clone(&old.settings),
@@ -168,6 +179,7 @@ impl Broker {
         for (number, state) in (0..).zip(delta.partitions) {
             let before = old.and_then(|old| old.partition(number)).and_then(|p| p.local.clone());
             let local = if !state.replicas.contains(&node) {
+                before.iter().for_each(|partition| self.drop_partition(partition, step));
                 None
             } else if let Some(partition) = before {
                 if old.is_some_and(|old| old.settings != settings) {
@@ -185,11 +197,11 @@ impl Broker {
                     syncer: self.syncer.get().cloned(),
                 };
                 self.open(TopicPartition::new(Arc::clone(name), number), open)
-                    .map_err(|error| failures.push(error))
+                    .map_err(|error| step.failures.push(error))
                     .ok()
             };
             if let Some(partition) = &local {
-                self.lead(partition, &state, node);
+                self.lead(partition, &state, (node, step));
             }
             partitions.push(PartitionImage { state, local });
         }
@@ -202,6 +214,9 @@ impl Broker {
         let Some(dir) = self.store.place(&name) else {
             return Err(fail(StorageError::Offline("every log directory".into())));
         };
+        if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
+            dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
+        }
         let clean = dir.was_clean();
         let id = open.topic_id.unwrap_or_default();
         let log = Log::open(dir, &name, Open { clean, ..open }).map_err(fail)?;
@@ -211,10 +226,17 @@ impl Broker {
     }
 
     /// Takes over what the image says of a partition's leader.
-    fn lead(&self, partition: &Partition, state: &PartitionState, node: i32) {
+    fn lead(
+        &self,
+        partition: &Arc<Partition>,
+        state: &PartitionState,
+        (node, step): (i32, &mut Step),
+    ) {
         if state.leader != node {
+            step.left.push(Arc::clone(partition));
             return partition.set_alone(false);
         }
+        partition.resume();
         if state.leader_epoch > Epoch::NONE {
             partition.log.set_leader_epoch(state.leader_epoch);
         }
@@ -222,11 +244,31 @@ impl Broker {
         partition.advance(&mut Wakes { here: None, mailbox: self });
     }
 
-    fn drop_topic(&self, topic: &TopicImage, failures: &mut Vec<ApplyError>) {
-        for partition in topic.partitions.iter().filter_map(|p| p.local.as_ref()) {
-            self.store.places.lock().remove(&partition.name);
-            if let Err(error) = partition.log.delete() {
-                failures.push(ApplyError { partition: partition.name.clone(), error });
+    /// The partition does not live here any more.
+    fn drop_partition(&self, partition: &Arc<Partition>, step: &mut Step) {
+        self.store.places.lock().remove(&partition.name);
+        let outcome = match step.strays.remove(&partition.name) {
+            true => partition.log.set_aside(),
+            false => partition.log.delete(),
+        };
+        if let Err(error) = outcome {
+            step.failures.push(ApplyError { partition: partition.name.clone(), error });
+        }
+        step.left.push(Arc::clone(partition));
+    }
+
+    /// Sets aside what lies in the log directories and was in no image.
+    fn set_strays_aside(&self, step: &mut Step) {
+        let image = self.image.load();
+        for partition in step.strays.drain() {
+            let topic = image.topic(&partition.topic);
+            if topic.and_then(|it| it.partition(partition.partition)?.local.as_ref()).is_some() {
+                continue;
+            }
+            let place = self.store.places.lock().remove(&partition);
+            let dir = place.and_then(|index| self.store.dirs.get(index));
+            if let Some(Err(error)) = dir.map(|dir| dir.set_stray_aside(&partition, None)) {
+                step.failures.push(ApplyError { partition, error });
             }
         }
     }

@@ -76,6 +76,8 @@ pub enum Wake {
 pub struct Settings {
     /// `node.id`.
     pub node_id: i32,
+    /// The listener that brokers use among each other; `None`: there are no others.
+    pub inter_broker_listener: Option<Arc<str>>,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
@@ -101,6 +103,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             node_id: 0,
+            inter_broker_listener: None,
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,
             fetch_session_slots: 1000,
@@ -154,6 +157,8 @@ pub struct ThreadState {
 #[derive(Debug)]
 pub struct Session {
     peer: Peer,
+    /// Whether it came through the listener that brokers use among each other.
+    is_brokers_own: bool,
     /// The connection's number in the whole broker; never used twice, and not 0.
     connection: u64,
     /// Whether some group's member may be known to speak through it.

@@ -174,13 +174,19 @@ impl Partition {
         }
     }
 
-    /// The partition does not live here any more: wakes everybody, to find that out.
+    /// The partition does not live here any more, or is led elsewhere: wakes everybody, to find
+    /// that out.
     pub fn retire(&self, wakes: &mut Wakes<'_>) {
         self.retired.store(true, Ordering::SeqCst);
         self.abandon(wakes);
     }
 
-    /// Whether it was retired.
+    /// It is led from here, again.
+    pub fn resume(&self) {
+        self.retired.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether nothing that waits here has anything to wait for.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::SeqCst)
     }

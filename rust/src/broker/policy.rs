@@ -6,7 +6,7 @@
 //! events are the broker's own: `AutoCreate` (`{"topics": [name]}`, answered
 //! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67. Ticket 0
 //! is nobody's: events of groups that want no answer have it (`SessionExpired`, `GroupsLoaded`,
-//! `OffsetsExpired`).
+//! `GroupsUnloaded`, `OffsetsExpired`).
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: submitted from reactor threads, answered from any.
 //! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.

@@ -41,7 +41,9 @@ impl Service for Broker {
 
     fn opened(&self, _: &mut ThreadState, peer: Peer) -> Session {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        Session { peer, connection, is_speaker: false }
+        let own = &self.settings.load().inter_broker_listener;
+        let is_brokers_own = own.as_ref() == Some(&peer.listener);
+        Session { peer, is_brokers_own, connection, is_speaker: false }
     }
 
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
@@ -62,7 +64,10 @@ impl Service for Broker {
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
                     let mut call = Call { broker: self, thread, session, replies, request };
-                    answer(&mut call, &mut staging)
+                    match call.may_ask(call.request.head.api) {
+                        true => answer(&mut call, &mut staging),
+                        false => Ok(Flow::Close),
+                    }
                 }
             };
             match outcome {

@@ -14,7 +14,7 @@ use crate::broker::Settings;
 use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
-use crate::ids::Epoch;
+use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, Intervals, LogConfig, TimestampType};
 
@@ -76,6 +76,7 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
     let limit = "max.request.partition.size.limit";
     Ok(Settings {
         node_id,
+        inter_broker_listener: table.maybe::<String>("inter.broker.listener.name")?.map(Into::into),
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
         fetch_session_slots: table.size(slots, default.fetch_session_slots)?,
@@ -214,6 +215,11 @@ pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
         controller_id: table.maybe("controller_id")?,
         brokers,
         topics,
+        strays: table
+            .or::<Vec<(String, i32)>>("strays", Vec::new())?
+            .into_iter()
+            .map(|(topic, partition)| TopicPartition::new(topic, partition))
+            .collect(),
     })
 }
 

@@ -22,7 +22,7 @@ use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::log::Log;
 use super::names::{self, Found, Kind};
-use crate::ids::{Offset, TopicPartition};
+use crate::ids::{Offset, TopicId, TopicPartition};
 
 const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
@@ -237,6 +237,40 @@ impl LogDir {
     /// What the checkpoints say of a partition.
     pub(crate) fn points(&self, name: &TopicPartition) -> Points {
         self.offsets.lock().points(name)
+    }
+
+    /// Renames the directory of a partition to `…-stray` and forgets the partition. Returns the new
+    /// path; `None`: there was no such directory.
+    pub(crate) fn set_aside(
+        &self,
+        name: &TopicPartition,
+        path: &Path,
+    ) -> Result<Option<PathBuf>, StorageError> {
+        let target = self.path().join(names::stray_name(name));
+        let fail = |error| self.failed(&format!("set {name} aside"), error);
+        let there = files::rename_if_there(self.disk(), path, &target).map_err(fail)?;
+        if there {
+            self.sync_dir(self.path())?;
+            tracing::warn!(partition = %name, kept = %target.display(), "not this broker's");
+        }
+        self.forget(name)?;
+        Ok(there.then_some(target))
+    }
+
+    /// Sets a partition's directory aside that no log is open of: always, or (`unless`) where it
+    /// belongs to another topic of its name.
+    pub fn set_stray_aside(
+        &self,
+        name: &TopicPartition,
+        unless: Option<TopicId>,
+    ) -> Result<(), StorageError> {
+        let path = self.path().join(name.to_string());
+        if let Some(id) = unless
+            && names::read_topic_id(&path).is_none_or(|found| found == id)
+        {
+            return Ok(());
+        }
+        self.set_aside(name, &path).map(drop)
     }
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.

@@ -58,9 +58,18 @@ pub(crate) fn list(path: &Path) -> io::Result<Vec<Found>> {
 
 /// The name that a partition's directory gets on its way out: 255 bytes at most.
 pub(crate) fn delete_name(name: &TopicPartition) -> String {
+    name_aside(name, "delete")
+}
+
+/// The name of a directory that is kept, though its partition is not this broker's any more.
+pub(crate) fn stray_name(name: &TopicPartition) -> String {
+    name_aside(name, "stray")
+}
+
+fn name_aside(name: &TopicPartition, kind: &str) -> String {
     use std::hash::{BuildHasher, RandomState};
     let half = |salt: u8| RandomState::new().hash_one((salt, name));
-    let suffix = format!(".{:016x}{:016x}-delete", half(1), half(2));
+    let suffix = format!(".{:016x}{:016x}-{kind}", half(1), half(2));
     let partition = format!("-{}", name.partition);
     let room = 255 - suffix.len() - partition.len();
     format!("{}{partition}{suffix}", name.topic.get(..room).unwrap_or(&name.topic))

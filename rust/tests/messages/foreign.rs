@@ -43,6 +43,8 @@ foreign! {
     Fetch FetchRequest FetchResponse,
     ListOffsets ListOffsetsRequest ListOffsetsResponse,
     Metadata MetadataRequest MetadataResponse,
+    AlterPartition AlterPartitionRequest AlterPartitionResponse,
+    AllocateProducerIds AllocateProducerIdsRequest AllocateProducerIdsResponse,
     OffsetCommit OffsetCommitRequest OffsetCommitResponse,
     OffsetFetch OffsetFetchRequest OffsetFetchResponse,
     FindCoordinator FindCoordinatorRequest FindCoordinatorResponse,
@@ -77,11 +79,14 @@ foreign! {
     DescribeTopicPartitions DescribeTopicPartitionsRequest DescribeTopicPartitionsResponse,
 }
 
+/// Kafka 4 has no ZooKeeper and dropped these, and they with it.
+const DROPPED: [i16; 4] = [4, 5, 6, 7];
+
 #[test]
 fn another_codec_reads_what_krust_writes_and_writes_the_same() {
     let mut random = Random::seeded(3);
     let mut compared = 0;
-    for one in sample::apis() {
+    for one in sample::apis().into_iter().filter(|one| !DROPPED.contains(&one.key)) {
         let facts = api(one.key).unwrap();
         let known = THEIRS.iter().find(|(name, ..)| *name == one.name);
         let (_, codecs, versions) = known.unwrap();

@@ -165,3 +165,22 @@ def test_the_core_hears_what_a_group_subscribes_to() -> None:
     assert bench.fence["subscribed"] == ["all", "t", "u"]
     bench.leave(*members)
     assert bench.fence["subscribed"] == []
+
+
+def test_a_group_that_moved_away_answers_who_waits_and_is_not_asked_for_again() -> None:
+    bench = Bench()
+    members = bench.stable(2)
+    waiting = bench.join(members[0], protocols=[("range", b"other")])
+    bench.news("GroupsUnloaded", groups=[bench.group_id, "never heard of"])
+    assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.fences[bench.group_id] is None
+    assert bench.outcomes[-1].wake_at_ms is None
+
+
+def test_a_lost_group_that_moved_away_is_not_waited_for() -> None:
+    bench = Bench()
+    bench.stable(2)
+    bench.take(bench.coordinator.failed([bench.group_id], bench.now_ms))
+    assert bench.outcomes[-1].wake_at_ms is not None
+    bench.news("GroupsUnloaded", groups=[bench.group_id])
+    assert bench.outcomes[-1].wake_at_ms is None

@@ -341,6 +341,11 @@ impl Fences {
         }
     }
 
+    /// All groups that there is a row of.
+    pub(crate) fn groups(&self) -> Vec<Arc<str>> {
+        self.rows.read().keys().cloned().collect()
+    }
+
     /// The groups without members.
     pub(crate) fn idle(&self) -> Vec<String> {
         let is_empty = |row: &Row| matches!(row, Row::Known(it) if it.state == FenceState::Empty);

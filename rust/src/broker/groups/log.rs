@@ -20,12 +20,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::super::image::{PartitionImage, TopicImage};
 use super::super::partition::{Acks, Partition, Wakes};
+use super::super::policy::Event;
 use super::super::{Broker, errors};
 use super::offsets::{Key, Offsets};
 use super::records::Pen;
 use super::{AppendedAt, GroupRecord, GroupState, Groups};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
+use crate::protocol::value::Value;
 use crate::record::batch::{Batch, Facts};
 
 /// The topic of groups.
@@ -80,8 +82,13 @@ pub(crate) fn partition_for(group_id: &str, count: usize) -> usize {
 }
 
 impl Groups {
-    /// Follows the topic from now on. Returns the shards that have something to be replayed.
-    pub(crate) fn follow(&self, topic: Option<&TopicImage>, node: i32) -> Vec<Arc<Shard>> {
+    /// Follows the topic from now on. Returns the shards that have something to replay, and the
+    /// groups that do not live here any more, or are to be read again.
+    pub(crate) fn follow(
+        &self,
+        topic: Option<&TopicImage>,
+        node: i32,
+    ) -> (Vec<Arc<Shard>>, Vec<Arc<str>>) {
         let before = self.shards.load_full();
         let partitions = topic.map(|topic| topic.partitions.as_slice()).unwrap_or_default();
         // With another number of partitions each group lives elsewhere.
@@ -101,11 +108,17 @@ impl Groups {
         };
         let all: Vec<_> = (0..).zip(partitions).map(shard).collect();
         let stays = |old: &Arc<Shard>| all.iter().flatten().any(|new| Arc::ptr_eq(new, old));
-        for gone in before.all.iter().flatten().filter(|old| !stays(old)) {
+        let gone: Vec<_> = before.all.iter().flatten().filter(|old| !stays(old)).collect();
+        for gone in &gone {
             gone.leave(&mut gone.state.lock());
         }
+        let mut left = if gone.is_empty() { Vec::new() } else { self.fences.groups() };
+        left.retain(|group_id| {
+            let place = partition_for(group_id, before.all.len());
+            gone.iter().any(|gone| usize::try_from(gone.index) == Ok(place))
+        });
         self.shards.store(Arc::new(Shards { all }));
-        loading
+        (loading, left)
     }
 
     fn shard_of(&self, group_id: &str) -> Option<Arc<Shard>> {
@@ -210,12 +223,24 @@ impl Broker {
     }
 
     /// Reads groups again that the policy lost: `GroupsLoaded` names each of them, with null where
-    /// the log has nothing. A group that lives elsewhere is not named.
+    /// the log has nothing. Those that live elsewhere are named by `GroupsUnloaded`.
     pub fn reload_groups(&self, group_ids: &[String]) {
+        let mut elsewhere = Vec::new();
         for group_id in group_ids {
-            if let Some(shard) = self.groups.shard_of(group_id) {
-                self.read_again(&shard, &mut shard.state.lock(), group_id);
+            match self.groups.shard_of(group_id).filter(|shard| shard.phase() != Phase::Gone) {
+                Some(shard) => self.read_again(&shard, &mut shard.state.lock(), group_id),
+                None => elsewhere.push(group_id.as_str()),
             }
+        }
+        self.unloaded(elsewhere.into_iter());
+    }
+
+    /// Tells the policy of groups that do not live here, or have to be read anew.
+    pub(crate) fn unloaded<'g>(&self, groups: impl ExactSizeIterator<Item = &'g str>) {
+        if groups.len() > 0 {
+            let names = groups.map(|group_id| Value::Str(group_id.to_owned())).collect();
+            let fields = vec![("groups".into(), Value::List(names))];
+            self.policy.submit(Event::internal("GroupsUnloaded", Value::Map(fields)));
         }
     }
 

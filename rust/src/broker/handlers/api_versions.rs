@@ -1,6 +1,7 @@
 //! ApiVersions (18), v0-4: which APIs and versions this broker serves, as the table says.
 //! Behaviour: a version the broker does not know is answered in the layout of v0 with
 //!     UNSUPPORTED_VERSION (35) and one entry, key 18 with its range; the client asks again.
+//!     What brokers ask each other is told on their own listener alone.
 //! Version notes: the response header is v0 in every version; v1 adds the throttle time; v3 adds
 //!     the client's name and version, refused with INVALID_REQUEST (42) where they break Kafka's
 //!     pattern. Tagged fields at their defaults are not written (old librdkafka misreads them).
@@ -31,7 +32,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         || is_name(request.client_software_name) && is_name(request.client_software_version);
     let response = if named {
         ApiVersionsResponse {
-            api_keys: apis::served().iter().map(entry).collect(),
+            api_keys: apis::served().iter().filter(|api| call.may_ask(api)).map(entry).collect(),
             ..Default::default()
         }
     } else {

@@ -29,8 +29,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         _ => (ErrorCode::UnsupportedEndpointType, Some("unknown endpoint type")),
     };
     let image = call.image();
+    let node = call.broker.settings.load().node_id;
     let places = match error {
-        ErrorCode::None => places(&image, &call.session.peer),
+        ErrorCode::None => places(&image, node, &call.session.peer),
         _ => Vec::new(),
     };
     let brokers = places.iter().map(|(broker_id, (host, port), rack)| DescribeClusterBroker {

@@ -33,6 +33,7 @@ const KEYS_FROM: i16 = 4;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     keys: Vec<String>,
+    here: i32,
     peer: Peer,
 }
 
@@ -46,12 +47,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let image = call.image();
     if request.key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
         let keys = keys.into_iter().map(str::to_owned).collect();
-        create(call, Waiting { keys, peer: call.session.peer.clone() });
+        let here = call.broker.settings.load().node_id;
+        create(call, Waiting { keys, here, peer: call.session.peer.clone() });
         return Ok(Flow::Hold);
     }
-    let peer = &call.session.peer;
+    let (here, peer) = (call.broker.settings.load().node_id, &call.session.peer);
     let place = |key: &str| match request.key_type {
-        GROUP => place(&image, peer, leader(&image, key)),
+        GROUP => place(&image, (here, peer), key),
         TRANSACTION => Err(ErrorCode::TransactionalIdAuthorizationFailed),
         _ => Err(ErrorCode::InvalidRequest),
     };
@@ -63,7 +65,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 /// The reply to a request that waited: the policy has created the topic, or has not.
 pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
     let (image, keys) = (&thread.image, waiting.keys.iter());
-    let place = |key: &str| place(image, &waiting.peer, leader(image, key));
+    let place = |key: &str| place(image, (waiting.here, &waiting.peer), key);
     let found: Vec<(&str, Place)> = keys.map(|key| (key.as_str(), place(key))).collect();
     head.output(|writer, version| respond(&found, version).encode(writer, version))
 }
@@ -85,9 +87,9 @@ fn leader(image: &ClusterImage, group_id: &str) -> Option<i32> {
     Some(partition.state.leader).filter(|leader| *leader >= 0)
 }
 
-fn place(image: &ClusterImage, peer: &Peer, node: Option<i32>) -> Place {
-    let node = node.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-    let address = advertised(image, node, peer);
+fn place(image: &ClusterImage, (here, peer): (i32, &Peer), group_id: &str) -> Place {
+    let node = leader(image, group_id).ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let address = advertised(image, (node, here), peer);
     let (host, port) = address.ok_or(ErrorCode::CoordinatorNotAvailable)?;
     Ok((node, host, port))
 }

@@ -3,8 +3,9 @@
 //!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
 //!     parked, then answered with what the image has; if it is not there, with the policy's error
 //!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here
-//!     whose disk failed is offline, and leads nothing. This broker's address is the advertised one
-//!     of the listener, or the one the client connected to.
+//!     whose disk failed is offline, and leads nothing. Brokers without the client's listener are
+//!     left out. This broker's address is the advertised one of the listener, or the one the client
+//!     connected to.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
 //!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
@@ -142,12 +143,17 @@ fn create(call: &mut Call<'_, '_>, names: Vec<Value>, waiting: Waiting) {
     });
 }
 
-/// Where clients of a listener find a broker.
-pub(crate) fn advertised(image: &ClusterImage, node: i32, peer: &Peer) -> Option<(String, i32)> {
-    let broker = image.broker(node);
-    let endpoints = broker.map(|broker| broker.endpoints.as_slice()).unwrap_or_default();
+/// Where clients of a listener find a broker; `None`: it has no such listener. This broker (`here`)
+/// is where they have found it, unless something is advertised.
+pub(crate) fn advertised(
+    image: &ClusterImage,
+    (node, here): (i32, i32),
+    peer: &Peer,
+) -> Option<(String, i32)> {
+    let endpoints = &image.broker(node)?.endpoints;
     match endpoints.iter().find(|endpoint| endpoint.listener == peer.listener) {
         Some(endpoint) => Some((endpoint.host.to_string(), i32::from(endpoint.port))),
+        None if node != here => None,
         None => Some((peer.local.ip().to_canonical().to_string(), i32::from(peer.local.port()))),
     }
 }
@@ -164,16 +170,16 @@ pub(crate) fn is_legal(name: &str) -> bool {
 /// A broker's place in an answer: id, host, port, rack.
 pub(crate) type Place<'a> = (i32, (String, i32), Option<&'a str>);
 
-/// All brokers that clients of `peer`'s listener can reach.
-pub(crate) fn places<'a>(image: &'a ClusterImage, peer: &Peer) -> Vec<Place<'a>> {
+/// All brokers that clients of `peer`'s listener can reach, seen from the broker `here`.
+pub(crate) fn places<'a>(image: &'a ClusterImage, here: i32, peer: &Peer) -> Vec<Place<'a>> {
     let brokers = image.brokers.iter();
-    let place = |id, rack| Some((id, advertised(image, id, peer)?, rack));
+    let place = |id, rack| Some((id, advertised(image, (id, here), peer)?, rack));
     brokers.filter_map(|broker| place(broker.id, broker.rack.as_deref())).collect()
 }
 
 impl Answer<'_> {
     fn write(&self, head: Head, output: &mut Output, asked: Option<&[Asking]>) {
-        let places = places(self.image, self.peer);
+        let places = places(self.image, self.node, self.peer);
         let brokers = places.iter().map(|(node_id, (host, port), rack)| MetadataResponseBroker {
             node_id: *node_id,
             host,

@@ -9,9 +9,11 @@
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
 //! ConsumerGroupDescribe (69) v0-1
+//! LeaderAndIsr (4) v0-7              StopReplica (5) v0-4            UpdateMetadata (6) v0-8
+//! ControlledShutdown (7) v0-3        AlterPartition (56) v0-3        AllocateProducerIds (67) v0
 //! ```
 //! and what of ConsumerGroupHeartbeat (68) v0-1 is news; v0 of OffsetCommit (8) and OffsetFetch
-//! (9), whose offsets lie in the znode tree.
+//! (9), whose offsets lie in the znode tree. The last six are served between brokers alone.
 //! Behaviour: the connection is not read from until the answer is there, so a client's decisions
 //!     are made in its order. An answer that is no response of the API closes the connection.
 //!     What concerns groups passes `group` first.

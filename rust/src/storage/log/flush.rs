@@ -93,6 +93,21 @@ impl Log {
         Ok(())
     }
 
+    /// Renames the directory to `…-stray` and forgets the partition; the files stay as they are.
+    /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
+    pub fn set_aside(&self) -> Result<(), StorageError> {
+        let closed = self.close();
+        self.closed.store(true, Ordering::Release);
+        let _layout = self.layout.lock();
+        let _writer = self.writer.lock();
+        self.publish_segments(Vec::new());
+        let mut path = self.home.path.write();
+        if let Some(target) = self.home.dir.set_aside(&self.name, &path)? {
+            *path = target;
+        }
+        closed
+    }
+
     /// Renames the directory to `…-delete` and forgets the partition, then removes the files.
     /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
     pub fn delete(&self) -> Result<(), StorageError> {
