@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -65,6 +66,22 @@ def test_each_delivery_says_where_its_record_is(bootstrap: str, topic: str, code
     }
     told = {(at.topic, at.partition, at.offset): b"%d" % n for n, at in enumerate(places)}
     assert told == written
+
+
+def test_a_process_with_thousands_of_descriptors_waits_for_deliveries(
+    bootstrap: str, single: str
+) -> None:
+    with contextlib.ExitStack() as held:
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with krust.Producer(bootstrap_servers=bootstrap) as producer:
+            assert producer.fileno() > 1024
+            assert producer.send(single, b"one").result(20_000).offset == 0
+            told: list[int] = []
+            producer.produce(single, b"two", on_delivery=lambda _, at: told.append(at.offset))
+            while not told:
+                producer.poll(20_000)
+            assert told == [1]
 
 
 def test_callbacks_come_in_the_order_of_the_records_on_the_thread_that_flushes(

@@ -68,10 +68,17 @@ class Delivery:
             if self._where is None and left <= 0:
                 raise UnreachableError(f"no delivery within {timeout_ms} ms")
             if self._where is None:
-                select.select([self._producer.fileno()], [], [], left)
+                _wait(self._producer.fileno(), left)
         if self._error is not None:
             raise self._error
         return self._where
+
+
+def _wait(descriptor: int, seconds: float) -> None:
+    """Until there is something to read, at most so long. (`select` knows 1,024 descriptors.)"""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll(seconds * 1000)
 
 
 class Producer(_krust.Sender):
@@ -121,7 +128,7 @@ class Producer(_krust.Sender):
         """Call what waits for deliveries, waiting for the first; how many batches had news."""
         served = self.serve()
         if not served and timeout_ms > 0:
-            select.select([self.fileno()], [], [], timeout_ms / 1000)
+            _wait(self.fileno(), timeout_ms / 1000)
             served = self.serve()
         return served
 
