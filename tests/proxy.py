@@ -100,6 +100,8 @@ class Proxy:
                         if self._asked is not None:
                             self._asked(key, request)
                         broker.sendall(struct.pack(">i", len(request)) + request)
+                with contextlib.suppress(OSError):
+                    broker.shutdown(socket.SHUT_RDWR)  # who waits for its answer goes too
 
             threading.Thread(target=forward, daemon=True).start()
             while True:

@@ -11,6 +11,7 @@ import itertools
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Iterator
 from enum import Enum
 
@@ -39,7 +40,7 @@ class Fault(Enum):
     HALF = "its first half, then the connection ends"
     HEAD = "its length and two bytes, then the connection ends"
     LOST = "the connection ends"
-    SILENT = "nothing, ever"
+    SILENT = "nothing, ever, and to what is asked later on that connection neither"
 
 
 FAULTS = st.lists(st.sampled_from([Fault.NONE, *Fault]), max_size=12)
@@ -52,18 +53,22 @@ class Weather:
 
     def __init__(self) -> None:
         self._apis: frozenset[int] = frozenset()
+        self._silent: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._faults: Iterator[Fault] = iter(())
 
     def set(self, apis: set[int], faults: list[Fault]) -> None:
         self._apis, self._faults = frozenset(apis), iter(faults)
 
     def __call__(self, api: int, frame: bytes, connection: socket.socket) -> bool:
+        if connection in self._silent:
+            return True
         fault = next(self._faults, Fault.NONE) if api in self._apis else Fault.NONE
         if fault is Fault.LATE:
             time.sleep(0.02)
         if fault in (Fault.NONE, Fault.LATE):
             return False
         if fault is Fault.SILENT:
+            self._silent.add(connection)
             return True
         whole = struct.pack(">i", len(frame)) + frame
         part = {Fault.HALF: len(whole) // 2, Fault.HEAD: 6, Fault.LOST: 0}[fault]
@@ -91,9 +96,7 @@ def fresh(bootstrap: str, weather: Weather) -> str:
     return name
 
 
-SEVERAL = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SEVERAL = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SEVERAL
@@ -144,28 +147,27 @@ def test_a_delivery_is_told_by_its_deadline_whatever_happens(
     bootstrap: str, weather: Weather, faults: list[Fault], timeout_ms: int
 ) -> None:
     topic = fresh(bootstrap, weather)
-    producer = krust.Producer(
+    told: list[int | None] = []
+    with krust.Producer(
         bootstrap_servers=bootstrap,
         delivery_timeout_ms=timeout_ms,
         request_timeout_ms=60,
         retry_backoff_ms=1,
         linger_ms=0,
         batch_size=1,
-    )
-    assert producer.partitions(topic) == PARTITIONS
-    weather.set({PRODUCE}, [fault for fault in faults for _ in range(2)])
-    began = time.monotonic()
-    sent = [producer.send(topic, b"%d" % number, partition=0) for number in range(20)]
-    told: list[int | None] = []
-    for delivery in sent:
-        try:
-            told.append(delivery.result(20_000).offset)
-        except UnreachableError:
-            told.append(None)
-    took_ms = (time.monotonic() - began) * 1000
-    assert took_ms < timeout_ms + 60 + 500  # an answer that is waited for, and a busy machine
-    weather.set(set(), [])
-    producer.close()
+    ) as producer:
+        assert producer.partitions(topic) == PARTITIONS
+        weather.set({PRODUCE}, [fault for fault in faults for _ in range(2)])
+        began = time.monotonic()
+        sent = [producer.send(topic, b"%d" % number, partition=0) for number in range(20)]
+        for delivery in sent:
+            try:
+                told.append(delivery.result(20_000).offset)
+            except UnreachableError:
+                told.append(None)
+        took_ms = (time.monotonic() - began) * 1000
+        assert took_ms < timeout_ms + 60 + 3000  # an answer that is waited for, and a busy machine
+        weather.set(set(), [])
     values = [record.value for record in read(bootstrap, topic)]
     numbers = [int(value or b"") for value in values]
     assert numbers == sorted(set(numbers)), "in order, none twice"
