@@ -19,6 +19,7 @@ import click
 from krust import _krust, spec
 from krust.cli import options as shared
 from krust.cli import output, session
+from krust.cli.interrupts import whole
 from krust.cli.records import DECODERS, FormatError, Record, formatter, to_object
 from krust.errors import KafkaError, UnreachableError
 
@@ -242,8 +243,9 @@ class _Share:
         """Write the next records, and commit when it is time."""
         found = map(Record.of, self._member.poll(100, room))
         records = [one for one in found if one.offset < self._end((one.topic, one.partition))]
-        for record in records[: printer.write(records)]:
-            self._written[record.topic, record.partition] = record.offset + 1
+        with whole():
+            for record in records[: printer.write(records)]:
+                self._written[record.topic, record.partition] = record.offset + 1
         if time.monotonic() >= self._commit_at:
             with suppress(UnreachableError):  # the next one will, or giving back tells
                 self._commit()

@@ -1,0 +1,50 @@
+"""Ctrl-C inside `whole`."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from krust.cli.interrupts import whole
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def doing(interrupts: int) -> list[str]:
+    """What was done in `whole` by someone who was interrupted so many times."""
+    done = []
+
+    def do() -> None:
+        with whole():
+            done.append("written")
+            for _ in range(interrupts):
+                interrupt()
+            done.append("marked")
+
+    with pytest.raises(KeyboardInterrupt):
+        do()
+    return done
+
+
+def test_what_was_begun_is_done_before_the_interrupt_acts() -> None:
+    assert doing(1) == ["written", "marked"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_a_second_interrupt_acts_at_once() -> None:
+    assert doing(2) == ["written"]
+
+
+def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with whole():
+            interrupt()
+        interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
