@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
 
 # A suite started in the background ignores SIGINT, and so would the commands whose Ctrl-C it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is, and nothing else. KRUST_EXAMPLES: more.
+settings.register_profile(
+    "krust",
+    deadline=None,
+    max_examples=int(os.environ.get("KRUST_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("krust")
 
 _SECONDS: dict[str, float] = defaultdict(float)
 

@@ -94,7 +94,7 @@ def cut_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 _TOPICS = itertools.count()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(records, st.sampled_from(["none", "gzip", "lz4", "zstd"]), st.integers(200, 3000))
 def test_each_partition_has_its_records_in_the_order_of_the_calls(
     cut_broker: str, records: list[tuple[int, bytes, bool]], codec: str, size: int

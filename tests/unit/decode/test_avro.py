@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
@@ -73,7 +73,6 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=5))
 def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
     decoded = keeping(ORDER, {7: ORDER}).decode(pa.array([encoded(ORDER, row) for row in rows]))
@@ -82,7 +81,6 @@ def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
     assert found == rows
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 def test_no_bytes_raise(values: list[bytes]) -> None:
     made = keeping(ORDER, {7: ORDER, 0: ORDER})

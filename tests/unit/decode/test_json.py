@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
@@ -85,7 +85,6 @@ def _decode(decoder: JsonDecoder, values: list[bytes | None]) -> tuple[list[Any]
 LONG = [b'{"a":' + b"1" * 5000 + b"}", b'{"z":' + b"[" * 100_000, b'{"z":' * 100_000]
 
 
-@settings(deadline=None)
 @given(st.lists(TEXTS | st.sampled_from(TRICKS), max_size=6))
 @example(TRICKS)
 @example([b'{"a":', b"1}"])
@@ -134,7 +133,6 @@ MOMENTS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(TIMES.names, MOMENTS)), max_size=5)
 )
@@ -161,7 +159,6 @@ FITTING = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(FITTING, min_size=1, max_size=8))
 def test_what_fits_comes_back(rows: list[dict[str, Any]]) -> None:
     values = [json.dumps(row).encode() for row in rows]

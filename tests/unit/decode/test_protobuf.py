@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
@@ -87,7 +87,6 @@ def framed(value: bytes, index: bytes = b"\x02\x02") -> bytes:
 ROWS = st.fixed_dictionaries({name: values for name, (_, values) in SCALARS.items()})
 
 
-@settings(deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
     decoder = ProtobufDecoder(EVENTS, "shop.Order", framed=True)
@@ -117,7 +116,6 @@ def test_messages_maps_enums_times_and_what_was_not_set() -> None:
     assert (second["i32"], second["many"], set(third.values())) == (0, [], {None})
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
 def test_no_bytes_raise(values: list[bytes]) -> None:
     decoder = ProtobufDecoder(EVENTS, "shop.Order", framed=True)

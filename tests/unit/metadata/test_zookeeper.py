@@ -444,9 +444,7 @@ def plain(result: Result) -> object:
     return result
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lists=st.lists(
         st.lists(OPERATIONS, min_size=1, max_size=4) | st.lists(READS, min_size=1, max_size=4),
