@@ -12,16 +12,16 @@ Threads: one at a time.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.clients import options
+from krust.clients.closing import Closing
 from krust.clients.coordinator import Coordinator, refused
 from krust.coordinator.consumer_protocol import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 SETTINGS = options.COMMON
 TOPIC, BROKER = 2, 4
@@ -31,7 +31,7 @@ _SET, _DELETE = 0, 1
 _PATIENCE_S = 30.0
 
 
-class Admin:
+class Admin(Closing):
     """Orders and questions. raises ConfigError: a setting that does not exist or cannot be."""
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
@@ -158,17 +158,6 @@ class Admin:
 
     def close(self) -> None:
         """Nothing is left to do: connections go with the object."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _coordinator(self, group_id: str) -> Coordinator:
         return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)

@@ -27,15 +27,15 @@ import random
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from krust.clients import options
+from krust.clients.closing import Closing
 from krust.clients.producer import Producer as Core
 from krust.errors import ConfigError, KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -144,7 +144,7 @@ class DefaultPartitioner:
         return 0 if hashed == -(1 << 31) else abs(hashed) % num_partitions
 
 
-class Producer:
+class Producer(Closing):
     """See the module.
 
     config, more      settings
@@ -226,17 +226,6 @@ class Producer:
             self._thread.join()
             self._hooks.close()
         self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _enqueue(self, message: KeyedMessage[Any, Any]) -> None:
         try:
