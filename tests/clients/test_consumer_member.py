@@ -12,9 +12,10 @@ import pytest
 import krust
 from krust import _krust
 from krust.clients.consumer import Consumer
-from krust.clients.consumer_member import UNSUPPORTED
-from krust.errors import ConfigError
-from tests.clients.test_group import Member, fill, places, settle, until
+from krust.clients.consumer_member import STALE_EPOCH, UNSUPPORTED
+from krust.clients.coordinator import refused
+from krust.errors import ConfigError, KafkaError
+from tests.clients.test_group import Member, fill, settle, share_and_hand_over, until
 from tests.proxy import Cutting, behind
 
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -52,23 +53,7 @@ def filled(bootstrap: str, topic: str) -> str:
 def test_members_share_by_the_brokers_word_and_nothing_is_lost_or_read_twice(
     bootstrap: str, filled: str, member: Member
 ) -> None:
-    everything = [(filled, partition) for partition in range(3)]
-    one = member()
-    one.subscribe([filled])
-    values = until(lambda: one.assignment() == everything, one)
-    while len(values) < 30:
-        values += [record.value for record in one.poll(20)]
-    two = member()
-    two.subscribe([filled])
-    values += until(lambda: places(one, two) == everything and bool(two.assignment()), one, two)
-    assert sorted((len(one.assignment()), len(two.assignment()))) == [1, 2]
-    fill(bootstrap, filled)
-    while len(values) < 60:
-        values += [record.value for record in one.poll(20) + two.poll(20)]
-    assert Counter(values) == {b"%d" % number: 2 for number in range(30)}
-    two.close()
-    values += until(lambda: one.assignment() == everything, one)
-    assert len(values) == 60
+    share_and_hand_over(bootstrap, filled, member)
 
 
 def test_a_member_gives_back_only_what_moves_and_hears_of_it(filled: str, member: Member) -> None:
@@ -154,6 +139,29 @@ def test_lost_answers_cost_a_member_nothing(tmp_path: Path) -> None:
             values = until(lambda: cutting.cuts > 3 and len(consumer.assignment()) == 3, consumer)
             while len(values) < 30:
                 values += [record.value for record in consumer.poll(50)]
+    assert Counter(values) == Counter(b"%d" % number for number in range(30))
+
+
+def test_an_automatic_commit_of_an_epoch_that_is_over_is_left_to_the_next_one(
+    filled: str, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = member(auto_commit_interval_ms=1)
+    one.subscribe([filled])
+    values = until(lambda: len(one.assignment()) == 3, one)
+    member_of, committer = one._member, one._committer
+    assert member_of is not None
+    assert committer is not None
+
+    def stale(*_: object) -> None:
+        raise refused(STALE_EPOCH, "commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member_of, "renewed", lambda _: False)
+        patch.setattr(committer, "commit", stale)
+        with pytest.raises(KafkaError, match="stale member epoch"):
+            one.commit({(filled, 0): 1})
+        while len(values) < 30:
+            values += [record.value for record in one.poll(20)]
     assert Counter(values) == Counter(b"%d" % number for number in range(30))
 
 

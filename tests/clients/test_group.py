@@ -66,27 +66,32 @@ def places(*members: Consumer) -> list[tuple[str, int]]:
     return sorted(place for one in members for place in one.assignment())
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_two_members_share_what_one_had_and_nothing_is_lost_or_read_twice(
-    bootstrap: str, filled: str, member: Member, strategy: str
-) -> None:
-    everything = [(filled, partition) for partition in range(3)]
-    one = member(partition_assignment_strategy=strategy)
-    one.subscribe([filled])
+def share_and_hand_over(bootstrap: str, topic: str, member: Callable[[], Consumer]) -> None:
+    """One has all, two share, one has all again: each record is read, and once."""
+    everything = [(topic, partition) for partition in range(3)]
+    one = member()
+    one.subscribe([topic])
     values = until(lambda: one.assignment() == everything, one)
     while len(values) < 30:
         values += [record.value for record in one.poll(20)]
-    two = member(partition_assignment_strategy=strategy)
-    two.subscribe([filled])
+    two = member()
+    two.subscribe([topic])
     values += until(lambda: places(one, two) == everything and bool(two.assignment()), one, two)
     assert sorted((len(one.assignment()), len(two.assignment()))) == [1, 2]
-    fill(bootstrap, filled)
+    fill(bootstrap, topic)
     while len(values) < 60:
         values += [record.value for record in one.poll(20) + two.poll(20)]
     assert Counter(values) == {b"%d" % number: 2 for number in range(30)}
     two.close()
     values += until(lambda: one.assignment() == everything, one)
     assert len(values) == 60
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_two_members_share_what_one_had_and_nothing_is_lost_or_read_twice(
+    bootstrap: str, filled: str, member: Member, strategy: str
+) -> None:
+    share_and_hand_over(bootstrap, filled, lambda: member(partition_assignment_strategy=strategy))
 
 
 def test_eager_members_give_everything_back_and_cooperative_ones_only_what_moves(

@@ -45,6 +45,12 @@ def test_a_multifetch_answers_in_the_order_asked_and_tells_each_error(
     assert (second.error, list(second), second.high_watermark) == (None, [], 0)
 
 
+def test_a_partition_is_asked_for_in_one_way_at_a_time(bootstrap: str, single: str) -> None:
+    asked = [FetchRequest(single, 0, 0), FetchRequest(single, 0, 5)]
+    with SimpleConsumer(bootstrap) as consumer, pytest.raises(ConfigError, match="twice"):
+        consumer.multifetch(asked)
+
+
 def test_a_partition_that_is_not_there_is_told(bootstrap: str, single: str) -> None:
     with SimpleConsumer(bootstrap) as consumer, pytest.raises(KafkaError) as refused:
         consumer.fetch(FetchRequest(single, 9, 0))

@@ -23,11 +23,12 @@ import time
 import weakref
 from collections import deque
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
+from krust.clients.closing import Closing
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
 from krust.clients.membership import Membership, Strategy, Terms, partition_counts
@@ -38,7 +39,6 @@ from krust.errors import ConfigError, KafkaError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from krust._krust import ArrowBatch, Record
 
@@ -63,20 +63,27 @@ SETTINGS = options.FETCH | {
     "partition.assignment.strategy",
     "session.timeout.ms",
 }
-BROKERS_OWN = {"heartbeat.interval.ms", "partition.assignment.strategy", "session.timeout.ms"}
-"""Settings that the broker has in place of the member under KIP-848."""
+OF_THE_OTHER = {
+    "classic": {"group.remote.assignor"},
+    "consumer": {
+        "heartbeat.interval.ms",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    },
+}
+"""By group.protocol: settings that hold under the other one only."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """Those of Spark's Kafka source."""
 LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 COOPERATIVE = "cooperative-sticky"
 _SLICE_S = 0.1
-GROUP_GONE = frozenset({ILLEGAL_GENERATION, 25, 27, 82})
+GROUP_GONE = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, 27, 82, STALE_EPOCH})
 """Refusals of a commit that say: the group has moved on without this member."""
 _living: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
-class Consumer:
+class Consumer(Closing):
     """Reads records.
 
     what  a dict of settings, and topics to subscribe to
@@ -344,17 +351,6 @@ class Consumer:
             self._core.assign([])
             _living.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _usable(self) -> None:
         if os.getpid() != self._pid:
             self._core.done()  # raises ForkedError
@@ -536,11 +532,10 @@ def _coordinator(terms: Terms, given: Mapping[str, object]) -> Coordinator:
 
 def _terms(given: Mapping[str, object]) -> Terms | None:
     """What a member tells its group; None: there is no group."""
-    shares_itself = options.choice(given, "group.protocol", "classic", "consumer") == "classic"
-    other = BROKERS_OWN if not shares_itself else {"group.remote.assignor"}
-    for name in sorted(other & given.keys()):
-        hint = f"leave it out, or set group.protocol={'consumer' if shares_itself else 'classic'}"
-        raise ConfigError(f"{name} is no setting of this group.protocol", hint=hint)
+    protocol = options.choice(given, "group.protocol", "classic", "consumer")
+    for name in sorted(OF_THE_OTHER[protocol] & given.keys()):
+        hint = "leave it out, or set the other group.protocol"
+        raise ConfigError(f"{name} is no setting of group.protocol={protocol}", hint=hint)
     group_id = given.get("group.id")
     if group_id is None:
         return None
@@ -557,7 +552,7 @@ def _terms(given: Mapping[str, object]) -> Terms | None:
         options.number(given, "heartbeat.interval.ms", 3000),
         options.number(given, "max.poll.interval.ms", 300_000),
         options.number(given, "metadata.max.age.ms", 300_000),
-        strategies if shares_itself else (),
+        strategies if protocol == "classic" else (),
         text("group.remote.assignor"),
     )
 

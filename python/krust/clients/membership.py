@@ -52,7 +52,7 @@ class Terms(NamedTuple):
     max_poll_ms: int
     metadata_ms: int
     strategies: tuple[Strategy, ...] = ()
-    """None: the broker shares (KIP-848)."""
+    """(): the broker shares (KIP-848)."""
     remote_assignor: str | None = None
     """Which of the broker's assignors shares; None: the first."""
 
@@ -73,8 +73,7 @@ class Membership(ABC):
         self.state = OUT
         self.assigned: tuple[TopicPartition, ...] = ()
         self.standing = Standing(-1, "", terms.instance_id)
-        patience_ms = terms.session_ms
-        self._live = Coordinator(terms.group_id, options, patience_ms, patience_ms)
+        self._live = Coordinator(terms.group_id, options, terms.session_ms, terms.session_ms)
         self._topics = topics
         self._owned: tuple[TopicPartition, ...] = ()
         self._error: BaseException | None = None

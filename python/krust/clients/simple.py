@@ -15,16 +15,17 @@ Not promised: transactions are not hidden (Fetch 4 and newer give what read_unco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.clients import options
+from krust.clients.closing import Closing
 from krust.clients.coordinator import Committed, Coordinator, Standing, check, refused
 from krust.coordinator.consumer_protocol import TopicPartition
+from krust.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from krust._krust import Record
     from krust.errors import KafkaError
@@ -64,7 +65,7 @@ class Fetched:
         return len(self.records)
 
 
-class SimpleConsumer:
+class SimpleConsumer(Closing):
     """Reads from the broker it is given.
 
     broker  "host:port"
@@ -95,10 +96,14 @@ class SimpleConsumer:
         """Records of several partitions in one round trip, in the order asked.
 
         One that fails has its `error`, beside the others' records.
+        raises  ConfigError: a partition is asked for twice, in two ways
         """
         topics: dict[str, dict[int, FetchRequest]] = {}
         for request in requests:
-            topics.setdefault(request.topic, {})[request.partition] = request
+            partitions = topics.setdefault(request.topic, {})
+            if partitions.setdefault(request.partition, request) != request:
+                place = f"{request.topic}:{request.partition}"
+                raise ConfigError(f"{place} is asked for twice", hint="make two fetches of it")
         body = {
             "replica_id": -1,
             "max_wait_ms": max_wait_ms,
@@ -158,17 +163,6 @@ class SimpleConsumer:
         self._client.end()
         for manager in self._managers.values():
             manager.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _manager(self, group_id: str) -> Coordinator:
         if group_id not in self._managers:
