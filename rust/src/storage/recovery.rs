@@ -52,6 +52,8 @@ pub(crate) struct Recovered {
     pub producers: Producers,
     pub snapshot: Option<i64>,
     pub since_entry: u64,
+    /// No batch of those that were read has a producer's id.
+    pub without_producers: bool,
     pub names_unsynced: bool,
     pub damage: Option<StorageError>,
 }
@@ -83,7 +85,11 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
     let end = if request.clean { clean_end(&mut found)? } else { None };
     match end {
         Some(end) => found.log_end = end,
-        None => has_epochs &= !check(home, request, &mut found)?,
+        None => {
+            let wrong = check(home, request, &mut found)?;
+            let read_whole = first_to_check(&found.segments, request.recovery_point) == 0;
+            has_epochs = read_whole || (has_epochs && !wrong);
+        }
     }
     if found.log_end < found.log_start && found.damage.is_none() {
         restart(home, &mut found)?;
@@ -131,7 +137,8 @@ fn finish(
     let point = request.recovery_point;
     let checked = if clean { found.segments.len() } else { first_to_check(&found.segments, point) };
     let limit = found.segments.get(checked).map_or(found.log_end, |segment| segment.base_offset);
-    let replayed = load_producers(home, &found.segments, (limit, found.log_end))?;
+    let end = if found.without_producers { limit } else { found.log_end };
+    let replayed = load_producers(home, &found.segments, (limit, end))?;
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
         let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
@@ -204,6 +211,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
     found.log_end = next;
     found.epochs_saved &= !found.epochs.cut_end(Offset(next));
     let (mut last_epoch, mut wrong) = (-1, false);
+    found.without_producers = true;
     let mut index = first;
     while let Some(segment) = found.segments.get(index).cloned() {
         let mut walk = Check {
@@ -215,6 +223,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
             last_epoch,
             epochs_changed: false,
             epochs_wrong: false,
+            without_producers: true,
         };
         let gap = if index > first { walk.is_gap(next, segment.base_offset) } else { None };
         let (end, bad) = match gap {
@@ -226,6 +235,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         }
         last_epoch = walk.last_epoch;
         wrong |= walk.epochs_wrong;
+        found.without_producers &= walk.without_producers;
         found.epochs_saved &= !walk.epochs_changed;
         found.since_entry = walk.builder.since_entry();
         walk.builder.install(&segment);
@@ -286,6 +296,7 @@ struct Check<'c> {
     last_epoch: i32,
     epochs_changed: bool,
     epochs_wrong: bool,
+    without_producers: bool,
 }
 
 impl Check<'_> {
@@ -343,6 +354,7 @@ impl Check<'_> {
     fn take(&mut self, batch: &BatchAt) {
         self.builder.add(batch);
         self.next = batch.last_offset + 1;
+        self.without_producers &= batch.header.is_none_or(|header| header.producer_id < 0);
         if batch.leader_epoch >= 0 {
             let (epoch, start) = (Epoch(batch.leader_epoch), Offset(batch.base_offset));
             self.last_epoch = epoch.0;

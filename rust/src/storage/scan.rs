@@ -23,7 +23,7 @@ const MIN_HEAD: usize = 26;
 pub(crate) const HEAD: usize = HEADER_SIZE;
 const WINDOW: usize = 4 << 10;
 /// The window of who reads everything: a batch a commit makes two reads a batch without it.
-const READING: usize = 64 << 10;
+const READING: usize = 128 << 10;
 const CHUNK: usize = 256 << 10;
 
 /// A batch (or older message) and its place.
