@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction release fuzz crash \
+	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction bench-flush release fuzz crash \
 	chaos-groups spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -105,6 +105,10 @@ bench-compaction: ## one thread cleans a log of 100,000 keys, values of 100 B an
 	  cargo run --quiet --release --no-default-features --example compaction -- \
 	  --dir $$folder --value $$value --keys 100000 $(ARGS); code=$$?; \
 	  rm -r $$folder; test $$code = 0 || exit $$code; done
+
+bench-flush: ## group commit beside the disk's own time, recovery, lookups
+	cargo build --quiet --release --no-default-features --examples
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benches/flush.py $(ARGS)
 
 bench-arrow: release ## columns from brokers and files beside confluent-kafka's messages
 	$(BIN)/python benches/arrow.py $(ARGS)

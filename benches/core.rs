@@ -1,9 +1,10 @@
 //! krust's core with a policy of a few lines in Python's place: what the Rust half costs alone.
 //!
-//!     core --dir DIR [--threads N] [--busy-us N]
+//!     core --dir DIR [--threads N] [--busy-us N] [--flush async|ack] [--sync-ms N]
 //!
-//! Serves on 127.0.0.1, prints `{"port": .., "pid": ..}`, ends when standard input closes. Knows
-//! CreateTopics and DeleteTopics, which is what the driver asks of it.
+//! Serves on 127.0.0.1, prints `{"port": .., "pid": ..}`, answers each line on standard input with
+//! one of what syncs have cost, ends when it closes. Knows CreateTopics and DeleteTopics, which is
+//! what the driver asks of it. `--sync-ms`: each sync takes so much longer than the disk's.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,10 +14,12 @@
     reason = "a program that measures stops at the first surprise"
 )]
 
-use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{Broker, Delta, Event, Mailbox, Policy, Settings, Store};
@@ -24,7 +27,49 @@ use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
 use krust::protocol::value::Value;
+use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{DirOptions, Intervals, LogDir};
+
+/// The machine's disk, whose syncs take longer.
+#[derive(Debug)]
+struct SlowDisk(Duration);
+
+impl Disk for SlowDisk {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+    fn create(&self, path: &Path) -> io::Result<File> {
+        RealDisk.create(path)
+    }
+    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bufs, position)
+    }
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        RealDisk.set_len(file, len)
+    }
+    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
+        RealDisk.allocate(file, from, len)
+    }
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        std::thread::sleep(self.0);
+        RealDisk.sync_data(file)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.make_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(path)
+    }
+}
 
 /// Hands events to the main thread.
 struct Post(Mutex<Sender<Event>>);
@@ -38,21 +83,29 @@ impl Policy for Post {
 fn main() {
     let mut given = std::env::args().skip(1);
     let (mut dir, mut threads, mut busy_poll_us) = (PathBuf::from("."), 1, 0);
+    let (mut ack_flush, mut sync_ms) = (false, 0);
     while let Some(flag) = given.next() {
         let value = given.next().expect("a value after each flag");
         match flag.as_str() {
             "--dir" => dir = PathBuf::from(value),
             "--threads" => threads = value.parse().expect("a number"),
+            "--flush" => ack_flush = value == "ack",
+            "--sync-ms" => sync_ms = value.parse().expect("a number"),
             "--busy-us" => busy_poll_us = value.parse().expect("a number"),
             other => panic!("unknown flag {other}"),
         }
     }
     let (sender, events) = channel();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let dir = LogDir::open(&dir, &DirOptions::default()).expect("--dir");
+    let disk = Arc::new(SlowDisk(Duration::from_millis(sync_ms)));
+    let dir = LogDir::open(&dir, &DirOptions { disk, ..DirOptions::default() }).expect("--dir");
     let policy = Arc::new(Post(Mutex::new(sender)));
-    let broker =
-        Broker::new(Settings::default(), Store::new(vec![dir]), policy, Arc::clone(&clock));
+    let broker = Broker::new(
+        Settings::default(),
+        Store::new(vec![Arc::clone(&dir)]),
+        policy,
+        Arc::clone(&clock),
+    );
     broker.start_syncing(Intervals::default(), None).expect("a thread");
     let mailboxes = Mailboxes::new(threads);
     broker.connect(Arc::clone(&mailboxes) as Arc<dyn Mailbox<_>>);
@@ -62,15 +115,23 @@ fn main() {
     let port = server.bound().first().expect("an address").address.port();
     println!("{{\"port\": {port}, \"pid\": {}}}", std::process::id());
     io::stdout().flush().expect("standard output");
-    std::thread::spawn(|| {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
+    std::thread::spawn(move || {
+        for _ in io::stdin().lock().lines() {
+            let (count, total_ns, longest_ns) = sync_times(&dir);
+            println!("{{\"syncs\": {count}, \"ns\": {total_ns}, \"longest_ns\": {longest_ns}}}");
+        }
         std::process::exit(0);
     });
-    decide(&broker, &events);
+    decide((&broker, ack_flush), &events);
+}
+
+fn sync_times(dir: &LogDir) -> (u64, u64, u64) {
+    let syncs = dir.syncs();
+    (syncs.count, syncs.total_ns, syncs.longest_ns)
 }
 
 /// Answers events for ever.
-fn decide(broker: &Broker, events: &Receiver<Event>) {
+fn decide((broker, ack_flush): (&Broker, bool), events: &Receiver<Event>) {
     let this = BrokerImage { id: 0, rack: None, endpoints: Vec::new() };
     apply(broker, Delta { version: 1, brokers: Some(vec![this]), ..Delta::default() });
     for (version, event) in (2..).zip(events.iter()) {
@@ -82,7 +143,7 @@ fn decide(broker: &Broker, events: &Receiver<Event>) {
         let topics = names
             .iter()
             .map(|one| match creates {
-                true => (text(one.field("name")).into(), Some(topic(one, version))),
+                true => (text(one.field("name")).into(), Some(topic(one, (version, ack_flush)))),
                 false => (text(Some(one)).into(), None),
             })
             .collect();
@@ -105,11 +166,12 @@ fn apply(broker: &Broker, delta: Delta) {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-fn topic(asked: &Value, number: u64) -> TopicDelta {
+fn topic(asked: &Value, (number, ack_flush): (u64, bool)) -> TopicDelta {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&number.to_be_bytes());
     let mut settings = TopicSettings::default();
     settings.log.file_delete_delay_ms = 1;
+    settings.log.ack_flush = ack_flush;
     let partition =
         PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
     let count = match asked.field("num_partitions") {

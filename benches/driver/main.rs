@@ -5,6 +5,7 @@
 //! Modes, each prints one line of JSON:
 //!     produce        --batch-bytes --record-bytes --codec none|lz4 --acks --in-flight --bytes
 //!     produce-small  one record a request: --record-bytes --in-flight --requests, at --rate a second
+//!     produce-crowd  the same from --connections, each one in flight, over --partitions
 //!     fetch          cached data, --fetch-bytes a request, --bytes in all
 //!     fetch-many     one Fetch over --partitions partitions (default 1000), --requests times
 //!     produce-many   one Produce to --partitions partitions (default 500), --requests times
@@ -43,6 +44,7 @@ use std::time::{Duration, Instant};
 
 use krust::record::compression::Codec;
 
+use crate::crowd::Crowd;
 use crate::link::{Link, Load, Run};
 use crate::requests::{Ask, Dialect, FETCH, PRODUCE, Shape};
 use crate::usage::Usage;
@@ -81,6 +83,7 @@ fn main() {
     let run = match arguments.mode.as_str() {
         "produce" => bench.produce(),
         "produce-small" => bench.produce_small(),
+        "produce-crowd" => bench.produce_crowd(),
         "fetch" => bench.fetch(),
         "fetch-many" => bench.fetch_many(),
         "produce-many" => bench.produce_many(),
@@ -258,6 +261,24 @@ impl<'a> Bench<'a> {
         let run = self.load(&frames, self.arguments.requests, self.arguments.window);
         self.check_produced(&run.last);
         run
+    }
+
+    fn produce_crowd(&mut self) -> Run {
+        let partitions = self.topic(1);
+        let version = self.version(PRODUCE);
+        let (batch, _) = requests::batch(&Shape { batch_bytes: 0, ..self.arguments.shape.clone() });
+        let (topic, acks) = (self.arguments.topic.as_str(), self.arguments.acks);
+        let mut crowd = Crowd::connect(&self.arguments.bootstrap, self.arguments.connections);
+        let to = partitions.iter().cycle().take(crowd.links.len());
+        let frames: Vec<Vec<Vec<u8>>> = to
+            .map(|one| vec![requests::produce(version, acks, (topic, &[*one]), &batch)])
+            .collect();
+        let check = |reply: &[u8]| {
+            requests::produced(reply, version);
+        };
+        let requests = self.arguments.requests;
+        crowd.run(&frames, (requests / 5 + 1, 1), &self.usage, check);
+        crowd.run(&frames, (requests, 1), &self.usage, check)
     }
 
     fn fetch(&mut self) -> Run {
