@@ -93,7 +93,7 @@ impl Partition {
         Self {
             alone: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            flush_before_ack: AtomicBool::new(is_flushed_before_ack(&log.config())),
+            flush_before_ack: AtomicBool::new(log.config().waits_for_disk()),
             name,
             topic_id,
             log,
@@ -129,7 +129,7 @@ impl Partition {
 
     /// Follows other settings from now on.
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
-        self.flush_before_ack.store(is_flushed_before_ack(&config), Ordering::Release);
+        self.flush_before_ack.store(config.waits_for_disk(), Ordering::Release);
         self.log.reconfigure(config);
         if let Err(error) = self.settle() {
             tracing::error!(partition = %self.name, "cannot flush: {error}");
@@ -273,11 +273,6 @@ impl Partition {
         }
         self.watched.store(watches.len(), Ordering::Relaxed);
     }
-}
-
-/// Whether acknowledgements of the leader's own log wait for the disk.
-fn is_flushed_before_ack(config: &LogConfig) -> bool {
-    config.ack_flush || config.flush_messages == 1
 }
 
 impl std::fmt::Debug for Partition {

@@ -96,6 +96,11 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// Whether no append is acknowledged before it is on the disk.
+    pub fn waits_for_disk(&self) -> bool {
+        self.ack_flush || self.flush_messages == 1
+    }
+
     /// At what age a segment is full: a compacted log's also when its records may not wait longer.
     pub(super) fn full_after_ms(&self) -> i64 {
         if self.compact {

@@ -11,8 +11,9 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -44,6 +45,36 @@ pub struct DirOptions {
     pub descriptors: Arc<Descriptors>,
 }
 
+/// What syncing files and directories has cost since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syncs {
+    /// How many there were.
+    pub count: u64,
+    /// Nanoseconds of all.
+    pub total_ns: u64,
+    /// Nanoseconds of the longest.
+    pub longest_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct SyncTimes {
+    count: AtomicU64,
+    total_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl SyncTimes {
+    fn measured<R>(&self, sync: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let outcome = sync();
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.total_ns.fetch_add(took, Ordering::Relaxed);
+        self.longest_ns.fetch_max(took, Ordering::Relaxed);
+        outcome
+    }
+}
+
 /// An open log directory.
 pub struct LogDir {
     path: PathBuf,
@@ -55,6 +86,7 @@ pub struct LogDir {
     offline: AtomicBool,
     /// Less room was left than should be, when somebody looked last.
     low: AtomicBool,
+    syncs: SyncTimes,
     offsets: Mutex<Table>,
     logs: Mutex<Vec<Weak<Log>>>,
     opened: Mutex<HashSet<TopicPartition>>,
@@ -94,6 +126,7 @@ impl LogDir {
             was_clean: clean.exists(),
             offline: AtomicBool::new(false),
             low: AtomicBool::new(false),
+            syncs: SyncTimes::default(),
             offsets: Mutex::new(Table::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
@@ -155,6 +188,15 @@ impl LogDir {
     pub fn take_offline(&self, why: &dyn std::fmt::Display) {
         if !self.offline.swap(true, Ordering::AcqRel) {
             tracing::error!(dir = %self.path.display(), "log directory goes offline: {why}");
+        }
+    }
+
+    /// What its syncs have cost.
+    pub fn syncs(&self) -> Syncs {
+        Syncs {
+            count: self.syncs.count.load(Ordering::Relaxed),
+            total_ns: self.syncs.total_ns.load(Ordering::Relaxed),
+            longest_ns: self.syncs.longest_ns.load(Ordering::Relaxed),
         }
     }
 
@@ -337,12 +379,14 @@ impl LogDir {
 
     /// Makes a file's data durable.
     pub(crate) fn sync_data(&self, path: &Path, file: &File) -> Result<(), StorageError> {
-        self.disk.sync_data(file).map_err(|error| self.sync_failed(path, error))
+        let outcome = self.syncs.measured(|| self.disk.sync_data(file));
+        outcome.map_err(|error| self.sync_failed(path, error))
     }
 
     /// Makes a directory's entries durable.
     pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
-        self.disk.sync_dir(path).map_err(|error| self.sync_failed(path, error))
+        let outcome = self.syncs.measured(|| self.disk.sync_dir(path));
+        outcome.map_err(|error| self.sync_failed(path, error))
     }
 
     /// Writes a small file so that a crash leaves the old or the new one: temporary, fsync,

@@ -12,6 +12,7 @@
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
 //! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
+//! group        when appends that wait are worth a sync
 //! inspect      read-only dump and verify           cleaner     compaction
 //! reader       a partition's files, beside a broker
 //! ```
@@ -29,6 +30,7 @@ mod dirs;
 pub mod epochs;
 mod errors;
 pub mod files;
+mod group;
 pub mod index;
 pub mod inspect;
 mod keeper;
@@ -47,7 +49,7 @@ pub mod txnindex;
 pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
 pub use config::{LogConfig, TimestampType};
 pub use descriptors::Descriptors;
-pub use dirs::{DirOptions, LogDir};
+pub use dirs::{DirOptions, LogDir, Syncs};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use keeper::{Chore, Intervals, Keeper};

@@ -1,15 +1,16 @@
-//! The thread that makes logs durable, so that no reactor waits for a disk.
+//! The threads that make logs durable, so that no reactor waits for a disk.
 //!
-//! Logs ask to be synced, now or within so many milliseconds; the thread takes all whose time has
-//! come, syncs one after the other (asks that came meanwhile share the next sync), moves each
-//! log's flushed offset and calls the waker. It also reserves disk ahead of hot partitions and
-//! writes checkpoints that somebody waits for.
-//! Limit: one entry a log and deadline; a log asks once until its sync began.
-//! Threads: one thread of its own; asking takes a short lock.
+//! Logs ask to be synced, now or within a time; a thread takes the one whose time came first, syncs
+//! it (asks that came meanwhile share the next sync), moves its flushed offset and calls the waker.
+//! They also reserve disk ahead of hot partitions and write checkpoints that somebody waits for.
+//! Limits: one entry counts a log, its most urgent; a log asks once until its sync began. One log
+//! is synced by one thread at a time; a thread more is started when all are busy, up to [`THREADS`],
+//! because a file system commits for several callers at once.
+//! Threads: its own; asking takes a short lock.
 //! Not promised: an error is not returned to anybody: the log directory is offline then.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,30 +24,52 @@ use crate::ids::TopicPartition;
 /// Called after a log's flushed offset has moved, or its directory went offline.
 pub type Waker = Box<dyn Fn(&TopicPartition) + Send + Sync>;
 
-/// The sync thread.
+/// So many logs at most are synced at a time.
+const THREADS: usize = 4;
+
+/// The sync threads.
 pub struct Syncer {
     queue: Mutex<Queue>,
     changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    waker: Waker,
+    me: Weak<Self>,
 }
 
 #[derive(Default)]
 struct Queue {
     due: BTreeMap<(Instant, usize), Weak<Log>>,
+    /// The addresses of the logs that are being synced.
+    busy: Vec<usize>,
     allocations: Vec<(Weak<Log>, u64)>,
     checkpoints: Vec<Arc<LogDir>>,
     count: usize,
+    threads: Vec<JoinHandle<()>>,
+    idle: usize,
     stopped: bool,
 }
 
-/// What a log has asked for since its last sync began.
-const LATER: u8 = 1;
-const NOW: u8 = 2;
+/// How soon a log is to be synced.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Urgency {
+    /// Within so many milliseconds, as a setting says.
+    Later(i64),
+    /// Within a part of what a sync takes: somebody waits.
+    Soon(Duration),
+    /// At once.
+    Now,
+}
 
-struct Work {
-    logs: Vec<Arc<Log>>,
-    allocations: Vec<(Weak<Log>, u64)>,
-    checkpoints: Vec<Arc<LogDir>>,
+/// What a log has asked for since its last sync began: how urgently, and the entry that counts.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    urgency: AtomicU8,
+    entry: AtomicUsize,
+}
+
+enum Work {
+    Sync(Arc<Log>),
+    Allocate(Weak<Log>, u64),
+    Checkpoint(Arc<LogDir>),
 }
 
 impl std::fmt::Debug for Syncer {
@@ -56,51 +79,56 @@ impl std::fmt::Debug for Syncer {
 }
 
 impl Syncer {
-    /// Starts the thread. `waker` runs on it and must not block.
+    /// Starts the first thread. `waker` runs on any of them and must not block.
     pub fn start(waker: Waker) -> std::io::Result<Arc<Self>> {
-        let syncer = Arc::new(Self {
+        let syncer = Arc::new_cyclic(|me| Self {
             queue: Mutex::new(Queue::default()),
             changed: Condvar::new(),
-            thread: Mutex::new(None),
+            waker,
+            me: Weak::clone(me),
         });
-        let me = Arc::clone(&syncer);
-        let thread =
-            std::thread::Builder::new().name("krust-sync".into()).spawn(move || me.run(&waker))?;
-        *syncer.thread.lock() = Some(thread);
+        syncer.start_thread(&mut syncer.queue.lock())?;
         Ok(syncer)
     }
 
-    /// Lets the thread end what it does and waits for it. Later asks are ignored.
+    /// Lets the threads end what they do and waits for them. Later asks are ignored.
     pub fn stop(&self) {
-        self.queue.lock().stopped = true;
+        let threads = {
+            let mut queue = self.queue.lock();
+            queue.stopped = true;
+            std::mem::take(&mut queue.threads)
+        };
         self.changed.notify_all();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the sync thread had panicked");
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a sync thread had panicked");
+            }
         }
     }
 
-    /// Has the log synced within `within_ms`.
-    pub(super) fn ask(&self, log: &Weak<Log>, within_ms: i64) {
+    /// Has the log synced.
+    pub(super) fn ask(&self, log: &Weak<Log>, urgency: Urgency) {
         let Some(strong) = log.upgrade() else { return };
-        let wish = if within_ms > 0 { LATER } else { NOW };
-        if strong.sync_asked.fetch_max(wish, Ordering::AcqRel) >= wish {
+        let (wish, within) = urgency.wish();
+        if strong.asked.urgency.load(Ordering::Acquire) >= wish {
             return;
         }
-        let within = Duration::from_millis(u64::try_from(within_ms).unwrap_or(0));
         let mut queue = self.queue.lock();
-        let key = (Instant::now() + within, queue.count);
+        if strong.asked.urgency.fetch_max(wish, Ordering::AcqRel) >= wish {
+            return;
+        }
         queue.count += 1;
+        let key = (Instant::now() + within, queue.count);
+        strong.asked.entry.store(key.1, Ordering::Release);
         queue.due.insert(key, Weak::clone(log));
-        drop(queue);
-        self.changed.notify_one();
+        self.wake(queue);
     }
 
     /// Has disk reserved in the log's active segment up to `to`.
     pub(super) fn allocate(&self, log: &Weak<Log>, to: u64) {
-        self.queue.lock().allocations.push((Weak::clone(log), to));
-        self.changed.notify_one();
+        let mut queue = self.queue.lock();
+        queue.allocations.push((Weak::clone(log), to));
+        self.wake(queue);
     }
 
     /// Has the directory's checkpoints written.
@@ -109,30 +137,55 @@ impl Syncer {
         if !queue.checkpoints.iter().any(|waiting| Arc::ptr_eq(waiting, dir)) {
             queue.checkpoints.push(Arc::clone(dir));
         }
+        self.wake(queue);
+    }
+
+    /// Wakes a thread for what was put into the queue, or starts one if all are busy.
+    fn wake(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+        if queue.idle == 0
+            && queue.threads.len() < THREADS
+            && let Err(error) = self.start_thread(&mut queue)
+        {
+            tracing::warn!("no more threads to sync with: {error}");
+        }
         drop(queue);
         self.changed.notify_one();
     }
 
-    fn run(&self, waker: &Waker) {
+    fn start_thread(&self, queue: &mut Queue) -> std::io::Result<()> {
+        let Some(me) = self.me.upgrade().filter(|_| !queue.stopped) else { return Ok(()) };
+        let thread = std::thread::Builder::new().name("krust-sync".into());
+        queue.threads.push(thread.spawn(move || me.run())?);
+        Ok(())
+    }
+
+    fn run(&self) {
         while let Some(work) = self.next() {
-            for (log, to) in work.allocations {
-                if let Some(log) = log.upgrade() {
-                    log.allocate(to);
+            match work {
+                Work::Allocate(log, to) => log.upgrade().iter().for_each(|log| log.allocate(to)),
+                Work::Checkpoint(dir) => {
+                    if let Err(error) = dir.checkpoint() {
+                        tracing::error!(dir = %dir.path().display(), "checkpoint failed: {error}");
+                    }
                 }
-            }
-            for log in work.logs {
-                log.sync_asked.store(0, Ordering::Release);
-                if let Err(error) = log.flush() {
-                    tracing::error!(log = %log.name(), "sync failed: {error}");
-                }
-                waker(log.name());
-            }
-            for dir in work.checkpoints {
-                if let Err(error) = dir.checkpoint() {
-                    tracing::error!(dir = %dir.path().display(), "checkpoint failed: {error}");
+                Work::Sync(log) => {
+                    if let Err(error) = log.flush() {
+                        tracing::error!(log = %log.name(), "sync failed: {error}");
+                    }
+                    (self.waker)(log.name());
+                    self.done(&log);
                 }
             }
         }
+    }
+
+    /// Lets another thread sync the log, which may have asked meanwhile.
+    fn done(&self, log: &Arc<Log>) {
+        let mut queue = self.queue.lock();
+        let address = Arc::as_ptr(log).addr();
+        queue.busy.retain(|busy| *busy != address);
+        drop(queue);
+        self.changed.notify_one();
     }
 
     /// Waits for work; `None` when stopped.
@@ -142,27 +195,68 @@ impl Syncer {
             if queue.stopped {
                 return None;
             }
-            let now = Instant::now();
-            let later = queue.due.split_off(&(now, usize::MAX));
-            let due = std::mem::replace(&mut queue.due, later);
-            let mut logs: Vec<Arc<Log>> = due.values().filter_map(Weak::upgrade).collect();
-            logs.sort_by_key(Arc::as_ptr);
-            logs.dedup_by(|a, b| Arc::ptr_eq(a, b));
-            let work = Work {
-                logs,
-                allocations: std::mem::take(&mut queue.allocations),
-                checkpoints: std::mem::take(&mut queue.checkpoints),
-            };
-            if !work.logs.is_empty() || !work.allocations.is_empty() || !work.checkpoints.is_empty()
-            {
-                return Some(work);
+            if let Some((log, to)) = queue.allocations.pop() {
+                return Some(Work::Allocate(log, to));
             }
-            match queue.due.keys().next().map(|key| key.0) {
+            if let Some(dir) = queue.checkpoints.pop() {
+                return Some(Work::Checkpoint(dir));
+            }
+            let until = match queue.take(Instant::now()) {
+                Ok(log) => return Some(Work::Sync(log)),
+                Err(until) => until,
+            };
+            queue.idle += 1;
+            match until {
                 Some(at) => {
                     self.changed.wait_until(&mut queue, at);
                 }
                 None => self.changed.wait(&mut queue),
             }
+            queue.idle -= 1;
+        }
+    }
+}
+
+impl Queue {
+    /// The log that is to be synced now, marked as busy; else when to look again.
+    fn take(&mut self, now: Instant) -> Result<Arc<Log>, Option<Instant>> {
+        let mut gone = Vec::new();
+        let mut found = None;
+        let mut until = None;
+        for (key, log) in &self.due {
+            let log = log.upgrade();
+            let Some(log) = log.filter(|it| it.asked.entry.load(Ordering::Acquire) == key.1) else {
+                gone.push(*key);
+                continue;
+            };
+            if self.busy.contains(&Arc::as_ptr(&log).addr()) {
+                continue;
+            }
+            if key.0 > now {
+                until = Some(key.0);
+            } else {
+                gone.push(*key);
+                found = Some(log);
+            }
+            break;
+        }
+        for key in gone {
+            self.due.remove(&key);
+        }
+        let log = found.ok_or(until)?;
+        log.asked.urgency.store(0, Ordering::Release);
+        self.busy.push(Arc::as_ptr(&log).addr());
+        Ok(log)
+    }
+}
+
+impl Urgency {
+    /// A rank, and the time there is.
+    fn wish(self) -> (u8, Duration) {
+        match self {
+            Self::Later(ms) if ms > 0 => (1, Duration::from_millis(ms.unsigned_abs())),
+            Self::Soon(within) if !within.is_zero() => (2, within),
+            _ => (3, Duration::ZERO),
         }
     }
 }

@@ -8,12 +8,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::super::config::{LogConfig, TimestampType};
 use super::super::errors::{AppendError, StorageError};
 use super::super::index::{OffsetEntry, TimeEntry};
 use super::super::producers::{Verdict, marker_of};
 use super::super::segment::Segment;
+use super::super::sync::Urgency;
 use super::super::txnindex::Aborted;
 use super::tail::End;
 use super::{Log, Mark, Writer};
@@ -264,6 +266,7 @@ impl Log {
         writer.position += size;
         writer.written += size;
         writer.unflushed_records += i64::from(header.last_offset_delta) + 1;
+        writer.unsynced_batches = writer.unsynced_batches.saturating_add(1);
         if ready.payload.len() >= LARGE {
             self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
         } else {
@@ -339,6 +342,7 @@ impl Log {
         let Mark { position, next_offset, max, since_entry } = writer.committed;
         tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
         writer.staging.clear();
+        writer.unsynced_batches = 0;
         let cut = active.file().and_then(|file| {
             let disk = self.home.dir.disk();
             disk.set_len(&file, position).map_err(|e| self.home.dir.failed("cut", e))
@@ -410,11 +414,18 @@ impl Log {
                 syncer.allocate(&self.me, to);
             }
         }
-        if config.ack_flush || writer.unflushed_records >= config.flush_messages {
+        let batches = std::mem::take(&mut writer.unsynced_batches);
+        if config.waits_for_disk() {
             writer.unflushed_records = 0;
-            syncer.ask(&self.me, 0);
+            let within = self.group.lock().arrived(batches, Instant::now());
+            if let Some(within) = within {
+                syncer.ask(&self.me, Urgency::Soon(within));
+            }
+        } else if writer.unflushed_records >= config.flush_messages {
+            writer.unflushed_records = 0;
+            syncer.ask(&self.me, Urgency::Now);
         } else if config.flush_ms < i64::MAX {
-            syncer.ask(&self.me, config.flush_ms);
+            syncer.ask(&self.me, Urgency::Later(config.flush_ms));
         }
     }
 }

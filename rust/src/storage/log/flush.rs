@@ -8,11 +8,13 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::super::errors::StorageError;
 use super::super::files;
 use super::super::names;
 use super::super::segment::{SNAPSHOT, Segment};
+use super::super::sync::Urgency;
 use super::tail::End;
 use super::{Log, Mark, Writer};
 use crate::ids::Offset;
@@ -20,12 +22,25 @@ use crate::ids::Offset;
 /// The file of the leader epochs.
 pub(super) const EPOCHS: &str = "leader-epoch-checkpoint";
 
+/// A flush that found the disk full is tried again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+
 impl Log {
     /// Makes all that is committed durable and moves the flushed offset. Blocks; never on a
     /// reactor thread. A sync that fails takes the log directory offline.
     pub fn flush(&self) -> Result<Offset, StorageError> {
         self.usable()?;
         let _one_at_a_time = self.flushing.lock();
+        let outcome = self.flush_committed();
+        let again = self.group.lock().ends(Instant::now());
+        let again = if outcome.is_err() { Some(RETRY) } else { again };
+        if let (Some(syncer), Some(within), Ok(())) = (&self.syncer, again, self.usable()) {
+            syncer.ask(&self.me, Urgency::Soon(within));
+        }
+        outcome
+    }
+
+    fn flush_committed(&self) -> Result<Offset, StorageError> {
         let (segments, end, names, truncations) = {
             let mut writer = self.writer.lock();
             let flushed = self.flushed.load(Ordering::Acquire);
@@ -36,6 +51,7 @@ impl Log {
             let names = std::mem::take(&mut writer.names_unsynced);
             writer.unflushed_records = 0;
             let truncations = self.truncations.load(Ordering::Acquire);
+            self.group.lock().begins(Instant::now());
             (unflushed, self.tail.load().end, names, truncations)
         };
         if end > self.flushed.load(Ordering::Acquire) || names {
@@ -157,7 +173,7 @@ impl Log {
         }
         self.open_segment(writer, now_ms)?;
         if let Some(syncer) = &self.syncer {
-            syncer.ask(&self.me, 0);
+            syncer.ask(&self.me, Urgency::Now);
         }
         Ok(())
     }

@@ -32,9 +32,10 @@ use parking_lot::Mutex;
 use super::config::LogConfig;
 use super::epochs::Epochs;
 use super::errors::StorageError;
+use super::group::Group;
 use super::producers::{ProducerFacts, Producers};
 use super::segment::{Home, Segment};
-use super::sync::Syncer;
+use super::sync::{Asked, Syncer, Urgency};
 use crate::clock::Clock;
 use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
@@ -90,7 +91,9 @@ pub struct Log {
     damage: OnceLock<StorageError>,
     closed: AtomicBool,
     /// What sync is asked for and has not begun (see `sync`).
-    pub(super) sync_asked: AtomicU8,
+    pub(super) asked: Asked,
+    /// The appends that wait for the disk. After `writer`.
+    group: Mutex<Group>,
     /// Whether a cleaner works on it, or has given up on it (see `cleaner`).
     pub(super) cleaning: AtomicU8,
     /// Held while segments go or change places, but for the append of a new one. Before `flushing`.
@@ -131,6 +134,8 @@ struct Writer {
     /// The directory has entries that are not synced.
     names_unsynced: bool,
     unflushed_records: i64,
+    /// Batches that nobody was told of yet who syncs.
+    unsynced_batches: u32,
     /// Files to remove, and from when on.
     doomed: VecDeque<(i64, PathBuf)>,
 }
@@ -184,7 +189,7 @@ impl Log {
         let left = self.log_end_offset().0 - self.flushed_offset().0;
         let config = self.config.load();
         if left > 0 && (config.ack_flush || left >= config.flush_messages) {
-            syncer.ask(&self.me, 0);
+            syncer.ask(&self.me, Urgency::Now);
         }
     }
 

@@ -10,9 +10,11 @@ use parking_lot::{Mutex, RwLock};
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
+use super::super::group::Group;
 use super::super::names;
 use super::super::recovery::{self, Recovered, Request};
 use super::super::segment::Home;
+use super::super::sync::Asked;
 use super::read::Marks;
 use super::tail::{End, Tail};
 use super::{Log, Mark, Open, Writer};
@@ -98,7 +100,8 @@ fn build(
         marks: Mutex::new(Marks::default()),
         damage,
         closed: AtomicBool::new(false),
-        sync_asked: AtomicU8::new(0),
+        asked: Asked::default(),
+        group: Mutex::new(Group::new()),
         cleaning: AtomicU8::new(0),
         layout: Mutex::new(()),
         flushing: Mutex::new(()),
@@ -136,6 +139,7 @@ fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
         active_since_ms: now_ms,
         names_unsynced: found.names_unsynced,
         unflushed_records: 0,
+        unsynced_batches: 0,
         doomed: VecDeque::new(),
     }
 }
