@@ -4,7 +4,7 @@
 //! it (asks that came meanwhile share the next sync), moves its flushed offset and calls the waker.
 //! They also reserve disk ahead of hot partitions and write checkpoints that somebody waits for.
 //! Limits: one entry counts a log, its most urgent; a log asks once until its sync began. One log
-//! is synced by one thread at a time; a thread more is started when all are busy, up to [`THREADS`],
+//! is synced by one thread at a time; one more is started when all are busy, up to [`THREADS`],
 //! because a file system commits for several callers at once.
 //! Threads: its own; asking takes a short lock.
 //! Not promised: an error is not returned to anybody: the log directory is offline then.
