@@ -2,7 +2,8 @@
 
 Every method but `due_ms` returns an Outcome and does nothing else: the shell submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
-then gives its answers. A policy that waits for the store is kept under a token until all its transactions are answered.
+then gives its answers. A policy that waits for the store is kept under a token until all its
+transactions are answered.
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time; transactions
 that cross are told apart by versions.
@@ -14,7 +15,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import configs, consumer_offsets, election, producer_ids, reassignment, topics
+from krust.controller import (
+    configs,
+    consumer_offsets,
+    election,
+    following,
+    producer_ids,
+    reassignment,
+    topics,
+)
 from krust.controller.state import Changes, Message, Policy, Request, State
 from krust.errors import Code, KrustError
 
@@ -38,6 +47,7 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "AllocateProducerIds": producer_ids.allocate,
     "OffsetCommit": consumer_offsets.commit,
     "OffsetFetch": consumer_offsets.fetch,
+    **following.POLICIES,
 }
 """THE table of decisions: the API's name, and who decides."""
 
@@ -162,6 +172,8 @@ def failure(request: Request, error: Exception) -> Message:
         asked = [{"name": name} for name in message.get("topic_names") or []]
         asked += message.get("topics") or []
         return {"responses": [{**each, **facts} for each in asked]}
+    if request.api in following.POLICIES:
+        return {"error_code": Code.UNKNOWN_SERVER_ERROR, "partition_errors": [], "topics": []}
     if request.api in ("OffsetCommit", "OffsetFetch"):
         return _failed_offsets(message)
     if request.api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"):

@@ -23,7 +23,7 @@ from krust.metadata.store import Children, Created, Node, Read, Refusal, Stat
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Collection, Generator
 
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Result
@@ -76,6 +76,20 @@ def load(state: State) -> Steps:
     state.everywhere = _of_broker(state, everywhere, all_of_us.results[0])
     if entities != (state.own, state.everywhere):
         state.brokers_changed()
+
+
+def settings_of(
+    state: State, names: Collection[str]
+) -> Generator[Asked, list[Done], dict[str, Entity]]:
+    """What is set for these topics, by name. ServerError: the tree cannot be read now."""
+    if not names:
+        return {}
+    paths = [znodes.topic_config(name) for name in names]
+    answers = yield [[Read(path)] for path in paths]
+    return {
+        name: _of_topic(state, path, done.results[0])
+        for name, path, done in zip(names, paths, answers, strict=True)
+    }
 
 
 def _names(result: Result) -> tuple[str, ...]:

@@ -176,6 +176,8 @@ class Changes:
     """brokers of the cluster; None: gone"""
     controller: bool = False
     """another broker is the controller, or nobody is"""
+    strays: set[tuple[str, int]] = field(default_factory=set)
+    """partitions whose files are kept under another name, should they not live here any more"""
     faults: list[tuple[str, str]] = field(default_factory=list)
     """znodes that were passed over, and why; for the log"""
 
@@ -211,6 +213,8 @@ class State:
     """topic id -> name"""
     flat: dict[str, str] = field(default_factory=dict)
     """name as metrics show it -> name"""
+    found: set[tuple[str, int]] = field(default_factory=set)
+    """partitions on disk here that no controller has named yet"""
     damaged: set[str] = field(default_factory=set)
     """topics that are in the tree and cannot be read"""
     own: Entity = field(default_factory=Entity)

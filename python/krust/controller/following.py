@@ -1,0 +1,384 @@
+"""What the controller tells this broker: LeaderAndIsr, UpdateMetadata, StopReplica, into the State.
+
+A request that names topics unknown here reads their settings first, as Kafka's brokers do; then it
+is fenced and done in one go. Answers are Kafka's codes. For the whole request:
+
+    11 STALE_CONTROLLER_EPOCH   an older controller speaks
+    77 STALE_BROKER_EPOCH       it speaks to who we were before we registered anew
+    7 REQUEST_TIMED_OUT         not now (no ZooKeeper, or we hold the office ourselves): send again
+
+and for a partition of it: 74 an older leader epoch in StopReplica (11 in LeaderAndIsr, as Kafka has
+it), 103 another topic of that name, 3 no replica of ours, 17 no name, 42 no number of a partition.
+Order within a partition: leader epoch, then version of its state; what is not older is taken, so a
+request that comes twice is harmless. A request of type FULL says all there is: topics that it does
+not name are forgotten, their files are kept as strays.
+States of a topic here: named by UpdateMetadata (whole), or by LeaderAndIsr alone (partitions that
+it left out have no replicas yet: NOBODY); gone with leader -2.
+Not promised: anything about brokers that were not told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from krust.controller.loading import settings_of
+from krust.controller.state import NO_TOPIC_ID, Live, Partition, RefusedError, Topic
+from krust.controller.topics import check_name
+from krust.errors import Code, ServerError
+from krust.metadata.contents import NO_ID, Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from krust.controller.state import Asked, Entity, Message, Policy, Request, State
+    from krust.metadata.store import Done
+
+FULL = 2
+"""the type of a request that says all there is"""
+DELETING = -2
+"""the leader, and the leader epoch, of what is being deleted"""
+NO_EPOCH = -1
+MOST_PARTITIONS = 10_000
+"""of one topic: a number beyond is not believed"""
+NOBODY = Partition((), -1, -1, (), -1)
+"""a partition that nothing is known of"""
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def leader_and_isr(state: State, request: Request) -> Policy:
+    """Which partitions this broker leads and follows."""
+    message = request.message
+    entities = yield from _settings(state, message)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, message)
+    if code is not Code.NONE or entities is None:
+        return {"error_code": code, "partition_errors": [], "topics": []}
+    _spoke(state, message)
+    full = message.get("type", 0) == FULL
+    errors: list[Message] = []
+    named: set[tuple[str, int]] = set()
+    for name, topic_id, partitions in _topics(message):
+        for facts in partitions:
+            number = facts["partition_index"]
+            code = _led(state, (name, topic_id, full), facts, entities)
+            named.add((name, number))
+            error = {"topic_name": name, "partition_index": number, "error_code": code}
+            errors.append({**error, "topic_id": topic_id or NO_TOPIC_ID})
+    state.found -= named
+    if full:
+        _leave(state, named)
+    by_id: dict[str, list[Message]] = {}
+    for each in errors:
+        by_id.setdefault(each.pop("topic_id"), []).append(each)
+    topics = [{"topic_id": each, "partition_errors": by_id[each]} for each in by_id]
+    return {"error_code": Code.NONE, "partition_errors": errors, "topics": topics}
+
+
+def update_metadata(state: State, request: Request) -> Policy:
+    """Who is alive, and who leads what in the whole cluster."""
+    message = request.message
+    entities = yield from _settings(state, message)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, message)
+    if code is not Code.NONE or entities is None:
+        return {"error_code": code}
+    _spoke(state, message)
+    _alive(state, message)
+    named = set()
+    for name, topic_id, partitions in _topics(message):
+        named.add(name)
+        if partitions and all(each["leader"] == DELETING for each in partitions):
+            if name in state.topics and _same(state.topics[name].id, topic_id):
+                state.drop(name)
+            continue
+        _told(state, (name, topic_id), partitions, entities)
+    if message.get("type", 0) == FULL:
+        for name in state.topics.keys() - named:
+            _forget(state, name)
+    return {"error_code": Code.NONE}
+
+
+def stop_replica(state: State, request: Request) -> Policy:
+    """Which replicas are not this broker's any more: it leads and follows them no longer."""
+    yield from ()
+    message = request.message
+    code = _fenced(state, message)
+    if code is not Code.NONE:
+        return {"error_code": code, "partition_errors": []}
+    _spoke(state, message)
+    errors = []
+    for name, number, epoch, deletes in _stopped(message):
+        code = _stop(state, (name, number), epoch, deletes=deletes)
+        errors.append({"topic_name": name, "partition_index": number, "error_code": code})
+    return {"error_code": Code.NONE, "partition_errors": errors}
+
+
+# -- who speaks
+
+
+def _fenced(state: State, message: Message) -> Code:
+    """Whether the request is to be heard."""
+    if message["controller_epoch"] < state.controller_epoch:
+        return Code.STALE_CONTROLLER_EPOCH
+    if state.leading:
+        own = message["controller_epoch"] == state.controller_epoch
+        return Code.STALE_CONTROLLER_EPOCH if own else Code.REQUEST_TIMED_OUT
+    epoch = message.get("broker_epoch", NO_EPOCH)
+    if epoch != NO_EPOCH and epoch < state.broker_epoch:
+        return Code.STALE_BROKER_EPOCH
+    return Code.NONE
+
+
+def _spoke(state: State, message: Message) -> None:
+    """Know who the controller is."""
+    state.controller_epoch = message["controller_epoch"]
+    if state.controller_id != message["controller_id"]:
+        state.controller_id = message["controller_id"]
+        state.changes.controller = True
+
+
+def _alive(state: State, message: Message) -> None:
+    """The brokers that are alive, by what an UpdateMetadata says."""
+    said: dict[int, Live] = {}
+    for each in message["live_brokers"]:
+        if each["id"] >= 0:
+            said[each["id"]] = Live(NO_EPOCH, each.get("rack"), tuple(_endpoints(each)))
+    for number, live in said.items():
+        known = state.brokers.get(number)
+        if known is None or known._replace(epoch=NO_EPOCH) != live:
+            state.appeared(number, live)
+    for number in state.brokers.keys() - said.keys():
+        state.vanished(number)
+
+
+def _endpoints(broker: Message) -> Iterator[Endpoint]:
+    """Where a broker listens; what is no address is left out."""
+    old = [{"host": broker.get("v0_host"), "port": broker.get("v0_port", 0)}]
+    for each in broker.get("endpoints") or old:
+        kind = each.get("security_protocol", 0)
+        if each["host"] and 0 < each["port"] < 65536 and 0 <= kind < len(_PROTOCOLS):
+            name = each.get("listener") or _PROTOCOLS[kind]
+            yield Endpoint(name, _PROTOCOLS[kind], each["host"], each["port"])
+
+
+# -- what is said of topics
+
+
+def _settings(
+    state: State, message: Message
+) -> Generator[Asked, list[Done], dict[str, Entity] | None]:
+    """What is set for the topics that are new here; None: nobody can say now."""
+    new = []
+    for name, topic_id, partitions in _topics(message):
+        known = state.topics.get(name)
+        going = all(each["leader"] == DELETING for each in partitions)
+        if (known is None or not _same(known.id, topic_id)) and _legal(name) and not going:
+            new.append(name)
+    if _fenced(state, message) is not Code.NONE:
+        return {}
+    try:
+        return (yield from settings_of(state, list(dict.fromkeys(new))))
+    except ServerError:
+        return None
+
+
+def _topics(message: Message) -> Iterator[tuple[str, str, list[Message]]]:
+    """Name, id (NO_ID: unknown) and partitions, in the form of any version."""
+    for each in message.get("topic_states") or ():
+        topic_id = each.get("topic_id", NO_TOPIC_ID)
+        found = NO_ID if topic_id == NO_TOPIC_ID else topic_id
+        yield each["topic_name"], found, each["partition_states"]
+    loose: dict[str, list[Message]] = {}
+    for each in message.get("ungrouped_partition_states") or ():
+        loose.setdefault(each["topic_name"], []).append(each)
+    for name, partitions in loose.items():
+        yield name, NO_ID, partitions
+
+
+def _same(known: str, told: str) -> bool:
+    """Whether two ids may be those of one topic; before ids there was the name alone."""
+    return NO_ID in (known, told) or known == told
+
+
+def _legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except RefusedError:
+        return False
+    return True
+
+
+def _partition(facts: Message) -> Partition:
+    version = facts["partition_epoch"] if "partition_epoch" in facts else facts["zk_version"]
+    replicas, isr = tuple(facts["replicas"]), tuple(facts["isr"])
+    return Partition(replicas, facts["leader"], facts["leader_epoch"], isr, version)
+
+
+def _led(
+    state: State,
+    told: tuple[str, str, bool],
+    facts: Message,
+    entities: dict[str, Entity],
+) -> Code:
+    """Take one partition of a LeaderAndIsr; `told`: its topic, the topic's id, whether FULL."""
+    name, topic_id, full = told
+    number = facts["partition_index"]
+    if not _legal(name):
+        return Code.INVALID_TOPIC_EXCEPTION
+    if not 0 <= number < MOST_PARTITIONS:
+        return Code.INVALID_REQUEST
+    if state.node_id not in facts["replicas"]:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    topic = state.topics.get(name)
+    if topic is not None and not _same(topic.id, topic_id):
+        if not full:
+            return Code.INCONSISTENT_TOPIC_ID
+        _forget(state, name)
+        topic = None
+    new = _partition(facts)
+    known = _known(topic, number)
+    if new.leader_epoch < known.leader_epoch:
+        return Code.STALE_CONTROLLER_EPOCH
+    if _order(new) >= _order(known):
+        _put(state, (name, topic_id), {number: new}, entities)
+    return Code.NONE
+
+
+def _told(
+    state: State, told: tuple[str, str], partitions: list[Message], entities: dict[str, Entity]
+) -> None:
+    """Take one topic of an UpdateMetadata: its name and id, its partitions."""
+    name, topic_id = told
+    if not _legal(name):
+        state.fault(name, "no name of a topic, in an UpdateMetadata")
+        return
+    topic = state.topics.get(name)
+    if topic is not None and not _same(topic.id, topic_id):
+        _forget(state, name)
+        topic = None
+    taken = {}
+    for facts in partitions:
+        number = facts["partition_index"]
+        if not 0 <= number < MOST_PARTITIONS:
+            state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
+            continue
+        new, known = _partition(facts), _known(topic, number)
+        if new.leader == DELETING:
+            new = new._replace(leader=-1)
+        if _order(new) >= _order(known):
+            taken[number] = new
+            _stray(state, (name, number), known, new)
+    if taken:
+        _put(state, told, taken, entities)
+
+
+def _known(topic: Topic | None, number: int) -> Partition:
+    known = topic is not None and number < len(topic.partitions)
+    return topic.partitions[number] if topic is not None and known else NOBODY
+
+
+def _order(partition: Partition) -> tuple[int, int]:
+    return partition.leader_epoch, partition.version
+
+
+def _put(
+    state: State,
+    told: tuple[str, str],
+    taken: dict[int, Partition],
+    entities: dict[str, Entity],
+) -> None:
+    """Put partitions of a topic, by number, beside those that are known of it."""
+    name, topic_id = told
+    topic = state.topics.get(name)
+    before = topic.partitions if topic is not None else ()
+    partitions = [*before, *[NOBODY] * (max(taken) + 1 - len(before))]
+    for number, each in taken.items():
+        partitions[number] = each
+    if topic is not None:
+        new = topic._replace(id=topic.id or topic_id, partitions=tuple(partitions))
+        if new != topic:
+            state.put(new)
+        return
+    entity = entities.get(name)
+    config = entity.config if entity is not None else {}
+    version = max(entity.version, 0) if entity is not None else 0
+    state.put(Topic(name, topic_id, tuple(partitions), config, 0, version))
+
+
+# -- what does not live here any more
+
+
+def _stray(state: State, name: tuple[str, int], known: Partition, new: Partition) -> None:
+    """A replica that left without a StopReplica: its files are kept."""
+    if state.node_id in known.replicas and state.node_id not in new.replicas:
+        state.changes.strays.add(name)
+
+
+def _forget(state: State, name: str) -> None:
+    """A topic is not there any more, and nobody said that it was deleted."""
+    for number, known in enumerate(state.topics[name].partitions):
+        _stray(state, (name, number), known, NOBODY)
+    state.drop(name)
+
+
+def _leave(state: State, named: set[tuple[str, int]]) -> None:
+    """All replicas of this broker are `named`; others that it has are strays."""
+    state.changes.strays |= state.found
+    state.found = set()
+    for topic in list(state.topics.values()):
+        partitions = list(topic.partitions)
+        for number, known in enumerate(partitions):
+            if state.node_id in known.replicas and (topic.name, number) not in named:
+                partitions[number] = _without(state, known)
+                state.changes.strays.add((topic.name, number))
+        if tuple(partitions) != topic.partitions:
+            state.put(topic._replace(partitions=tuple(partitions)))
+
+
+def _without(state: State, partition: Partition) -> Partition:
+    """The partition without the replica that was here."""
+    replicas = tuple(each for each in partition.replicas if each != state.node_id)
+    isr = tuple(each for each in partition.isr if each != state.node_id)
+    leader = -1 if partition.leader == state.node_id else partition.leader
+    return partition._replace(replicas=replicas, isr=isr, leader=leader)
+
+
+def _stopped(message: Message) -> Iterator[tuple[str, int, int, bool]]:
+    """Topic, partition, leader epoch, whether it is deleted; in the form of any version."""
+    for each in message.get("topic_states") or ():
+        for one in each["partition_states"]:
+            facts: tuple[Any, ...] = (one["partition_index"], one["leader_epoch"])
+            yield (each["topic_name"], *facts, one["delete_partition"])
+    deletes = message.get("delete_partitions", False)
+    for each in message.get("ungrouped_partitions") or ():
+        yield each["topic_name"], each["partition_index"], NO_EPOCH, deletes
+    for each in message.get("topics") or ():
+        for number in each["partition_indexes"]:
+            yield each["name"], number, NO_EPOCH, deletes
+
+
+def _stop(state: State, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:
+    """Stop one replica. One that is not here is stopped already."""
+    topic, number = state.topics.get(name[0]), name[1]
+    if topic is None or not 0 <= number < len(topic.partitions):
+        return Code.NONE
+    known = topic.partitions[number]
+    if epoch not in (DELETING, NO_EPOCH) and epoch < known.leader_epoch:
+        return Code.FENCED_LEADER_EPOCH
+    new = known
+    if deletes:
+        new = _without(state, known)
+        state.changes.strays.discard(name)
+    elif known.leader == state.node_id:
+        new = known._replace(leader=-1)
+    if new != known:
+        partitions = [*topic.partitions[:number], new, *topic.partitions[number + 1 :]]
+        state.put(topic._replace(partitions=tuple(partitions)))
+    return Code.NONE
+
+
+POLICIES: dict[str, Callable[[State, Request], Policy]] = {
+    "LeaderAndIsr": leader_and_isr,
+    "UpdateMetadata": update_metadata,
+    "StopReplica": stop_replica,
+}
+"""THE requests of a controller's to a broker."""

@@ -1,0 +1,293 @@
+"""A broker that does not lead: what the controller says becomes its State, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from krust.config import load
+from krust.controller import following, ids
+from krust.controller.controller import Controller
+from krust.controller.state import NO_TOPIC_ID, Changes, Live, Message, Request, State
+from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import Endpoint
+from krust.metadata.local import Tree
+from krust.metadata.store import Create, Done, Refusal
+from tests.faults.malformed import FACTS
+
+ME, BOSS = 1, 7
+ORDERS, BILLS = ids.from_random(b"o" * 16), ids.from_random(b"b" * 16)
+
+
+class Follower:
+    """Broker 1, registered with epoch 100, that controller 7 of epoch 5 speaks to."""
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self.store = self.tree.session()
+        self.state = State(load(), lambda: ORDERS, ME)
+        self.state.broker_epoch = 100
+        self.controller = Controller(self.state)
+        self.changes = Changes()
+        self.connected = True
+
+    def tell(self, api: str, **message: Any) -> Message:
+        """The answer to a request of the controller's."""
+        facts = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
+        outcome = self.controller.request(1, Request(api, 9, facts, {}, 0))
+        while not outcome.replies:
+            for token, operations in outcome.submits:
+                self.store.submit(operations, token)
+            (done,) = (each for each in self.store.events() if isinstance(each, Done))
+            if not self.connected:
+                done = done._replace(results=(Refusal.NO_SESSION,) * len(done.results))
+            outcome = self.controller.done(done)
+        self.changes = outcome.changes
+        ((_, answer),) = outcome.replies
+        assert isinstance(answer, dict), answer
+        return answer
+
+    def lead(self, *partitions: Message, name: str = "orders", **message: Any) -> Message:
+        message.setdefault("topic_id", ORDERS)
+        topic = {"topic_name": name, "topic_id": message.pop("topic_id")}
+        states = [{**topic, "partition_states": list(partitions)}] if partitions else []
+        return self.tell("LeaderAndIsr", topic_states=states, live_leaders=[], **message)
+
+    def update(self, *partitions: Message, name: str = "orders", **message: Any) -> Message:
+        topic = {"topic_name": name, "topic_id": message.pop("topic_id", ORDERS)}
+        states = [{**topic, "partition_states": list(partitions)}] if partitions else []
+        message.setdefault("live_brokers", [])
+        return self.tell("UpdateMetadata", topic_states=states, **message)
+
+    def stop(self, number: int, epoch: int = -2, *, deletes: bool, **message: Any) -> Message:
+        one = {"partition_index": number, "leader_epoch": epoch, "delete_partition": deletes}
+        topic = {"topic_name": "orders", "partition_states": [one]}
+        return self.tell("StopReplica", topic_states=[topic], **message)
+
+    def set_config(self, name: str, **config: str) -> None:
+        data = json.dumps({"version": 1, "config": config}).encode()
+        made = [Create("/config"), Create("/config/topics")]
+        self.store.submit([*made, Create(znodes.topic_config(name), data)], "config")
+        self.store.events()
+
+    def shape(self, name: str = "orders") -> list[tuple[int, int, tuple[int, ...]]]:
+        """leader, leader epoch and replicas of each partition"""
+        topic = self.state.topics[name]
+        return [(each.leader, each.leader_epoch, each.replicas) for each in topic.partitions]
+
+
+def part(number: int, leader: int, epoch: int, *replicas: int, version: int = 0) -> Message:
+    return {
+        "partition_index": number,
+        "leader": leader,
+        "leader_epoch": epoch,
+        "isr": list(replicas),
+        "replicas": list(replicas),
+        "partition_epoch": version,
+    }
+
+
+def codes(answer: Message) -> list[int]:
+    return [each["error_code"] for each in answer["partition_errors"]]
+
+
+def test_a_broker_leads_what_it_is_told_to_lead_with_the_settings_of_the_topic() -> None:
+    follower = Follower()
+    follower.set_config("orders", **{"retention.ms": "5000"})
+    answer = follower.lead(part(2, ME, 3, ME), part(0, ME, 1, ME))
+    assert codes(answer) == [0, 0]
+    (topic,) = answer["topics"]
+    assert (topic["topic_id"], len(topic["partition_errors"])) == (ORDERS, 2)
+    nobody = (-1, -1, ())
+    assert follower.shape() == [(ME, 1, (ME,)), nobody, (ME, 3, (ME,))]
+    topic_here = follower.state.topics["orders"]
+    assert (topic_here.id, topic_here.config) == (ORDERS, {"retention.ms": "5000"})
+    assert follower.changes.topics == {"orders": topic_here}
+    assert (follower.state.controller_id, follower.changes.controller) == (BOSS, True)
+    follower.update(*[part(n, leader, 3, leader) for n, leader in enumerate((ME, 2, ME))])
+    assert follower.shape() == [(ME, 3, (ME,)), (2, 3, (2,)), (ME, 3, (ME,))]
+
+
+@pytest.mark.parametrize("api", ["LeaderAndIsr", "UpdateMetadata", "StopReplica"])
+def test_who_is_too_old_is_not_heard(api: str) -> None:
+    follower = Follower()
+    nothing: Message = {"topic_states": [], "live_brokers": [], "live_leaders": []}
+    assert follower.tell(api, **nothing)["error_code"] == 0
+    old = follower.tell(api, **nothing, controller_epoch=4)
+    assert old["error_code"] == Code.STALE_CONTROLLER_EPOCH
+    bounced = follower.tell(api, **nothing, broker_epoch=99)
+    assert bounced["error_code"] == Code.STALE_BROKER_EPOCH
+    for fine in (-1, 100, 101):
+        assert follower.tell(api, **nothing, broker_epoch=fine)["error_code"] == 0
+    assert follower.tell(api, **nothing, controller_epoch=6)["error_code"] == 0
+    assert follower.tell(api, **nothing)["error_code"] == Code.STALE_CONTROLLER_EPOCH
+
+
+def test_who_holds_the_office_is_told_nothing() -> None:
+    follower = Follower()
+    follower.state.leading, follower.state.controller_epoch = True, 5
+    assert follower.lead()["error_code"] == Code.STALE_CONTROLLER_EPOCH
+    newer = follower.lead(controller_epoch=6)
+    assert newer["error_code"] == Code.REQUEST_TIMED_OUT, "it will find out, and be told again"
+    assert follower.state.controller_epoch == 5
+
+
+def test_without_a_zookeeper_a_topic_that_is_new_has_to_be_told_again() -> None:
+    follower = Follower()
+    follower.connected = False
+    assert follower.lead(part(0, ME, 0, ME))["error_code"] == Code.REQUEST_TIMED_OUT
+    assert not follower.state.topics
+    assert follower.state.controller_epoch == 0
+    follower.connected = True
+    follower.lead(part(0, ME, 0, ME))
+    follower.connected = False
+    assert follower.lead(part(0, ME, 1, ME))["error_code"] == 0, "nothing has to be read"
+
+
+def test_leaders_come_in_the_order_of_their_epochs() -> None:
+    follower = Follower()
+    follower.lead(part(0, ME, 4, ME, version=9))
+    assert codes(follower.lead(part(0, 2, 3, ME, 2, version=11))) == [Code.STALE_CONTROLLER_EPOCH]
+    assert codes(follower.lead(part(0, ME, 4, ME, version=9))) == [0], "the same once more"
+    assert not follower.changes.topics
+    assert codes(follower.lead(part(0, ME, 4, ME, 2, version=8))) == [0]
+    assert follower.shape() == [(ME, 4, (ME,))], "an older state of the same leader"
+    follower.update(part(0, 2, 3, ME, 2, version=11))
+    assert follower.shape() == [(ME, 4, (ME,))]
+    follower.update(part(0, 2, 5, ME, 2, version=11))
+    assert follower.shape() == [(2, 5, (ME, 2))]
+
+
+def test_partitions_are_refused_one_by_one() -> None:
+    follower = Follower()
+    wrong = [part(0, 2, 0, 2), part(-1, ME, 0, ME), part(2**31 - 1, ME, 0, ME)]
+    answer = follower.lead(*wrong, part(1, ME, 0, ME))
+    unknown, invalid = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_REQUEST
+    assert codes(answer) == [unknown, invalid, invalid, 0]
+    other = follower.lead(part(1, ME, 1, ME), topic_id=BILLS)
+    assert codes(other) == [Code.INCONSISTENT_TOPIC_ID]
+    assert codes(follower.lead(part(1, ME, 1, ME), topic_id=NO_TOPIC_ID)) == [0], "before ids"
+    bad = follower.lead(part(0, ME, 0, ME), name="../etc")
+    assert codes(bad) == [Code.INVALID_TOPIC_EXCEPTION]
+    assert list(follower.state.topics) == ["orders"]
+
+
+def test_old_versions_say_the_same_in_another_form() -> None:
+    follower = Follower()
+    loose = {**part(0, ME, 2, ME), "topic_name": "orders"}
+    answer = follower.tell("LeaderAndIsr", ungrouped_partition_states=[loose], live_leaders=[])
+    assert [each["topic_name"] for each in answer["partition_errors"]] == ["orders"]
+    loose = {**loose, "leader_epoch": 3, "zk_version": 1, "leader": -1}
+    del loose["partition_epoch"]
+    brokers = [{"id": 3, "v0_host": "there", "v0_port": 9092}]
+    follower.tell("UpdateMetadata", ungrouped_partition_states=[loose], live_brokers=brokers)
+    assert follower.shape() == [(-1, 3, (ME,))]
+    there = Endpoint("PLAINTEXT", "PLAINTEXT", "there", 9092)
+    assert follower.state.brokers == {3: Live(-1, None, (there,))}
+    follower.tell("StopReplica", topics=[{"name": "orders", "partition_indexes": [0]}])
+    one = {"topic_name": "orders", "partition_index": 0}
+    follower.tell("StopReplica", ungrouped_partitions=[one], delete_partitions=True)
+    assert follower.shape() == [(-1, 3, ())]
+
+
+def test_brokers_are_those_that_are_named() -> None:
+    follower = Follower()
+
+    def broker(number: int, *ports: int, kind: int = 0) -> Message:
+        at = {"host": "h", "listener": "L", "security_protocol": kind}
+        return {"id": number, "rack": "r", "endpoints": [{**at, "port": each} for each in ports]}
+
+    follower.update(live_brokers=[broker(2, 92), broker(3, 93, 0, 70_000), broker(-4, 9)])
+    live = {n: Live(-1, "r", (Endpoint("L", "PLAINTEXT", "h", 90 + n),)) for n in (2, 3)}
+    assert follower.state.brokers == follower.changes.live == live
+    follower.update(live_brokers=[broker(2, 92), broker(4, 94, kind=9)])
+    assert follower.changes.live == {3: None, 4: Live(-1, "r", ())}
+
+
+def test_a_topic_is_deleted_when_that_is_said_and_kept_when_it_is_only_missing() -> None:
+    follower = Follower()
+    for name, topic_id in (("orders", ORDERS), ("bills", BILLS)):
+        follower.lead(part(0, ME, 0, ME), part(1, ME, 0, ME), name=name, topic_id=topic_id)
+    assert codes(follower.stop(0, deletes=True)) == [0]
+    assert follower.shape() == [(-1, 0, ()), (ME, 0, (ME,))]
+    gone = [part(0, -2, -2, ME), part(1, -2, -2, ME)]
+    follower.update(*gone, topic_id=BILLS)
+    assert "orders" in follower.state.topics, "another topic of that name went"
+    follower.update(*gone)
+    assert (follower.changes.topics, follower.changes.strays) == ({"orders": None}, set())
+    assert codes(follower.stop(1, deletes=True)) == [0], "it is gone already"
+    follower.update(type=2)
+    assert follower.changes.topics == {"bills": None}
+    assert follower.changes.strays == {("bills", 0), ("bills", 1)}
+
+
+def test_a_topic_made_anew_meanwhile_takes_the_place_and_the_old_files_are_kept() -> None:
+    follower = Follower()
+    follower.lead(part(0, ME, 7, ME))
+    follower.lead(part(0, ME, 0, ME), topic_id=BILLS, type=2)
+    assert follower.state.topics["orders"].id == BILLS
+    assert follower.shape() == [(ME, 0, (ME,))]
+    assert follower.changes.strays == {("orders", 0)}
+    follower.update(part(0, 2, 0, 2), topic_id=ORDERS)
+    assert follower.shape() == [(2, 0, (2,))]
+    assert follower.changes.strays == {("orders", 0)}
+
+
+def test_what_lies_here_and_is_not_named_by_a_full_request_is_a_stray() -> None:
+    follower = Follower()
+    follower.state.found = {("orders", 0), ("orders", 1), ("old", 3)}
+    follower.lead(part(0, ME, 0, ME), type=1)
+    assert follower.changes.strays == set()
+    follower.lead(part(2, ME, 0, ME), type=2)
+    assert follower.changes.strays == {("orders", 0), ("orders", 1), ("old", 3)}
+    assert follower.shape() == [(-1, 0, ()), (-1, -1, ()), (ME, 0, (ME,))]
+    follower.update(part(2, 2, 1, 2))
+    assert follower.changes.strays == {("orders", 2)}
+
+
+def test_a_replica_that_is_stopped_leads_no_more_unless_that_is_old_news() -> None:
+    follower = Follower()
+    follower.lead(part(0, ME, 4, ME, 2))
+    assert codes(follower.stop(0, 3, deletes=False)) == [Code.FENCED_LEADER_EPOCH]
+    assert follower.shape() == [(ME, 4, (ME, 2))]
+    assert codes(follower.stop(0, 4, deletes=False)) == [0]
+    assert follower.shape() == [(-1, 4, (ME, 2))]
+    assert codes(follower.stop(9, 4, deletes=True)) == [0]
+
+
+def test_whatever_a_peer_says_costs_an_answer_and_no_more() -> None:
+    apis = {each["name"]: each for each in json.loads(FACTS.read_text())}
+    chance = random.Random(6)
+    follower = Follower()
+    for _ in range(1500):
+        api = chance.choice(list(following.POLICIES))
+        version, layout = chance.choice(list(apis[api]["request"].items()))
+        message = {key: noise(chance, key, kind) for key, kind in layout if key[0] != "_"}
+        message["controller_epoch"] = chance.choice([4, 5, 6])
+        message["broker_epoch"] = chance.choice([-1, 100])
+        assert "error_code" in follower.tell(api, **message), (api, version)
+        for topic in follower.state.topics.values():
+            assert len(topic.partitions) <= following.MOST_PARTITIONS
+            follower.state.topic_values(topic)
+
+
+def noise(chance: random.Random, name: str, kind: Any) -> Any:
+    """A value that the core could have read for a field of this name and type."""
+    if isinstance(kind, dict):
+        (inner,) = kind.values()
+        count = chance.choice([0, 1, 1, 2, 5])
+        return [noise(chance, name, inner) for _ in range(count)]
+    if isinstance(kind, list):
+        return {key: noise(chance, key, each) for key, each in kind if key[0] != "_"}
+    if "string" in kind:
+        return chance.choice(["orders", "bills", "", "..", "a/b", "x" * 300])
+    if kind == "uuid":
+        return chance.choice([ORDERS, BILLS, NO_TOPIC_ID])
+    if kind == "boolean":
+        return chance.random() < 0.5
+    small = [-2, -1, 0, 1, 2, 3]
+    return chance.choice([*small, 2, 127] if kind == "int8" else [*small, *small, 2**31 - 1])
