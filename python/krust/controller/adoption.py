@@ -119,7 +119,7 @@ def lead(
             bare.append(Create(f"{znodes.topic(topic.name)}/partitions"))
             bare += [Create(path.removesuffix("/state")) for path in missing]
     if bare:
-        yield [[each] for each in bare]
+        yield [[state.fence(), each] for each in bare]
     done = yield from written([transactions for _, transactions in raised])
     for (led, _), refused in zip(raised, done, strict=True):
         if refused is not None:

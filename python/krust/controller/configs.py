@@ -263,7 +263,9 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writi
         ]
         (done,) = yield [asked]
         _must(done.refused)
-        state.put(topic._replace(config=config, config_version=topic.config_version + 1))
+        now = state.knows(name, topic.id)
+        if now is not None and now.config_version <= topic.config_version:
+            state.put(now._replace(config=config, config_version=topic.config_version + 1))
         return
     entity = state.own if name else state.everywhere
     label = name or znodes.DEFAULT_ENTITY

@@ -3,7 +3,7 @@
 Every method but `due_ms` returns an Outcome and does nothing else: the shell submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
 then gives its answers. A policy that waits for the store is kept under a token until all its
-transactions are answered.
+transactions are answered. Where others use the tree too, `cluster.py` says what is done unasked.
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time; transactions
 that cross are told apart by versions.
@@ -11,26 +11,24 @@ that cross are told apart by versions.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import (
-    configs,
-    consumer_offsets,
-    election,
-    following,
-    producer_ids,
-    reassignment,
-    topics,
-)
-from krust.controller.state import Changes, Message, Policy, Request, State
+from krust.controller import configs, consumer_offsets, election, producer_ids, reassignment, topics
+from krust.controller.state import NEVER, Changes, Message, Policy, Request, State, ToBroker
 from krust.errors import Code, KrustError
+from krust.metadata import znodes
+from krust.metadata.store import Check, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from krust.controller.state import Asked, ToBroker
+    from krust.controller.cluster import Cluster
+    from krust.controller.registration import Registration
+    from krust.controller.state import Asked
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
 POLICIES: dict[str, Callable[[State, Request], Policy]] = {
@@ -47,9 +45,26 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "AllocateProducerIds": producer_ids.allocate,
     "OffsetCommit": consumer_offsets.commit,
     "OffsetFetch": consumer_offsets.fetch,
-    **following.POLICIES,
 }
 """THE table of decisions: the API's name, and who decides."""
+
+OF_THE_CONTROLLER = frozenset(
+    (
+        "AllocateProducerIds",
+        "AlterPartition",
+        "AutoCreate",
+        "ControlledShutdown",
+        "CreatePartitions",
+        "CreateTopics",
+        "DeleteTopics",
+        "ElectLeaders",
+        "ListPartitionReassignments",
+    )
+)
+"""What only the broker in office decides."""
+
+
+_ELSEWHERE = "This is not the correct controller for this cluster."
 
 
 @dataclass(slots=True)
@@ -64,16 +79,22 @@ class Outcome:
     """for other brokers, in this order for each"""
     replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
     """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    """for the log, with its level"""
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A policy between two steps."""
 
-    ticket: int
+    ticket: int | None
+    """None: nobody waits for an answer"""
     steps: Generator[Asked, list[Done], Any]
     answers: list[Done | None]
     open: int
+    request: Request | None = None
+    term: int | None = None
+    """the office that it was begun in, without which it ends"""
 
 
 class Controller:
@@ -82,89 +103,214 @@ class Controller:
     def __init__(self, state: State) -> None:
         self.state = state
         self._token = 0
-        self._places: dict[int, tuple[_Waiting, int]] = {}
+        self._places: dict[int, tuple[_Waiting, int, int]] = {}
+        self._cluster: Cluster | None = None
+        self._runs: deque[_Waiting] = deque()
+        self._running: _Waiting | None = None
+        self._forwarded: list[tuple[ToBroker, int, Request]] = []
+
+    def share(self) -> Cluster:
+        """Others use the tree too."""
+        from krust.controller import cluster
+
+        self.state.shared = True
+        self._cluster = cluster.Cluster(self.state)
+        return self._cluster
 
     def request(self, ticket: int, request: Request) -> Outcome:
         """A request came."""
-        policy = POLICIES.get(request.api)
         outcome = Outcome()
+        policy = POLICIES.get(request.api)
+        if self._cluster is not None:
+            policy = policy or self._cluster.policies.get(request.api)
+            self._cluster.now_ms = max(self._cluster.now_ms, request.now_ms)
         if policy is None:
             outcome.replies.append((ticket, KrustError(f"nobody decides {request.api}")))
             return outcome
-        return self.run(ticket, policy(self.state, request))
+        term = None
+        if self.state.shared and request.api in OF_THE_CONTROLLER:
+            term = self.state.term
+            if not self.state.leading:
+                self._elsewhere(ticket, request, outcome)
+                return self._finished(outcome)
+        steps = policy(self.state, request)
+        self._step(_Waiting(ticket, steps, [], 0, request, term), outcome)
+        return self._finished(outcome)
 
     def run(self, ticket: int, steps: Generator[Asked, list[Done], Any]) -> Outcome:
-        """Start a policy."""
-        outcome = Outcome()
-        self._step(_Waiting(ticket, steps, [], 0), outcome)
-        outcome.changes = self.state.take_changes()
-        return outcome
+        """Run the shell's own steps, when those before and jobs are through."""
+        self._runs.append(_Waiting(ticket, steps, [], 0))
+        return self._finished(Outcome())
+
+    def back(self, words: Registration) -> Generator[Asked, list[Done], None]:
+        """What to run when the store is connected again."""
+        if self._cluster is None:
+            raise KrustError("a tree of our own is always there")
+        return self._cluster.back(words)
 
     def done(self, done: Done) -> Outcome:
         """The store answered one transaction."""
         outcome = Outcome()
         if not isinstance(done.token, int) or done.token not in self._places:
             return outcome
-        waiting, place = self._places.pop(done.token)
+        waiting, place, fence = self._places.pop(done.token)
+        lost = fence == self.state.epoch_version and done.results[0] is Refusal.BAD_VERSION
+        if lost and self._cluster is not None:
+            self._cluster.fenced()
         waiting.answers[place] = done
         waiting.open -= 1
         if waiting.open == 0:
             self._step(waiting, outcome)
-            outcome.changes = self.state.take_changes()
-        return outcome
+        return self._finished(outcome)
 
     def heard(self, event: Watched | SessionChanged, now_ms: int) -> Outcome:
         """The store tells of a change."""
-        del event, now_ms
-        return Outcome()
+        if self._cluster is not None:
+            self._cluster.now_ms = now_ms
+            self._cluster.heard(event)
+        return self._finished(Outcome())
 
     def answered(self, asked: ToBroker, message: Message | None, now_ms: int) -> Outcome:
         """Another broker answered a request of an Outcome.
 
         message  None: it cannot be delivered; the broker is gone, or was registered anew
         """
-        del asked, message, now_ms
-        return Outcome()
+        outcome = Outcome()
+        for each in self._forwarded:
+            if each[0] is asked:
+                self._forwarded.remove(each)
+                outcome.replies.append((each[1], _passed_on(each[2], message)))
+                return outcome
+        if self._cluster is not None:
+            self._cluster.now_ms = now_ms
+            if message is not None:
+                self._cluster.answered(asked, message)
+        return self._finished(outcome)
 
     def tick(self, now_ms: int) -> Outcome:
         """Time has passed; called when `due_ms` says, or later."""
-        del now_ms
-        return Outcome()
+        if self._cluster is not None:
+            self._cluster.tick(now_ms)
+        return self._finished(Outcome())
 
     def due_ms(self, now_ms: int) -> float:
         """In how many milliseconds `tick` has to be called; inf: not at all."""
-        del now_ms
-        return inf
+        return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
+
+    def _elsewhere(self, ticket: int, request: Request, outcome: Outcome) -> None:
+        """Ask the controller what this broker itself wants; tell others to ask it themselves."""
+        state = self.state
+        asked = None
+        if request.api == "AutoCreate":
+            asked = _creation(request)
+        elif request.api == "AllocateProducerIds":
+            broker = request.message.get("broker_id", state.node_id)
+            if broker == state.node_id:
+                asked = {"broker_id": broker, "broker_epoch": state.broker_epoch}
+        if asked is None:
+            outcome.replies.append((ticket, refusal(request, Code.NOT_CONTROLLER, _ELSEWHERE)))
+        elif state.controller_id in (-1, state.node_id):
+            outcome.replies.append((ticket, _passed_on(request, None)))
+        else:
+            api = "CreateTopics" if request.api == "AutoCreate" else request.api
+            order = ToBroker(state.controller_id, api, asked)
+            self._forwarded.append((order, ticket, request))
+            outcome.requests.append(order)
+
+    def _finished(self, outcome: Outcome) -> Outcome:
+        """Begin what waits to be run, and put together what changed."""
+        while True:
+            changes = self.state.take_changes()
+            outcome.lines += changes.lines
+            outcome.changes.add(changes)
+            if self._cluster is not None and self._running is not None:
+                self._cluster.waits(changes)
+            elif self._cluster is not None:
+                outcome.requests += self._cluster.after(changes)
+            if self._running is not None or not self._begin(outcome):
+                break
+        if self._cluster is not None:
+            outcome.replies += self._cluster.released()
+        return outcome
+
+    def _begin(self, outcome: Outcome) -> bool:
+        """Start the next run or job; False: there is none."""
+        if self._runs:
+            self._running = self._runs.popleft()
+        else:
+            job = self._cluster.job() if self._cluster is not None else None
+            if job is None:
+                return False
+            steps, bound = job
+            term = self.state.term if bound else None
+            self._running = _Waiting(None, steps, [], 0, None, term)
+        self._step(self._running, outcome)
+        return True
 
     def _step(self, waiting: _Waiting, outcome: Outcome) -> None:
         """Resume a policy until it waits, answers or fails."""
         answers = [done for done in waiting.answers if done is not None]
-        try:
-            asked = waiting.steps.send(answers) if answers else next(waiting.steps)
-            while not asked:
-                asked = waiting.steps.send([])
-        except StopIteration as stop:
-            outcome.replies.append((waiting.ticket, stop.value))
-            return
-        except Exception as error:
-            outcome.replies.append((waiting.ticket, error))
-            return
+        answer: Message | Exception
+        if waiting.term not in (None, self.state.term):
+            waiting.steps.close()
+            answer = KrustError("the office was lost")
+            if waiting.request is not None:
+                answer = refusal(waiting.request, Code.NOT_CONTROLLER, str(answer))
+        else:
+            try:
+                asked = waiting.steps.send(answers) if answers else next(waiting.steps)
+                while not asked:
+                    asked = waiting.steps.send([])
+            except StopIteration as stop:
+                answer = stop.value
+            except Exception as error:
+                answer = error
+            else:
+                self._submit(waiting, asked, outcome)
+                return
+        self._end(waiting, answer, outcome)
+
+    def _submit(self, waiting: _Waiting, asked: Asked, outcome: Outcome) -> None:
+        """Hand transactions to the store; remember under which fence."""
         waiting.answers = [None] * len(asked)
         waiting.open = len(asked)
         for place, operations in enumerate(asked):
             self._token += 1
-            self._places[self._token] = (waiting, place)
+            first = operations[0] if operations else None
+            fenced = isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH
+            fence = first.version if isinstance(first, Check) and fenced else NEVER
+            self._places[self._token] = (waiting, place, fence)
             outcome.submits.append((self._token, operations))
+
+    def _end(self, waiting: _Waiting, answer: Message | Exception, outcome: Outcome) -> None:
+        """A policy is through."""
+        if waiting is self._running:
+            self._running = None
+        if waiting.ticket is None:
+            if isinstance(answer, Exception):
+                text = f"the controller: {type(answer).__name__}: {answer}"
+                outcome.lines.append((logging.ERROR, text))
+            return
+        request, cluster = waiting.request, self._cluster
+        if cluster is not None and request is not None and isinstance(answer, dict):
+            deleting = request.api == "DeleteTopics"
+            if deleting and cluster.hold(waiting.ticket, request.message, answer):
+                return
+        outcome.replies.append((waiting.ticket, answer))
 
 
 def failure(request: Request, error: Exception) -> Message:
     """The answer to a request whose policy has a bug: every item refused, nothing hidden."""
-    text = f"{type(error).__name__}: {error}"
-    facts: Message = {"error_code": Code.UNKNOWN_SERVER_ERROR, "error_message": text}
+    return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def refusal(request: Request, code: Code, text: str) -> Message:
+    """The answer that refuses every item of a request."""
+    facts: Message = {"error_code": code, "error_message": text}
     message = request.message
     if request.api in ("CreateTopics", "CreatePartitions", "AutoCreate"):
         if request.api == "AutoCreate":
-            return {"topics": [{"name": n, "error_code": -1} for n in message["topics"]]}
+            return {"topics": [{"name": n, "error_code": code} for n in message["topics"]]}
         named = [each["name"] for each in message["topics"]]
         key = "results" if request.api == "CreatePartitions" else "topics"
         return {key: [{"name": name, **facts} for name in named]}
@@ -172,20 +318,21 @@ def failure(request: Request, error: Exception) -> Message:
         asked = [{"name": name} for name in message.get("topic_names") or []]
         asked += message.get("topics") or []
         return {"responses": [{**each, **facts} for each in asked]}
-    if request.api in following.POLICIES:
-        return {"error_code": Code.UNKNOWN_SERVER_ERROR, "partition_errors": [], "topics": []}
+    if request.api in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
+        return {"error_code": code, "partition_errors": [], "topics": []}
     if request.api in ("OffsetCommit", "OffsetFetch"):
-        return _failed_offsets(message)
+        return _failed_offsets(message, code)
     if request.api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"):
         key = "results" if request.api == "DescribeConfigs" else "responses"
         kept = ("resource_type", "resource_name")
         return {key: [{**{k: each[k] for k in kept}, **facts} for each in message["resources"]]}
-    return {"error_code": Code.UNKNOWN_SERVER_ERROR}
+    if request.api == "ElectLeaders":
+        return {"error_code": code, "replica_election_results": []}
+    return facts
 
 
-def _failed_offsets(message: Message) -> Message:
+def _failed_offsets(message: Message, code: Code) -> Message:
     """Every partition of an OffsetCommit 0 or OffsetFetch 0, refused."""
-    code = Code.UNKNOWN_SERVER_ERROR
     topics = []
     for topic in message["topics"] or []:
         indexes = topic.get("partition_indexes") or [
@@ -197,3 +344,30 @@ def _failed_offsets(message: Message) -> Message:
         ]
         topics.append({"name": topic["name"], "partitions": partitions})
     return {"topics": topics}
+
+
+def _creation(request: Request) -> Message:
+    """The CreateTopics that a wish for topics becomes at another broker."""
+    facts = {"num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
+    topics = [{"name": name, **facts} for name in dict.fromkeys(request.message["topics"])]
+    return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
+
+
+def _passed_on(request: Request, message: Message | None) -> Message:
+    """The controller's answer, for whom this broker asked it; None: it did not answer."""
+    if request.api == "AutoCreate":
+        told = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}
+        fine = (Code.NONE, Code.TOPIC_ALREADY_EXISTS)
+        codes = {
+            name: told.get(name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            for name in dict.fromkeys(request.message["topics"])
+        }
+        return {
+            "topics": [
+                {"name": name, "error_code": Code.NONE if code in fine else code}
+                for name, code in codes.items()
+            ]
+        }
+    if message is None or message["error_code"] != Code.NONE:
+        return {"error_code": Code.COORDINATOR_LOAD_IN_PROGRESS}
+    return message

@@ -79,8 +79,7 @@ def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
     (done,) = yield [[state.fence(), _change(state, name, index, moved)]]
     if done.refused is not None:
         raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")
-    partitions = (*topic.partitions[:index], moved, *topic.partitions[index + 1 :])
-    state.put(topic._replace(partitions=partitions))
+    state.changed(topic, {index: moved})
     return {}
 
 

@@ -5,7 +5,7 @@ is fenced and done in one go. Answers are Kafka's codes. For the whole request:
 
     11 STALE_CONTROLLER_EPOCH   an older controller speaks
     77 STALE_BROKER_EPOCH       it speaks to who we were before we registered anew
-    7 REQUEST_TIMED_OUT         not now (no ZooKeeper, or we hold the office ourselves): send again
+    7 REQUEST_TIMED_OUT         not now (no ZooKeeper): send again
 
 and for a partition of it: 74 an older leader epoch in StopReplica (11 in LeaderAndIsr, as Kafka has
 it), 103 another topic of that name, 3 no replica of ours, 17 no name, 42 no number of a partition.
@@ -119,9 +119,8 @@ def _fenced(state: State, message: Message) -> Code:
     """Whether the request is to be heard."""
     if message["controller_epoch"] < state.controller_epoch:
         return Code.STALE_CONTROLLER_EPOCH
-    if state.leading:
-        own = message["controller_epoch"] == state.controller_epoch
-        return Code.STALE_CONTROLLER_EPOCH if own else Code.REQUEST_TIMED_OUT
+    if state.leading and message["controller_epoch"] == state.controller_epoch:
+        return Code.STALE_CONTROLLER_EPOCH
     epoch = message.get("broker_epoch", NO_EPOCH)
     if epoch != NO_EPOCH and epoch < state.broker_epoch:
         return Code.STALE_BROKER_EPOCH
@@ -129,11 +128,8 @@ def _fenced(state: State, message: Message) -> Code:
 
 
 def _spoke(state: State, message: Message) -> None:
-    """Know who the controller is."""
-    state.controller_epoch = message["controller_epoch"]
-    if state.controller_id != message["controller_id"]:
-        state.controller_id = message["controller_id"]
-        state.changes.controller = True
+    """Know who the controller is; an office that was held here is another's."""
+    state.follow(message["controller_id"], message["controller_epoch"])
 
 
 def _alive(state: State, message: Message) -> None:

@@ -6,6 +6,7 @@ files stay; a partition without a state has no leader; settings that cannot be h
 where that is about what may be thrown away, nothing is (`adoption.KEEP`). Settings whose names are
 unknown here are kept, for those who know them. A topic that was here and is gone from the tree, or
 is another of that name, stays as it was until the next start: no file goes because a node did.
+Where others use the tree it is not served any more, and its files are kept.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Result
 
+    Written = dict[tuple[str, int], int]
     Steps = Generator[Asked, list[Done], None]
 
 
@@ -40,42 +42,58 @@ class _Found(NamedTuple):
     entity: Entity
 
 
-def load(state: State) -> Steps:
-    """Read topics and settings. ServerError: the tree cannot be read now."""
-    (read,) = yield [[Children(znodes.TOPICS)]]
-    names = _names(read.results[0])
+def load(state: State, written: Written | None = None) -> Steps:
+    """Read topics and settings. ServerError: the tree cannot be read now.
+
+    written   takes the zxid of each partition's state
+    """
+    (read,) = yield [[Children(znodes.TOPICS, state.shared)]]
+    names = children(znodes.TOPICS, read.results[0])
     state.damaged.clear()
-    bare: list[_Found] = []
-    if names:
-        answers = yield [
-            [Read(znodes.topic(name)), Read(znodes.topic_config(name))] for name in names
-        ]
-        found = [
-            _topic(state, name, done.results) for name, done in zip(names, answers, strict=True)
-        ]
-        bare = [each for each in found if each is not None]
-    if bare:
-        states = yield [
-            [Read(znodes.state(each.name, index)) for index in range(len(each.assignment.replicas))]
-            for each in bare
-        ]
-        for each, done in zip(bare, states, strict=True):
-            topic = _whole(state, each, done.results)
-            before = state.topics.get(topic.name)
-            if before is not None and before.id != topic.id:
+    found = yield from topics(state, names, written)
+    for topic in found:
+        before = state.topics.get(topic.name)
+        if before is not None and before.id != topic.id:
+            if not state.shared:
                 state.fault(znodes.topic(topic.name), "it is another topic of that name")
-            elif before != topic:
-                state.put(topic)
-    for name in set(state.topics) - {each.name for each in bare}:
-        state.fault(znodes.topic(name), "it is gone, or cannot be read; its records are served on")
-    own = znodes.broker_config(str(state.node_id))
-    everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
-    (mine, all_of_us) = yield [[Read(own)], [Read(everywhere)]]
-    entities = (state.own, state.everywhere)
-    state.own = _of_broker(state, own, mine.results[0])
-    state.everywhere = _of_broker(state, everywhere, all_of_us.results[0])
-    if entities != (state.own, state.everywhere):
-        state.brokers_changed()
+                continue
+            state.lose(topic.name, "it is another topic of that name; the old one's files are kept")
+        state.read(topic)
+    for name in set(state.topics) - {each.name for each in found}:
+        if not state.shared or name in state.damaged:
+            why = "it is gone, or cannot be read; its records are served on"
+            state.fault(znodes.topic(name), why)
+            continue
+        state.lose(name, "it is gone; its files are kept")
+    yield from settings(state)
+
+
+def topics(
+    state: State, names: Collection[str], written: Written | None = None
+) -> Generator[Asked, list[Done], list[Topic]]:
+    """Read these topics; one that cannot be read is `damaged`, one that is not there left out.
+
+    Where others use the tree, each is watched: their tools may write there.
+    """
+    if not names:
+        return []
+    answers = yield [
+        [Read(znodes.topic(name), state.shared), Read(znodes.topic_config(name))] for name in names
+    ]
+    found = [_topic(state, name, done.results) for name, done in zip(names, answers, strict=True)]
+    bare = [each for each in found if each is not None]
+    if not bare:
+        return []
+    states = yield [
+        [Read(znodes.state(each.name, index)) for index in range(len(each.assignment.replicas))]
+        for each in bare
+    ]
+    if written is not None:
+        for each, done in zip(bare, states, strict=True):
+            for index, node in enumerate(done.results):
+                if isinstance(node, Node):
+                    written[each.name, index] = node.stat.mzxid
+    return [_whole(state, each, done.results) for each, done in zip(bare, states, strict=True)]
 
 
 def settings_of(
@@ -92,10 +110,23 @@ def settings_of(
     }
 
 
-def _names(result: Result) -> tuple[str, ...]:
+def settings(state: State) -> Steps:
+    """Read what is set for this broker, and for all."""
+    own = znodes.broker_config(str(state.node_id))
+    everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
+    (mine, all_of_us) = yield [[Read(own)], [Read(everywhere)]]
+    entities = (state.own, state.everywhere)
+    state.own = _of_broker(state, own, mine.results[0])
+    state.everywhere = _of_broker(state, everywhere, all_of_us.results[0])
+    if entities != (state.own, state.everywhere):
+        state.brokers_changed()
+
+
+def children(path: str, result: Result) -> tuple[str, ...]:
+    """A node's children. ServerError: nobody knows."""
     if isinstance(result, tuple) and not isinstance(result, Node | Stat | Created):
         return result
-    raise _unreadable(znodes.TOPICS, result)
+    raise _unreadable(path, result)
 
 
 def _unreadable(path: str, result: Result) -> ServerError:

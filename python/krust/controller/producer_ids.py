@@ -24,6 +24,12 @@ _LAST = 2**63 - 1 - BLOCK
 def allocate(state: State, request: Request) -> Policy:
     """AllocateProducerIds."""
     broker: int = request.message.get("broker_id", state.node_id)
+    if state.shared and broker != state.node_id:
+        from krust.controller.leading import refused_broker
+
+        code = refused_broker(state, broker, request.message.get("broker_epoch", -1))
+        if code is not Code.NONE:
+            return _answer(code, -1, 0)
     while True:
         (read,) = yield [[Read(znodes.PRODUCER_IDS)]]
         node = read.results[0]
@@ -38,9 +44,12 @@ def allocate(state: State, request: Request) -> Policy:
         if first > _LAST:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
         data = ProducerIds(broker, first, first + BLOCK - 1).encode()
-        (done,) = yield [[SetData(znodes.PRODUCER_IDS, data, node.stat.version)]]
+        take = SetData(znodes.PRODUCER_IDS, data, node.stat.version)
+        (done,) = yield [[state.fence(), take]]
         if done.refused is None:
             return _answer(Code.NONE, first, BLOCK)
+        if done.results[0] is Refusal.BAD_VERSION:
+            return _answer(Code.NOT_CONTROLLER, -1, 0)
         if done.refused is not Refusal.BAD_VERSION:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
 

@@ -5,17 +5,16 @@ read into the State (`loading.py`); last, when the broker listens, `/brokers/ids
 refuses the start). A broker's registration is create and set in one transaction, so that its epoch
 (the czxid) is known from the answer.
 
-After a session ended, `again` does all of it anew; where the session lives on, it finds its own
-nodes and keeps them. An ephemeral node is ours only if it names our session: one with our number
-and another session is another broker, or ours from before that ZooKeeper has not missed yet.
-Not done: a second broker. Where another one is the controller, this one does not start.
+After a session ended all of it is done anew (`cluster.py`); where the session lives on, it finds
+its own nodes and keeps them. An ephemeral node is ours only if it names our session: one with our
+number and another session is another broker, or ours from before that ZooKeeper has not missed yet.
+Where others use the tree the office is `office.py`'s; `claim` is for a tree of one's own.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import adoption, loading
 from krust.controller.state import Live
 from krust.errors import ServerError
 from krust.metadata import znodes
@@ -105,8 +104,7 @@ def claim(state: State, now_ms: int) -> Steps:
         if isinstance(holder, Node) and holder.stat.owner != state.session:
             raise ServerError(
                 f"{_who(holder)} is the controller of this cluster",
-                hint="krust does not share a cluster yet: stop the other broker, or wait until its "
-                "session has ended",
+                hint="stop the other broker, or wait until its session has ended",
             )
         try:
             epoch = number(node.data if isinstance(node, Node) else b"")
@@ -132,8 +130,8 @@ def claim(state: State, now_ms: int) -> Steps:
         raise ServerError("the controllership is contested", hint="look at the other brokers")
     if not isinstance(holder, Node) and done.refused is not None:
         raise ServerError(f"the controllership: {done.refused.value}", hint="look at the store")
-    state.controller_epoch, state.epoch_version = epoch, version
-    state.leading, state.controller_id = True, state.node_id
+    state.rise(epoch, version)
+    state.leading = True
     state.brokers.setdefault(state.node_id, Live())
 
 
@@ -160,17 +158,6 @@ def announce(state: State, registration: Registration) -> Steps:
         f"broker {state.node_id} cannot be registered: {done.refused and done.refused.value}",
         hint="look at the metadata store",
     )
-
-
-def again(state: State, registration: Registration) -> Steps:
-    """Be back in the tree after the connection to it was gone: what is ours stands, as we read it.
-
-    raises  ServerError: it cannot be (another took the office, the id); it may be tried again
-    """
-    yield from claim(state, registration.now_ms)
-    yield from loading.load(state)
-    yield from adoption.lead(state, {})
-    yield from announce(state, registration)
 
 
 def _ours(state: State, node: Node) -> None:

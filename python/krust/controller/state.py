@@ -19,7 +19,7 @@ from krust.metadata.store import LARGEST, Check, Done, Operation, Refusal, size
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from krust.config import Config
     from krust.metadata.contents import Endpoint
@@ -35,6 +35,12 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 NO_TOPIC_ID = "A" * 22
 """16 zero bytes"""
+
+_WARNING = 30
+"""`logging.WARNING`"""
+
+NEVER = -2
+"""a version that no node has: a Check of it fails, and does not match any as -1 does"""
 
 
 class RefusedError(Exception):
@@ -143,6 +149,15 @@ class Live(NamedTuple):
     endpoints: tuple[Endpoint, ...] = ()
 
 
+class Doomed(NamedTuple):
+    """A topic that is marked to go."""
+
+    topic_id: str
+    partitions: tuple[Partition, ...]
+    waiting: set[int]
+    """brokers that have not said yet that their replicas are gone"""
+
+
 class ToBroker(NamedTuple):
     """What the controller tells another broker, or a broker asks the controller.
 
@@ -177,9 +192,21 @@ class Changes:
     controller: bool = False
     """another broker is the controller, or nobody is"""
     strays: set[tuple[str, int]] = field(default_factory=set)
-    """partitions whose files are kept under another name, should they not live here any more"""
+    """replicas that are here no more and whose files are kept; of any other they are deleted"""
     faults: list[tuple[str, str]] = field(default_factory=list)
     """znodes that were passed over, and why; for the log"""
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    """for the log, too, with its level"""
+
+    def add(self, later: Changes) -> None:
+        """Take in what changed afterwards."""
+        self.topics |= later.topics
+        self.live |= later.live
+        self.strays |= later.strays
+        self.brokers |= later.brokers
+        self.controller |= later.controller
+        self.faults += later.faults
+        self.lines += later.lines
 
 
 @dataclass(slots=True)
@@ -191,6 +218,8 @@ class State:
     new_id: Callable[[], str]
     """a new random topic id, 22 characters"""
     node_id: int
+    shared: bool = False
+    """others use the tree too"""
     session: int = 0
     """of the store: who made an ephemeral node"""
     broker_epoch: int = -1
@@ -200,12 +229,14 @@ class State:
     """this start gave the cluster its id"""
     leading: bool = False
     """this broker is the controller"""
+    term: int = 0
+    """counts how often it came into office, and left it"""
     controller_id: int = -1
     """who is; -1: nobody, as far as is known"""
     controller_epoch: int = 0
     """the latest heard of: what an older controller says is refused"""
-    epoch_version: int = 0
-    """of `/controller_epoch`"""
+    epoch_version: int = NEVER
+    """of `/controller_epoch`, while this broker is the controller"""
     brokers: dict[int, Live] = field(default_factory=dict)
     """those that are alive, by number"""
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -217,6 +248,14 @@ class State:
     """partitions on disk here that no controller has named yet"""
     damaged: set[str] = field(default_factory=set)
     """topics that are in the tree and cannot be read"""
+    doomed: dict[str, Doomed] = field(default_factory=dict)
+    """topics on their way out, whose names are taken until they are gone"""
+    leaving: set[int] = field(default_factory=set)
+    """brokers that said that they will stop"""
+    offline: set[tuple[int, str, int]] = field(default_factory=set)
+    """(broker, topic, partition): replicas on a disk that failed"""
+    placed: int = 0
+    """how many partitions were placed: the next one goes to the next broker"""
     own: Entity = field(default_factory=Entity)
     """dynamic settings of this broker"""
     everywhere: Entity = field(default_factory=Entity)
@@ -225,8 +264,30 @@ class State:
     _defaults: Message = field(default_factory=dict)
 
     def fence(self) -> Check:
-        """Makes a transaction fail once another broker is the controller."""
+        """Makes a transaction fail where this broker is not the controller, or no more.
+
+        The version is that of our own election and never one that was read later: a policy that
+        was begun in an office since lost must not pass with its successor's.
+        """
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def rise(self, epoch: int, version: int) -> None:
+        """The office is ours; `leading` follows when it knows what there is."""
+        self.term += 1
+        self.controller_id, self.controller_epoch = self.node_id, epoch
+        self.epoch_version = version
+        self.changes.controller = True
+
+    def follow(self, controller_id: int, epoch: int = 0) -> None:
+        """Another broker is the controller (-1: nobody is known to be); an office held is lost."""
+        if self.leading or self.epoch_version != NEVER:
+            self.leading, self.epoch_version = False, NEVER
+            self.term += 1
+            self.doomed.clear()
+            self.leaving.clear()
+        if self.controller_id != controller_id:
+            self.controller_id, self.changes.controller = controller_id, True
+        self.controller_epoch = max(self.controller_epoch, epoch)
 
     def put(self, topic: Topic) -> None:
         """A topic is new or another."""
@@ -235,12 +296,56 @@ class State:
         self.flat[flattened(topic.name)] = topic.name
         self.changes.topics[topic.name] = topic
 
+    def made(self, topic: Topic) -> None:
+        """A topic was written; what was read of it meanwhile, and its end, stay."""
+        if topic.name not in self.topics and topic.name not in self.doomed:
+            self.put(topic)
+
     def drop(self, name: str) -> None:
         """A topic is gone."""
-        topic = self.topics.pop(name)
+        topic = self.topics.pop(name, None)
+        if topic is None:
+            return
         self.names.pop(topic.id, None)
         self.flat.pop(flattened(name), None)
         self.changes.topics[name] = None
+
+    def knows(self, name: str, topic_id: str) -> Topic | None:
+        """A topic as it is now; None: it went, or is another one, while a policy waited."""
+        topic = self.topics.get(name)
+        return topic if topic is not None and topic.id == topic_id else None
+
+    def read(self, topic: Topic) -> None:
+        """A topic as it was read; what was written since, and is here already, stays."""
+        now = self.knows(topic.name, topic.id)
+        if now is not None:
+            parts = zip(topic.partitions, now.partitions, strict=False)
+            kept = tuple(old if old.version > new.version else new for new, old in parts)
+            first, second = (now, topic) if now.version > topic.version else (topic, now)
+            topic = first._replace(partitions=kept + first.partitions[len(kept) :])
+            if second.config_version > first.config_version:
+                config, version = second.config, second.config_version
+                topic = topic._replace(config=config, config_version=version)
+        if now != topic:
+            self.put(topic)
+
+    def lose(self, name: str, why: str) -> None:
+        """A topic went, and nobody said that its records should: it is not served, they stay."""
+        topic = self.topics[name]
+        self.fault(znodes.topic(name), why)
+        self.drop(name)
+        self.changes.strays |= {(name, index) for index in range(len(topic.partitions))}
+
+    def changed(self, topic: Topic, moved: Mapping[int, Partition]) -> None:
+        """Partitions of a topic were written; what is newer here by now stays."""
+        now = self.knows(topic.name, topic.id)
+        if now is None:
+            return
+        partitions = list(now.partitions)
+        for index, partition in moved.items():
+            if index < len(partitions) and partitions[index].version < partition.version:
+                partitions[index] = partition
+        self.put(now._replace(partitions=tuple(partitions)))
 
     def appeared(self, broker: int, live: Live) -> None:
         """A broker is there, or is another than it was."""
@@ -255,6 +360,10 @@ class State:
     def fault(self, path: str, why: object) -> None:
         """A znode is passed over."""
         self.changes.faults.append((path, str(why)))
+
+    def say(self, text: str) -> None:
+        """Something that who runs this should know."""
+        self.changes.lines.append((_WARNING, text))
 
     def take_changes(self) -> Changes:
         """What changed since the last call."""

@@ -2,11 +2,11 @@
 
 CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the broker's default;
     `validate_only` says what would be. A transaction a topic: settings, assignment, states.
-DeleteTopics 0-6: by name, from v6 by id too. A transaction a topic, so no mark under
-    `/admin/delete_topics` is needed; the brokers' files go when the image loses the topic.
+DeleteTopics 0-6: by name, from v6 by id too. Where the tree is ours alone, a transaction a topic;
+    where others use it, a mark (`deletion.py`). Files go when the image loses the topic.
 CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
 Version notes: errors and messages are the same in all; what a version lacks is not sent.
-Not done: policies in Java (`create.topic.policy.class.name` is refused at the start), racks.
+Not done: policies in Java (`create.topic.policy.class.name` is refused at the start).
 Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525.
 """
 
@@ -51,7 +51,10 @@ _PARTITIONS = {
 }
 """Settings that say how many partitions Kafka's own topics have."""
 
-_FACTORS = {"__consumer_offsets": "offsets.topic.replication.factor"}
+_FACTORS = {
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+}
 """Settings that say how many replicas they have."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -89,7 +92,7 @@ def create(state: State, request: Request) -> Policy:
         answers = yield from written([creation(state, topic) for _, topic in planned])
         for (result, topic), refused_by in zip(planned, answers, strict=True):
             if refused_by is None:
-                state.put(topic)
+                state.made(topic)
                 result["topic_id"] = topic.id
             else:
                 _refuse(result, _by_store(refused_by, topic.name, creating=True))
@@ -125,8 +128,13 @@ def delete(state: State, request: Request) -> Policy:
             continue
         named.add(topic.name)
         planned.append((result, topic))
-    if planned:
+    if planned and state.shared:
+        from krust.controller import deletion
+
+        answers = yield from deletion.mark(state, [topic for _, topic in planned])
+    elif planned:
         answers = yield from written([_deletion(state, topic) for _, topic in planned])
+    if planned:
         for (result, topic), refused_by in zip(planned, answers, strict=True):
             if refused_by is None:
                 state.drop(topic.name)
@@ -157,7 +165,7 @@ def create_partitions(state: State, request: Request) -> Policy:
         answers = yield from written([_growth(state, old, grown) for _, old, grown in planned])
         for (result, _, grown), refused_by in zip(planned, answers, strict=True):
             if refused_by is None:
-                state.put(grown)
+                _grow(state, grown)
             else:
                 _refuse(result, _by_store(refused_by, grown.name, creating=False))
     return {"throttle_time_ms": 0, "results": results}
@@ -182,7 +190,7 @@ def auto_create(state: State, request: Request) -> Policy:
         answers = yield from written([creation(state, topic) for _, topic in planned])
         for (result, topic), refused_by in zip(planned, answers, strict=True):
             if refused_by is None:
-                state.put(topic)
+                state.made(topic)
             elif refused_by is not Refusal.NODE_EXISTS:
                 result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
     return {"topics": results}
@@ -194,6 +202,8 @@ def plan(state: State, wanted: Message) -> Topic:
     check_name(name)
     if name in state.topics:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if name in state.doomed:
+        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
     same = state.flat.get(flattened(name))
     if same is not None:
         raise RefusedError(
@@ -275,6 +285,14 @@ def _growth(state: State, topic: Topic, grown: Topic) -> list[list[Operation]]:
     return chunks(state.fence(), operations)
 
 
+def _grow(state: State, grown: Topic) -> None:
+    """The new partitions are written; what else of the topic changed meanwhile stays."""
+    now = state.knows(grown.name, grown.id)
+    if now is not None and now.version < grown.version:
+        added = grown.partitions[len(now.partitions) :]
+        state.put(now._replace(partitions=now.partitions + added, version=grown.version))
+
+
 def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
     """A topic now and with its new partitions."""
     topic = state.topics.get(wanted["name"])
@@ -295,7 +313,7 @@ def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
     given = wanted.get("assignments")
     if given is None:
         factor = len(topic.partitions[0].replicas)
-        added = _spread(state, count - now, factor, first=now)
+        added = _spread(state, count - now, factor)
     else:
         added = [each["broker_ids"] for each in given]
         if len(added) != count - now:
@@ -331,9 +349,8 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
         return replicas
     if count == -1:
         count = state.whole(_PARTITIONS.get(wanted["name"], "num.partitions"))
-    if factor == -1 and wanted["name"] in _FACTORS:
-        # Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
-        factor = min(state.whole(_FACTORS[wanted["name"]]), len(state.brokers))
+    if wanted["name"] in _FACTORS and (factor == -1 or (factor > 1 and state.shared)):
+        factor = _capped(state, wanted["name"], factor)
     if factor == -1:
         factor = state.whole("default.replication.factor")
     if count <= 0:
@@ -349,17 +366,38 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
             Code.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
         )
-    return _spread(state, count, factor, first=0)
+    _check_factor(factor)
+    return _spread(state, count, factor)
 
 
-def _spread(state: State, count: int, factor: int, *, first: int) -> list[Sequence[int]]:
+def _capped(state: State, name: str, asked: int) -> int:
+    """One replica of a topic of Kafka's own, whatever is set, until there can be more.
+
+    Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
+    """
+    setting = _FACTORS[name]
+    wanted = state.whole(setting) if asked == -1 else asked
+    if wanted > 1 and state.shared:
+        state.say(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
+    return 1
+
+
+def _check_factor(factor: int) -> None:
+    if factor > 1:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor}, but krust keeps one replica of a partition so far: "
+            "there is no replication yet.",
+        )
+
+
+def _spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
     """Replicas in turn over the brokers, so that leaders and followers are balanced."""
-    brokers = sorted(state.brokers)
-    size = len(brokers)
-    return [
-        [brokers[(index + step) % size] for step in range(factor)]
-        for index in range(first, first + count)
-    ]
+    if len(state.brokers) == 1:
+        return [list(state.brokers)] * count
+    from krust.controller import placement
+
+    return placement.spread(state, count, factor)
 
 
 def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
@@ -372,6 +410,7 @@ def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
         elif len(each) != len(replicas[0]):
             why = "not all partitions have the same number of replicas"
         else:
+            _check_factor(len(each))
             continue
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
 

@@ -116,8 +116,11 @@ class Shell:
             )
         self.server.join(self.state.cluster_id)
         self._steps(registration.free(self.state))
-        self._steps(registration.claim(self.state, _now_ms()))
-        self._steps(loading.load(self.state))
+        cluster = None if self._metadata.alone else self._controller.share()
+        if cluster is None:
+            self._steps(registration.claim(self.state, _now_ms()))
+        else:
+            self._steps(cluster.claim(_now_ms()))
         found = [
             adoption.Found(
                 each["topic"],
@@ -128,22 +131,30 @@ class Shell:
             )
             for each in on_disk
         ]
-        fresh = self._metadata.alone or self.state.founded
-        self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
+        if self.state.leading:
+            self._steps(loading.load(self.state))
+            fresh = self._metadata.alone or self.state.founded
+            self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
+        else:
+            self._steps(loading.settings(self.state))
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
         endpoints = listeners(advertised) if advertised else []
         rack = self.config.text("broker.rack")
         first = {
             "cluster_id": self.state.cluster_id,
-            "controller_id": self.state.node_id,
+            "controller_id": self.state.controller_id,
             "brokers": [{"id": self.state.node_id, "rack": rack, "endpoints": endpoints}],
         }
         held, self._held = self._held or Changes(), None
         self._apply(held, first)
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = endpoints or self.bound
-        self._steps(registration.announce(self.state, self._own_words()))
+        words = self._own_words()
+        if cluster is None:
+            self._steps(registration.announce(self.state, words))
+        else:
+            self._steps(cluster.opened(words))
 
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
@@ -246,7 +257,7 @@ class Shell:
         except ServerError as error:
             _log.error("after a kill the next start will have to wait: %s", error)
         self._returning = self._own_ticket()
-        steps = registration.again(self.state, self._own_words())
+        steps = self._controller.back(self._own_words())
         self._perform(self._controller.run(self._returning, steps))
         self._hear()
 

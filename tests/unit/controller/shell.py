@@ -9,10 +9,11 @@ from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome
 from krust.controller.state import Message, Request, State
 from krust.metadata.local import Tree
-from krust.metadata.store import Children, Done, Node, Read
+from krust.metadata.store import Children, Done, Node, Read, StoreEvent
 
 NOW_MS = 1_795_254_517_394
 CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
+OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_MS)
 
 
 def numbered_ids() -> Iterator[str]:
@@ -29,6 +30,7 @@ class Shell:
         *,
         tree: Tree | None = None,
         found: tuple[adoption.Found, ...] = (),
+        shared: bool = False,
     ) -> None:
         numbers = numbered_ids()
         self.tree = tree or Tree()
@@ -39,11 +41,11 @@ class Shell:
         self.faults: dict[str, str] = {}
         self.state.session = self.store.session
         self.run(registration.found(self.state, CLUSTER))
-        self.run(registration.claim(self.state, NOW_MS))
+        cluster = self.controller.share() if shared else None
+        self.run(cluster.claim(NOW_MS) if cluster else registration.claim(self.state, NOW_MS))
         self.run(loading.load(self.state))
         self.run(adoption.take_over(self.state, found))
-        where = [("PLAINTEXT", "127.0.0.1", 19092)]
-        self.run(registration.announce(self.state, registration.Registration(where, None, NOW_MS)))
+        self.run(cluster.opened(OWN) if cluster else registration.announce(self.state, OWN))
 
     def run(self, steps: Generator[Any, Any, Any]) -> Any:
         return self.follow(self.controller.run(0, steps))
@@ -56,20 +58,25 @@ class Shell:
 
     def follow(self, outcome: Outcome) -> Any:
         waiting = [outcome]
-        while True:
+        answers: list[Any] = []
+        while waiting:
             now = waiting.pop(0)
             self.applied += now.changes.topics
             self.faults |= dict(now.changes.faults)
             for token, operations in now.submits:
                 self.store.submit(operations, token)
-            if now.replies:
-                answer = now.replies[0][1]
-                if isinstance(answer, Exception):
-                    raise answer
-                return answer
+            answers += [answer for _, answer in now.replies]
             if not waiting:
-                events = self.store.events()
-                waiting += [self.controller.done(each) for each in events if isinstance(each, Done)]
+                waiting += [self.hear(each) for each in self.store.events()]
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def hear(self, event: StoreEvent) -> Outcome:
+        if isinstance(event, Done):
+            return self.controller.done(event)
+        return self.controller.heard(event, NOW_MS)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Message:
         pairs = [{"name": key.replace("_", "."), "value": text} for key, text in configs.items()]

@@ -32,6 +32,7 @@ class Follower:
         self.state = State(load(), lambda: ORDERS, ME)
         self.state.broker_epoch = 100
         self.controller = Controller(self.state)
+        self.controller.share()
         self.changes = Changes()
         self.connected = True
 
@@ -127,13 +128,14 @@ def test_who_is_too_old_is_not_heard(api: str) -> None:
     assert follower.tell(api, **nothing)["error_code"] == Code.STALE_CONTROLLER_EPOCH
 
 
-def test_who_holds_the_office_is_told_nothing() -> None:
+def test_who_holds_the_office_hears_only_of_a_newer_one_and_has_lost_it_then() -> None:
     follower = Follower()
     follower.state.leading, follower.state.controller_epoch = True, 5
     assert follower.lead()["error_code"] == Code.STALE_CONTROLLER_EPOCH
-    newer = follower.lead(controller_epoch=6)
-    assert newer["error_code"] == Code.REQUEST_TIMED_OUT, "it will find out, and be told again"
-    assert follower.state.controller_epoch == 5
+    assert follower.state.leading
+    assert follower.lead(controller_epoch=6)["error_code"] == Code.NONE
+    assert not follower.state.leading
+    assert (follower.state.controller_id, follower.state.controller_epoch) == (BOSS, 6)
 
 
 def test_without_a_zookeeper_a_topic_that_is_new_has_to_be_told_again() -> None:

@@ -224,9 +224,9 @@ def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
 
 
 def test_what_is_ours_is_found_again(tree: Tree) -> None:
-    shell = Shell(tree=tree)
+    shell = Shell(tree=tree, shared=True)
     before = (shell.state.controller_epoch, shell.state.epoch_version, shell.state.broker_epoch)
-    shell.run(registration.again(shell.state, OWN))
+    shell.run(shell.controller.back(OWN))
     assert before == (
         shell.state.controller_epoch,
         shell.state.epoch_version,
@@ -235,13 +235,13 @@ def test_what_is_ours_is_found_again(tree: Tree) -> None:
 
 
 def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:
-    shell = Shell(tree=tree)
+    shell = Shell(tree=tree, shared=True)
     state = shell.state
     before = (state.controller_epoch, state.broker_epoch)
     shell.store.close()
     shell.store = tree.session()
     state.session = shell.store.session
-    shell.run(registration.again(state, OWN))
+    shell.run(shell.controller.back(OWN))
     assert (state.controller_epoch, state.broker_epoch) > before
     assert state.broker_epoch > before[1]
     assert shell.nodes("/brokers/ids")["/brokers/ids/0"][1]

@@ -191,14 +191,16 @@ def test_a_number_that_is_taken_refuses_the_start(tmp_path: Path, connect: str) 
     broker.stop()
 
 
-def test_a_second_broker_is_told_that_clusters_are_still_to_come(
-    tmp_path: Path, connect: str
+def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
+    tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
-    broker = served(tmp_path / "one", connect)
-    with pytest.raises(NotReadyError, match="broker 7 is the controller of this cluster") as raised:
-        served(tmp_path / "two", connect, node_id=8)
-    assert raised.value.code == 3
-    broker.stop()
+    first = served(tmp_path / "one", connect)
+    second = served(tmp_path / "two", connect, node_id=8)
+    assert sorted(tree.get_children("/brokers/ids")) == ["7", "8"]
+    assert json.loads(tree.get("/controller")[0])["brokerid"] == 7
+    assert second.stop() == 0
+    assert tree.get_children("/brokers/ids") == ["7"]
+    assert first.stop() == 0
 
 
 def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""Brokers that come and go, and who leads a partition then.
+
+`/brokers/ids/N` is ephemeral: a broker is alive while it stands there, and another one (which lost
+what was in memory) when its czxid is another. A partition is led by the first of its replicas
+that is in the ISR and alive; where there is none, by nobody, until one of the ISR is back. Each
+change of leader is one more leader epoch, written by a transaction a topic with the fence and the
+version of each state; where a version is another the topic is read again and looked at anew.
+A broker that leads and was registered anew leads in a new epoch: it may have lost what was not
+synced. So does one whose registration is younger than the state that names it.
+Not done: unclean election. With one replica there is nobody else to elect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import loading
+from krust.controller.office import AwayError
+from krust.controller.state import Live, Partition, State, Topic, chunks
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, Broker, PartitionState
+from krust.metadata.store import Children, Create, Node, Operation, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Mapping
+
+    from krust.controller.state import Asked
+    from krust.metadata.store import Done
+
+
+def look(state: State) -> Generator[Asked, list[Done], set[int]]:
+    """Read who is alive; the brokers that are others than before under their number.
+
+    This broker is alive, whatever is written.
+    """
+    (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
+    names = [name for name in loading.children(znodes.BROKERS, read.results[0]) if name.isdecimal()]
+    found: dict[int, Live] = {}
+    paths = [f"{znodes.BROKERS}/{name}" for name in names]
+    if paths:
+        (done,) = yield [[Read(path, watch=True) for path in paths]]
+        for path, name, node in zip(paths, names, done.results, strict=True):
+            if isinstance(node, Node):
+                _add(state, found, path, int(name), node)
+            elif node is not Refusal.NO_NODE:
+                raise AwayError(f"{path}: {node}")
+    own = found.setdefault(state.node_id, state.brokers.get(state.node_id, Live()))
+    anew = {
+        broker
+        for broker, live in found.items()
+        if live is not own and state.brokers.get(broker, live).epoch not in (-1, live.epoch)
+    }
+    for broker in state.brokers.keys() - found.keys():
+        state.vanished(broker)
+    for broker, live in found.items():
+        state.appeared(broker, live)
+    state.leaving -= anew | (state.leaving - found.keys())
+    return anew
+
+
+def _add(state: State, found: dict[int, Live], path: str, broker: int, node: Node) -> None:
+    """A broker's own words. Another's under our number are no word of ours."""
+    if broker == state.node_id and node.stat.owner != state.session:
+        return
+    try:
+        said = Broker.decode(node.data)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return
+    found[broker] = Live(node.stat.czxid, said.rack, said.endpoints)
+
+
+def elected(
+    state: State, partition: Partition, anew: Collection[int] = (), off: Collection[int] = ()
+) -> Partition:
+    """The partition as it has to be now; the same object where it is as it has to be.
+
+    anew  brokers that are alive but are not what they were
+    off   brokers that have lost the disk with their replica
+    """
+    if partition.version < 0:
+        return _first(state, partition)
+    leader = partition.leader
+    if leader in state.brokers and leader not in anew and leader not in off:
+        return partition
+    alive = state.brokers.keys() - off
+    able = [each for each in partition.replicas if each in partition.isr and each in alive]
+    able.sort(key=lambda each: (each in state.leaving, each in anew))
+    if not able:
+        if leader == -1:
+            return partition
+        return moved(partition, -1, partition.isr)
+    isr = tuple(each for each in partition.isr if each in alive)
+    return moved(partition, able[0], isr)
+
+
+def moved(partition: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
+    """The partition under another leader, or the same one in a new epoch."""
+    return partition._replace(
+        leader=leader,
+        isr=isr,
+        leader_epoch=partition.leader_epoch + 1,
+        version=partition.version + 1,
+    )
+
+
+def _first(state: State, partition: Partition) -> Partition:
+    """A partition that has no state yet, led for the first time."""
+    alive = tuple(each for each in partition.replicas if each in state.brokers)
+    if not alive:
+        return partition
+    return Partition(partition.replicas, alive[0], 0, alive, 0)
+
+
+def stale(state: State, written: Mapping[tuple[str, int], int], since: int) -> set[tuple[str, int]]:
+    """Partitions whose leader was registered after their state was written.
+
+    since  the zxid from which on this process is a broker; -1: it took its own up itself
+    """
+    found = set()
+    epochs = {broker: live.epoch for broker, live in state.brokers.items()}
+    epochs[state.node_id] = since
+    for (name, index), zxid in written.items():
+        topic = state.topics.get(name)
+        leader = topic.partitions[index].leader if topic is not None else -1
+        if zxid < epochs.get(leader, -1):
+            found.add((name, index))
+    return found
+
+
+def sweep(
+    state: State,
+    names: Iterable[str],
+    anew: Collection[int] = (),
+    aged: Collection[tuple[str, int]] = (),
+) -> Generator[Asked, list[Done], set[str]]:
+    """Elect where a leader is gone or one can be had; the topics that have to be read again.
+
+    anew  as `look` found them; aged: as `stale` did
+    raises  AwayError: the store does not take it now
+    """
+    wanted: list[tuple[Topic, dict[int, Partition]]] = []
+    for name in names:
+        topic = state.topics.get(name)
+        if topic is None:
+            continue
+        other = {}
+        for index, partition in enumerate(topic.partitions):
+            again = {partition.leader} if (name, index) in aged else anew
+            off = {one for one, *at in state.offline if at == [name, index]}
+            now = elected(state, partition, again, off)
+            if now is not partition:
+                other[index] = now
+        if other:
+            wanted.append((topic, other))
+    return (yield from write(state, wanted))
+
+
+def write(
+    state: State, wanted: list[tuple[Topic, dict[int, Partition]]]
+) -> Generator[Asked, list[Done], set[str]]:
+    """Write other states of partitions, a transaction a topic; the topics that were others."""
+    yield from _make_room(state, wanted)
+    pending = []
+    for topic, other in wanted:
+        operations = [_change(state, topic.name, index, each) for index, each in other.items()]
+        pending.append((topic, other, chunks(state.fence(), operations)))
+    unsure: set[str] = set()
+    while pending:
+        answers = yield [transactions[0] for _, _, transactions in pending]
+        left = []
+        for (topic, other, transactions), done in zip(pending, answers, strict=True):
+            if done.refused is None and len(transactions) > 1:
+                left.append((topic, other, transactions[1:]))
+            elif done.refused is None:
+                state.changed(topic, other)
+            elif done.refused in (Refusal.NO_SESSION, Refusal.FAILED):
+                raise AwayError(f"the leaders of {topic.name}: {done.refused.value}")
+            else:
+                unsure.add(topic.name)
+        pending = left
+    return unsure
+
+
+def _make_room(
+    state: State, wanted: list[tuple[Topic, dict[int, Partition]]]
+) -> Generator[Asked, list[Done], None]:
+    """Make the nodes above those states that are not there yet."""
+    above = []
+    for topic, other in wanted:
+        indexes = [index for index in other if topic.partitions[index].version < 0]
+        if indexes:
+            path = f"{znodes.topic(topic.name)}/partitions"
+            above += [Create(path), *(Create(f"{path}/{index}") for index in indexes)]
+    if above:
+        yield [[state.fence(), each] for each in above]
+
+
+def _change(state: State, name: str, index: int, partition: Partition) -> Operation:
+    facts = (
+        state.controller_epoch,
+        partition.leader,
+        partition.leader_epoch,
+        partition.isr,
+    )
+    data, path = PartitionState(*facts).encode(), znodes.state(name, index)
+    if partition.version == 0:
+        return Create(path, data)
+    return SetData(path, data, partition.version - 1)

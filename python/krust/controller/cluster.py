@@ -1,0 +1,415 @@
+"""The controller where others use the tree too: what it does unasked.
+
+Whatever happens (a watch fires, a session ends, a broker answers) only marks *jobs*; a job reads
+the tree anew, with watches, and does what is missing between what it finds and what should be. Jobs
+run one after the other, so they never cross each other; requests of clients may cross them, and
+versions tell these apart. A job that the store does not let finish is begun again.
+In office: the tree is read whole (`_settle`) before `leading` is true; then all brokers are told
+everything, and from then on what changed, when no job is under way. Out of it: only who holds the
+office, and settings; everything else the controller's requests say (`following.py`).
+A policy or job that was begun in one term does not go on in another (`Controller.done`).
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.controller import (
+    brokers,
+    deletion,
+    following,
+    leading,
+    legacy,
+    loading,
+    office,
+    registration,
+)
+from krust.controller.notices import Notices
+from krust.controller.office import AwayError
+from krust.controller.orders import Orders
+from krust.controller.state import NEVER, Changes, Live, State, ToBroker
+from krust.errors import Code, ServerError
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, LogDirEvent
+from krust.metadata.store import (
+    Children,
+    Delete,
+    Exists,
+    Node,
+    Read,
+    Refusal,
+    SessionState,
+    Watched,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from krust.controller.state import Asked, Message, Policy, Request
+    from krust.metadata.store import Done, SessionChanged
+
+    Steps = Generator[Asked, list[Done], None]
+
+RETRY_MS = 200
+"""until a job that did not come to its end is begun again"""
+
+OF_EVERYBODY = ("office", "registration", "settings")
+"""Jobs that a broker has which is not the controller."""
+
+
+POLICIES: dict[str, Callable[[State, Request], Policy]] = {
+    "AlterPartition": leading.alter_partition,
+    "ControlledShutdown": leading.controlled_shutdown,
+    **following.POLICIES,
+}
+"""THE table of decisions that only such a broker meets."""
+
+
+class _Held(NamedTuple):
+    """An answer to DeleteTopics that waits until its topics are gone."""
+
+    ticket: int
+    message: Message
+    names: list[str]
+    until_ms: float
+
+
+class Cluster:
+    """What is to be done, and what the others were told."""
+
+    def __init__(self, state: State) -> None:
+        self.orders = Orders()
+        self.policies = POLICIES
+        self.now_ms = 0
+        self._state = state
+        self._notices = Notices()
+        self._jobs: dict[str, Callable[[], Steps]] = {
+            "office": self._office,
+            "registration": self._registration,
+            "brokers": self._brokers,
+            "topics": self._topics,
+            "sweep": self._sweep,
+            "settings": self._settings,
+            "deletions": self._deletions,
+            "finish": self._finish,
+            "preferred": self._preferred,
+            "reassignments": lambda: legacy.reassign(state),
+            "log_dirs": self._log_dirs,
+            "purge": lambda: self._notices.purge(state, self.now_ms),
+            "balance": self._balance,
+        }
+        """THE table of jobs, in the order in which those that wait are done."""
+        self._watches = {
+            znodes.CONTROLLER: "office",
+            f"{znodes.BROKERS}/{state.node_id}": "registration",
+            znodes.BROKERS: "brokers",
+            znodes.TOPICS: "topics",
+            znodes.CONFIG_CHANGES: "settings",
+            znodes.DELETE_TOPICS: "deletions",
+            znodes.PREFERRED_ELECTION: "preferred",
+            znodes.REASSIGNMENT: "reassignments",
+            znodes.LOG_DIR_EVENTS: "log_dirs",
+        }
+        """THE table of watches: a path, or the one above it, and the job that looks."""
+        self._words: registration.Registration | None = None
+        self._since = -1
+        self._wanted: set[str] = set()
+        self._open = False
+        self._settled = False
+        """in office, everything read and written as it has to be"""
+        self._noticing = False
+        """changes of settings are seen"""
+        self._term = state.term
+        self._pending = Changes()
+        self._more: list[ToBroker] = []
+        self._anew: set[int] = set()
+        self._unsure: set[str] = set()
+        self._held: list[_Held] = []
+        self._retry_ms = inf
+        self._said = ""
+        self._balance_ms = inf
+
+    # What happens.
+
+    def heard(self, event: Watched | SessionChanged) -> None:
+        """The store tells of a change."""
+        if isinstance(event, Watched):
+            above = event.path.rpartition("/")[0]
+            job = self._watches.get(event.path) or self._watches.get(above)
+            if job == "topics" and event.path != znodes.TOPICS:
+                self._unsure.add(event.path.rpartition("/")[2])
+            if job is not None:
+                self._wanted.add(job)
+        elif event.state is not SessionState.CONNECTED:
+            self._open = False
+            if event.state in (SessionState.OVERDUE, SessionState.EXPIRED):
+                self._state.follow(-1)
+
+    def fenced(self) -> None:
+        """A write was refused because another broker is the controller."""
+        self._state.follow(-1)
+        self._wanted.add("office")
+
+    def answered(self, asked: ToBroker, message: Message) -> None:
+        """A broker did what it was told, or says why not."""
+        state = self._state
+        if message["error_code"] == Code.STALE_CONTROLLER_EPOCH:
+            self._wanted.add("office")
+        elif asked.api == "StopReplica":
+            deletion.stopped(state, asked.broker, asked.message, message)
+            self._wanted.add("finish")
+        elif asked.api == "LeaderAndIsr" and message["error_code"] == Code.NONE:
+            for topic in message.get("topics") or ():
+                name = state.names.get(topic["topic_id"])
+                for each in topic["partition_errors"]:
+                    if name is not None and each["error_code"] == Code.KAFKA_STORAGE_ERROR:
+                        state.offline.add((asked.broker, name, each["partition_index"]))
+                        self._wanted.add("sweep")
+
+    # What the shell runs.
+
+    def claim(self, now_ms: int) -> Steps:
+        """At the start: take the office if it is free, for a broker that is about to read all."""
+        self.now_ms = now_ms
+        state = self._state
+        try:
+            if (yield from office.stand(state, now_ms)):
+                state.brokers.setdefault(state.node_id, Live())
+                state.leading = True
+        except AwayError as error:
+            raise ServerError(str(error), hint="look at the metadata store") from None
+
+    def opened(self, words: registration.Registration) -> Steps:
+        """At the start's end: register, and begin to work."""
+        self._words = words
+        yield from registration.announce(self._state, words)
+        self._since = -1 if self._state.leading else self._state.broker_epoch
+        self._open = True
+        self._wanted |= {"office", "registration"}
+
+    def back(self, words: registration.Registration) -> Steps:
+        """Be in the tree again after the connection to it was gone; everything is read anew.
+
+        raises  ServerError: it cannot be; it may be tried again
+        """
+        self._open, self._settled, self._noticing = True, False, False
+        self._retry_ms, self._words = inf, words
+        self._wanted.clear()
+        self.now_ms = max(self.now_ms, words.now_ms)
+        try:
+            yield from self._office()
+        except AwayError as error:
+            raise ServerError(f"the cluster: {error}", hint="look at the store") from None
+        yield from registration.announce(self._state, words)
+        self._wanted.add("registration")
+
+    # What follows.
+
+    def job(self) -> tuple[Steps, bool] | None:
+        """The next job, and whether it ends with the office; None: there is nothing to do."""
+        if not self._open or self.now_ms < self._retry_ms < inf:
+            return None
+        self._retry_ms = inf
+        for name in self._jobs:
+            if name in self._wanted:
+                self._wanted.remove(name)
+                if name in OF_EVERYBODY or (self._state.leading and self._settled):
+                    return self._guarded(name), name not in OF_EVERYBODY
+        return None
+
+    def after(self, changes: Changes) -> list[ToBroker]:
+        """What other brokers are told; called when no job is under way."""
+        state = self._state
+        if self._term != state.term:
+            self._term = state.term
+            if not state.leading:
+                self._settled = False
+                self.orders.clear()
+        self._pending.add(changes)
+        if not (state.leading and self._settled):
+            self._pending, self._more = Changes(), []
+            return []
+        pending, self._pending = self._pending, Changes()
+        more, self._more = self._more, []
+        for topic in pending.topics.values():
+            parts = topic.partitions if topic is not None else ()
+            if any(brokers.elected(state, each) is not each for each in parts):
+                self._wanted.add("sweep")
+        if any(topic is None for topic in pending.topics.values()):
+            self._wanted.add("finish")
+        return self.orders.after(state, pending) + more
+
+    def waits(self, changes: Changes) -> None:
+        """Changes while a job is under way: the others are told at its end."""
+        self._pending.add(changes)
+
+    def hold(self, ticket: int, asked: Message, message: Message) -> bool:
+        """Keep the answer to DeleteTopics until the topics are gone; False: they are."""
+        state = self._state
+        names = [each["name"] for each in message["responses"] if each["name"] in state.doomed]
+        if not names:
+            return False
+        until = self.now_ms + max(asked.get("timeout_ms", 30_000), 0)
+        self._held.append(_Held(ticket, message, names, until))
+        return True
+
+    def released(self) -> list[tuple[int, Message]]:
+        """Answers that need not wait any more: what is left waits for a broker that is gone."""
+        state = self._state
+        out = []
+        for each in self._held:
+            doomed = [state.doomed[name] for name in each.names if name in state.doomed]
+            soon = any(not one.waiting - state.brokers.keys() for one in doomed)
+            if not (state.leading and soon) or self.now_ms >= each.until_ms:
+                out.append(each)
+        self._held = [each for each in self._held if each not in out]
+        return [(each.ticket, each.message) for each in out]
+
+    # Time.
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        self.now_ms = now_ms
+        if not self._state.leading:
+            return
+        if self._notices.due_ms(now_ms) <= 0:
+            self._wanted.add("purge")
+        if now_ms >= self._balance_ms:
+            self._wanted.add("balance")
+            self._balance_ms = self._next_balance()
+
+    def due_ms(self, now_ms: int) -> float:
+        """In how many milliseconds there is something to do."""
+        due = [self._retry_ms - now_ms if self._open else inf]
+        due += [each.until_ms - now_ms for each in self._held]
+        if self._state.leading and self._open:
+            due += [self._notices.due_ms(now_ms), self._balance_ms - now_ms]
+        return max(min(due), 0)
+
+    def _next_balance(self) -> float:
+        state = self._state
+        if state.broker_text("auto.leader.rebalance.enable") == "false":
+            return inf
+        return self.now_ms + 1000 * state.whole("leader.imbalance.check.interval.seconds")
+
+    # The jobs.
+
+    def _guarded(self, name: str) -> Steps:
+        try:
+            yield from self._jobs[name]()
+        except (AwayError, ServerError) as error:
+            self._wanted.add(name)
+            self._retry_ms = self.now_ms + RETRY_MS
+            if self._open and str(error) != self._said:
+                self._said = str(error)
+                self._state.say(f"{name}: {error}; tried again")
+
+    def _office(self) -> Steps:
+        """Who holds the office? Whoever comes into it reads everything first."""
+        state = self._state
+        if not (yield from office.stand(state, self.now_ms)):
+            self._settled = False
+            if not self._noticing:
+                yield from self._notices.begin(state, topics=True)
+                self._noticing = True
+        elif not (state.leading and self._settled):
+            yield from self._settle()
+
+    def _registration(self) -> Steps:
+        """What this broker says of itself stands there, whoever took it away."""
+        path = f"{znodes.BROKERS}/{self._state.node_id}"
+        (read,) = yield [[Exists(path, watch=True)]]
+        if read.results[0] is Refusal.NO_NODE and self._words is not None:
+            yield from registration.announce(self._state, self._words)
+        self._wanted |= {"brokers"} if self._state.leading else set()
+
+    def _settle(self) -> Steps:
+        state, term = self._state, self._state.term
+        written: loading.Written = {}
+        yield from self._notices.begin(state, topics=False)
+        anew = yield from brokers.look(state)
+        yield from loading.load(state, written)
+        yield from deletion.look(state)
+        if state.term != term or state.epoch_version == NEVER:
+            raise AwayError("the office was lost")
+        state.leading = True
+        self._anew |= anew
+        aged = brokers.stale(state, written, self._since)
+        self._unsure |= yield from brokers.sweep(state, state.topics, self._anew, aged)
+        if state.term != term:
+            raise AwayError("the office was lost")
+        self._anew.clear()
+        self.orders.clear()
+        self._settled = self._noticing = True
+        self._balance_ms = self._next_balance()
+        self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
+
+    def _brokers(self) -> Steps:
+        anew = yield from brokers.look(self._state)
+        self._anew |= anew
+        self._state.offline = {each for each in self._state.offline if each[0] not in anew}
+        yield from self._sweep()
+
+    def _sweep(self) -> Steps:
+        unsure = yield from brokers.sweep(self._state, list(self._state.topics), self._anew)
+        self._anew.clear()
+        self._again(unsure)
+
+    def _again(self, unsure: set[str]) -> None:
+        if unsure:
+            self._unsure |= unsure
+            self._wanted.add("topics")
+
+    def _topics(self) -> Steps:
+        """Topics that others made or changed, and those that were not as we thought."""
+        state = self._state
+        (read,) = yield [[Children(znodes.TOPICS, watch=True)]]
+        names = set(loading.children(znodes.TOPICS, read.results[0]))
+        unsure, self._unsure = self._unsure & names, set()
+        unknown = names - state.topics.keys() - state.doomed.keys() - state.damaged
+        try:
+            found = yield from loading.topics(state, sorted(unsure | unknown))
+        except ServerError:
+            self._unsure |= unsure
+            raise
+        for topic in found:
+            if topic.name not in state.doomed:
+                state.read(topic)
+        for name in state.topics.keys() - names:
+            state.lose(name, "it is gone; its files are kept")
+
+    def _settings(self) -> Steps:
+        return self._notices.look(self._state, self.now_ms)
+
+    def _deletions(self) -> Steps:
+        yield from deletion.look(self._state)
+        self._wanted.add("finish")
+
+    def _finish(self) -> Steps:
+        yield from deletion.finish(self._state)
+        if any(not each.waiting for each in self._state.doomed.values()):
+            raise AwayError("a topic that goes is changed by others")
+
+    def _preferred(self) -> Steps:
+        self._again((yield from legacy.prefer(self._state)))
+
+    def _balance(self) -> Steps:
+        wanted = legacy.imbalanced(self._state)
+        self._again((yield from brokers.write(self._state, wanted)))
+
+    def _log_dirs(self) -> Steps:
+        """A disk of a broker failed: ask it which partitions that costs."""
+        state, path = self._state, znodes.LOG_DIR_EVENTS
+        (read,) = yield [[Children(path, watch=True)]]
+        for name in loading.children(path, read.results[0]):
+            (one,) = yield [[Read(f"{path}/{name}")]]
+            node = one.results[0]
+            if isinstance(node, Node):
+                try:
+                    broker = LogDirEvent.decode(node.data).broker
+                    self._more += self.orders.inquiry(state, broker)
+                except BadZnodeError as error:
+                    state.fault(f"{path}/{name}", error)
+                yield [[state.fence(), Delete(f"{path}/{name}")]]

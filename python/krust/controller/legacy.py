@@ -1,0 +1,142 @@
+"""What tools of before 2019 ask of the controller, by nodes under `/admin`.
+
+`/admin/preferred_replica_election` names partitions that their first replica is to lead;
+`/admin/reassign_partitions` names replicas they are to have. The controller deletes the node when
+it is done: as long as it stands the next such tool refuses to run.
+A move to brokers that have no copy needs replication, which is not there: it is refused, said in
+the log, and the node deleted. Replicas in another order are only written.
+Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --zookeeper` (to 2.x).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.controller import brokers
+from krust.controller.office import AwayError
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, BadZnodeError, Partitions, Reassignment
+from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from krust.controller.state import Asked, Partition, State, Topic
+    from krust.metadata.store import Done
+
+    Steps = Generator[Asked, list[Done], None]
+
+
+class Found(NamedTuple):
+    """A node of a tool's."""
+
+    data: bytes
+    version: int
+
+
+def prefer(state: State) -> Generator[Asked, list[Done], set[str]]:
+    """Elect the preferred replicas that a tool asks for; the topics to be read again."""
+    found = yield from _wait(znodes.PREFERRED_ELECTION)
+    if found is None:
+        return set()
+    named: dict[str, list[int]] = {}
+    try:
+        for name, index in Partitions.decode(found.data).partitions:
+            named.setdefault(name, []).append(index)
+    except BadZnodeError as error:
+        state.fault(znodes.PREFERRED_ELECTION, error)
+    unsure = yield from brokers.write(state, preferred(state, named.items()))
+    yield from _away(state, znodes.PREFERRED_ELECTION, found)
+    return unsure
+
+
+def preferred(
+    state: State, named: Iterable[tuple[str, Iterable[int]]]
+) -> list[tuple[Topic, dict[int, Partition]]]:
+    """The partitions among those named that their preferred replica could lead and does not."""
+    wanted = []
+    for name, indexes in named:
+        topic = state.topics.get(name)
+        moves = {}
+        for index in indexes if topic is not None else ():
+            if topic is None or not 0 <= index < len(topic.partitions):
+                continue
+            partition = topic.partitions[index]
+            first = partition.replicas[0]
+            able = first in partition.isr and first in state.brokers
+            if able and partition.leader != first and first not in state.leaving:
+                moves[index] = brokers.moved(partition, first, partition.isr)
+        if topic is not None and moves:
+            wanted.append((topic, moves))
+    return wanted
+
+
+def imbalanced(state: State) -> list[tuple[Topic, dict[int, Partition]]]:
+    """What to give back to preferred leaders that lead too few of what they should."""
+    percent = state.whole("leader.imbalance.per.broker.percentage")
+    everything = [(name, range(len(topic.partitions))) for name, topic in state.topics.items()]
+    wanted = preferred(state, everything)
+    own, lost = Counter[int](), Counter[int]()
+    for topic in state.topics.values():
+        own.update(each.replicas[0] for each in topic.partitions)
+    for _, moves in wanted:
+        lost.update(each.leader for each in moves.values())
+    poor = {broker for broker in lost if lost[broker] * 100 > own[broker] * percent}
+    kept = [
+        (topic, {index: each for index, each in moves.items() if each.leader in poor})
+        for topic, moves in wanted
+    ]
+    return [(topic, moves) for topic, moves in kept if moves]
+
+
+def reassign(state: State) -> Steps:
+    """Write other orders of replicas that a tool asks for; refuse moves."""
+    found = yield from _wait(znodes.REASSIGNMENT)
+    if found is None:
+        return
+    moves: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+    try:
+        moves = Reassignment.decode(found.data).partitions
+    except BadZnodeError as error:
+        state.fault(znodes.REASSIGNMENT, error)
+    for name, index, replicas in moves:
+        topic = state.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            state.fault(znodes.REASSIGNMENT, f"there is no partition {name}-{index}")
+        elif sorted(replicas) != sorted(topic.partitions[index].replicas):
+            why = "is refused: moving data to another broker is not there yet"
+            state.fault(znodes.REASSIGNMENT, f"{name}-{index} to {list(replicas)} {why}")
+        elif replicas != topic.partitions[index].replicas:
+            yield from _reorder(state, topic, index, replicas)
+    yield from _away(state, znodes.REASSIGNMENT, found)
+
+
+def _reorder(state: State, topic: Topic, index: int, replicas: tuple[int, ...]) -> Steps:
+    partitions = list(topic.partitions)
+    partitions[index] = partitions[index]._replace(replicas=replicas)
+    data = Assignment(tuple(each.replicas for each in partitions), topic.id).encode()
+    (done,) = yield [[state.fence(), SetData(znodes.topic(topic.name), data, topic.version)]]
+    now = state.knows(topic.name, topic.id)
+    if done.refused is not None:
+        state.fault(znodes.REASSIGNMENT, f"{topic.name}-{index}: {done.refused.value}")
+    elif now is not None and now.version == topic.version:
+        partitions = list(now.partitions)
+        partitions[index] = partitions[index]._replace(replicas=replicas)
+        state.put(now._replace(partitions=tuple(partitions), version=topic.version + 1))
+
+
+def _wait(path: str) -> Generator[Asked, list[Done], Found | None]:
+    """A tool's node; None: there is none, and the watch is set that tells of one."""
+    (read,) = yield [[Exists(path, watch=True), Read(path)]]
+    node = read.results[1]
+    if isinstance(node, Node):
+        return Found(node.data, node.stat.version)
+    if node is not Refusal.NO_NODE:
+        raise AwayError(f"{path}: {node}")
+    return None
+
+
+def _away(state: State, path: str, found: Found) -> Steps:
+    """Delete the node, if it is the one that was read; another is read by its watch."""
+    yield [[state.fence(), Delete(path, found.version)]]

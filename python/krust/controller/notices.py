@@ -1,0 +1,113 @@
+"""Settings that another broker changed, or a tool: `/config/changes`, which every broker watches.
+
+Who changes the settings of an entity writes a child there that names it; who sees one reads that
+entity. Numbers only grow, so a broker remembers the last it has seen. The controller takes a child
+away when it has seen it for 15 minutes, as Kafka's brokers do.
+Entities: topics, brokers. Users, clients and addresses have no settings here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import loading
+from krust.controller.office import AwayError
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, ConfigChange
+from krust.metadata.store import Children, Delete, Node, Read, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from krust.controller.state import Asked, Entity, State
+    from krust.metadata.store import Done
+
+    Steps = Generator[Asked, list[Done], None]
+
+KEEP_MS = 15 * 60 * 1000
+
+
+class Notices:
+    """Which notices were seen."""
+
+    def __init__(self) -> None:
+        self._last = -1
+        self._since: dict[str, int] = {}
+        """notice -> when it was seen first"""
+
+    def begin(self, state: State, *, topics: bool) -> Steps:
+        """From here on; what was said before is in the settings that are read next.
+
+        topics  False: whoever asks reads those of topics
+        """
+        (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
+        names = loading.children(znodes.CONFIG_CHANGES, read.results[0])
+        self._last = max([_number(name) for name in names], default=-1)
+        yield from loading.settings(state)
+        found = yield from loading.settings_of(state, list(state.topics) if topics else ())
+        for name, entity in found.items():
+            _hold(state, name, entity)
+
+    def look(self, state: State, now_ms: int) -> Steps:
+        """Read the notices that are new, and what they are about."""
+        (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
+        names = loading.children(znodes.CONFIG_CHANGES, read.results[0])
+        self._since = {name: self._since.get(name, now_ms) for name in names}
+        new = [name for name in names if _number(name) > self._last]
+        if not new:
+            return
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in new]
+        (done,) = yield [[Read(path) for path in paths]]
+        topics: dict[str, None] = {}
+        brokers = False
+        for path, node in zip(paths, done.results, strict=True):
+            if node is Refusal.NO_NODE:
+                continue
+            if not isinstance(node, Node):
+                raise AwayError(f"{path}: {node}")
+            try:
+                kind, _, name = ConfigChange.decode(node.data).path.partition("/")
+            except BadZnodeError as error:
+                state.fault(path, error)
+                continue
+            if kind == "topics":
+                topics[znodes.unsanitised(name)] = None
+            brokers |= kind == "brokers"
+        if brokers:
+            yield from loading.settings(state)
+        found = yield from loading.settings_of(state, [each for each in topics if _fits(each)])
+        for name, entity in found.items():
+            _hold(state, name, entity)
+        self._last = max(_number(name) for name in new)
+
+    def purge(self, state: State, now_ms: int) -> Steps:
+        """Take away what everybody has had the time to see."""
+        old = [name for name, since in self._since.items() if now_ms - since >= KEEP_MS]
+        for name in old:
+            yield [[state.fence(), Delete(f"{znodes.CONFIG_CHANGES}/{name}")]]
+            self._since.pop(name, None)
+
+    def due_ms(self, now_ms: int) -> float:
+        """In how many milliseconds there is something to take away."""
+        return min(self._since.values(), default=float("inf")) + KEEP_MS - now_ms
+
+
+def _hold(state: State, name: str, entity: Entity) -> None:
+    topic = state.topics.get(name)
+    if topic is None:
+        return
+    version = max(entity.version, 0)
+    if topic.config_version > version:
+        return
+    if (topic.config, topic.config_version) != (entity.config, version):
+        state.put(topic._replace(config=entity.config, config_version=version))
+
+
+def _fits(name: str) -> bool:
+    """Whether there can be a topic of that name."""
+    return "/" not in name and bool(name)
+
+
+def _number(name: str) -> int:
+    digits = name[-10:]
+    return int(digits) if digits.isdecimal() else -1

@@ -1,0 +1,98 @@
+"""The office of the controller: who has it, how it is taken, how it is lost.
+
+`/controller` is an ephemeral node, so it goes with its holder's session. Who finds none makes it
+and raises `/controller_epoch` in one transaction; of several that try, one succeeds. The version
+of `/controller_epoch` after that is the fence of every write of this term (`State.fence`).
+The office is lost when another session's node stands there, when a fenced write is refused, when
+the store has been silent for as long as a session lasts, and when the session is over; nothing
+waits for a word from the successor. A node that names this broker but another session is another's.
+Everybody watches `/controller`, the holder too: whoever removes the node asks for an election.
+Not promised: that the State is that of the tree after `stand`; see `cluster.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, Controller, number
+from krust.metadata.store import Create, Exists, Node, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from krust.controller.state import Asked, State
+    from krust.metadata.store import Done
+
+_TRIES = 20
+
+
+class AwayError(Exception):
+    """The store does not answer as it should: whatever was under way ends, and is begun anew."""
+
+
+def stand(state: State, now_ms: int) -> Generator[Asked, list[Done], bool]:
+    """Take the office if nobody has it; True: it is ours.
+
+    raises  AwayError: nobody can say who holds it
+    """
+    for _ in range(_TRIES):
+        (read,) = yield [
+            [
+                Exists(znodes.CONTROLLER, watch=True),
+                Read(znodes.CONTROLLER),
+                Read(znodes.CONTROLLER_EPOCH),
+            ]
+        ]
+        holder, node = read.results[1:]
+        known = _epoch(state, node)
+        if isinstance(holder, Node):
+            if known is None:
+                raise AwayError(f"{znodes.CONTROLLER_EPOCH} holds no epoch")
+            if holder.stat.owner == state.session:
+                if state.epoch_version != known[1]:
+                    state.rise(*known)
+                return True
+            state.follow(_who(state, holder), known[0])
+            return False
+        if holder is not Refusal.NO_NODE:
+            raise AwayError(f"the controllership: {holder}")
+        state.follow(-1)
+        if known is None:
+            yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
+            continue
+        epoch, version = known
+        (done,) = yield [
+            [
+                Create(znodes.CONTROLLER, Controller(state.node_id, now_ms).encode(), True),
+                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+            ]
+        ]
+        if done.refused is None:
+            state.rise(epoch + 1, version + 1)
+            return True
+        if done.refused is Refusal.NO_SESSION:
+            break
+    raise AwayError("nobody could be made the controller")
+
+
+def _epoch(state: State, node: object) -> tuple[int, int] | None:
+    """The epoch and its node's version; None: there is none."""
+    if node is Refusal.NO_NODE:
+        return None
+    if not isinstance(node, Node):
+        raise AwayError(f"{znodes.CONTROLLER_EPOCH}: {node}")
+    try:
+        return number(node.data), node.stat.version
+    except BadZnodeError as error:
+        state.fault(znodes.CONTROLLER_EPOCH, error)
+        raise AwayError(f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}") from None
+
+
+def _who(state: State, holder: Node) -> int:
+    """The holder's number; -1: it is something that is no broker."""
+    try:
+        return Controller.decode(holder.data).broker
+    except BadZnodeError as error:
+        state.fault(znodes.CONTROLLER, error)
+        return -1

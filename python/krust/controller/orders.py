@@ -1,0 +1,239 @@
+"""What the controller tells the other brokers, in Kafka's own control requests.
+
+A broker that is there anew is told everything: UpdateMetadata and LeaderAndIsr of type 2, which
+say that nothing else is. After that it is told what changed: its own partitions that are others
+(LeaderAndIsr, type 1), then whole topics and all brokers (UpdateMetadata). A topic that goes is
+StopReplica for who has it (epoch -2: whatever the log says), then UpdateMetadata with leader -2,
+which is Kafka's word for: forget it.
+Each request bears the epoch of the broker it is for, so that one that was registered anew meanwhile
+does not act on it; it is told everything then. Order within a broker's requests matters.
+Not told: settings. Brokers read them from the tree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller.state import Changes, Live, Message, State, ToBroker, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from krust.controller.state import Partition
+    from krust.metadata.contents import Endpoint
+
+INCREMENTAL, FULL = 1, 2
+GONE = -2
+"""the leader, and the epoch, of a partition on its way out"""
+
+_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class Orders:
+    """What each broker was told so far."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, int] = {}
+        """broker -> the epoch under which it was told everything"""
+        self._topics: dict[str, Topic] = {}
+
+    def clear(self) -> None:
+        """Begin anew: nobody was told anything."""
+        self._told.clear()
+        self._topics.clear()
+
+    def after(self, state: State, changes: Changes) -> list[ToBroker]:
+        """The requests that follow from changes, and from brokers that are there anew."""
+        requests: list[ToBroker] = []
+        moved = {
+            name: self._differing(name, topic)
+            for name, topic in changes.topics.items()
+            if topic is not None
+        }
+        gone = [name for name, topic in changes.topics.items() if topic is None]
+        states = [_known(state, state.topics[name]) for name in moved]
+        states += [each for name in gone for each in _forgotten(state, name)]
+        for broker, live in sorted(state.brokers.items()):
+            if broker == state.node_id:
+                continue
+            if self._told.get(broker) != live.epoch:
+                self._told[broker] = live.epoch
+                requests += _everything(state, broker)
+                continue
+            requests += _stop(state, broker, gone)
+            if hosted := _hosted(state, broker, moved):
+                requests.append(_lead(state, broker, INCREMENTAL, hosted))
+            if changes.topics or changes.live:
+                requests.append(_update(state, broker, states, 0))
+        for broker in self._told.keys() - state.brokers.keys():
+            del self._told[broker]
+        for name, topic in changes.topics.items():
+            if topic is None:
+                self._topics.pop(name, None)
+            else:
+                self._topics[name] = topic
+        return requests
+
+    def inquiry(self, state: State, broker: int) -> list[ToBroker]:
+        """What a broker has to answer so that it says which of its replicas it has lost."""
+        if broker not in state.brokers or broker == state.node_id:
+            return []
+        all_of = {name: range(len(topic.partitions)) for name, topic in state.topics.items()}
+        return [_lead(state, broker, INCREMENTAL, _hosted(state, broker, all_of))]
+
+    def _differing(self, name: str, topic: Topic) -> list[int]:
+        """The partitions that are others than at the last time."""
+        before = self._topics.get(name)
+        known = before.partitions if before is not None and before.id == topic.id else ()
+        return [
+            index
+            for index, each in enumerate(topic.partitions)
+            if index >= len(known) or known[index] is not each
+        ]
+
+
+def _everything(state: State, broker: int) -> list[ToBroker]:
+    """All that a broker has to know, and that nothing else is."""
+    waiting = [name for name, each in state.doomed.items() if broker in each.waiting]
+    all_of = {name: range(len(topic.partitions)) for name, topic in state.topics.items()}
+    return [
+        *_stop(state, broker, waiting),
+        _update(state, broker, [_known(state, each) for each in state.topics.values()], FULL),
+        _lead(state, broker, FULL, _hosted(state, broker, all_of)),
+    ]
+
+
+def _hosted(state: State, broker: int, moved: Mapping[str, Iterable[int]]) -> list[Message]:
+    """Those of the partitions that the broker has a replica of, by topic."""
+    found = []
+    for name, indexes in moved.items():
+        topic = state.topics[name]
+        states = [
+            _ordered(state, index, topic.partitions[index])
+            for index in indexes
+            if broker in topic.partitions[index].replicas
+        ]
+        if states:
+            facts = {"topic_name": name, "topic_id": topic.id, "partition_states": states}
+            found.append(facts)
+    return found
+
+
+def _head(state: State, broker: int) -> Message:
+    return {
+        "controller_id": state.node_id,
+        "controller_epoch": state.controller_epoch,
+        "broker_epoch": state.brokers[broker].epoch,
+    }
+
+
+def _lead(state: State, broker: int, kind: int, topics: list[Message]) -> ToBroker:
+    """LeaderAndIsr."""
+    leaders = {each["leader"] for topic in topics for each in topic["partition_states"]}
+    live = [
+        {"broker_id": leader, "host_name": at.host, "port": at.port}
+        for leader in sorted(leaders & state.brokers.keys())
+        if (at := between(state, state.brokers[leader])) is not None
+    ]
+    facts = {"type": kind, "topic_states": topics, "live_leaders": live}
+    return ToBroker(broker, "LeaderAndIsr", _head(state, broker) | facts)
+
+
+def _ordered(state: State, index: int, partition: Partition) -> Message:
+    """A partition as LeaderAndIsr has it."""
+    return {
+        "partition_index": index,
+        "controller_epoch": state.controller_epoch,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+        "partition_epoch": partition.version,
+        "replicas": list(partition.replicas),
+        "adding_replicas": [],
+        "removing_replicas": [],
+        "is_new": False,
+    }
+
+
+def _update(state: State, broker: int, topics: list[Message], kind: int) -> ToBroker:
+    """UpdateMetadata; every one tells of all brokers."""
+    live = [
+        {
+            "id": number,
+            "rack": each.rack,
+            "endpoints": [
+                {
+                    "listener": at.listener,
+                    "host": at.host,
+                    "port": at.port,
+                    "security_protocol": _PROTOCOLS.get(at.protocol, 0),
+                }
+                for at in each.endpoints
+            ],
+        }
+        for number, each in sorted(state.brokers.items())
+    ]
+    facts = {"type": kind, "topic_states": topics, "live_brokers": live}
+    return ToBroker(broker, "UpdateMetadata", _head(state, broker) | facts)
+
+
+def _known(state: State, topic: Topic) -> Message:
+    """A whole topic as UpdateMetadata has it."""
+    return {
+        "topic_name": topic.name,
+        "topic_id": topic.id,
+        "partition_states": [
+            _told(state, index, each, each.leader) for index, each in enumerate(topic.partitions)
+        ],
+    }
+
+
+def _forgotten(state: State, name: str) -> Iterable[Message]:
+    """A topic that is not to be known any more; none: it never had partitions."""
+    doomed = state.doomed.get(name)
+    if doomed is not None and name not in state.topics:
+        states = [_told(state, index, each, GONE) for index, each in enumerate(doomed.partitions)]
+        yield {"topic_name": name, "topic_id": doomed.topic_id, "partition_states": states}
+
+
+def _told(state: State, index: int, partition: Partition, leader: int) -> Message:
+    """A partition as UpdateMetadata has it."""
+    return {
+        "partition_index": index,
+        "controller_epoch": state.controller_epoch,
+        "leader": leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+        "zk_version": partition.version,
+        "replicas": list(partition.replicas),
+        "offline_replicas": [each for each in partition.replicas if each not in state.brokers],
+    }
+
+
+def _stop(state: State, broker: int, gone: list[str]) -> list[ToBroker]:
+    """StopReplica for the topics that go and that the broker still has."""
+    topics = []
+    for name in gone:
+        doomed = state.doomed.get(name)
+        if doomed is None or broker not in doomed.waiting:
+            continue
+        states = [
+            {"partition_index": index, "leader_epoch": GONE, "delete_partition": True}
+            for index, each in enumerate(doomed.partitions)
+            if broker in each.replicas
+        ]
+        topics.append({"topic_name": name, "partition_states": states})
+    if not topics:
+        return []
+    facts = {"topic_states": topics}
+    return [ToBroker(broker, "StopReplica", _head(state, broker) | facts)]
+
+
+def between(state: State, live: Live) -> Endpoint | None:
+    """Where brokers reach a broker; None: nowhere."""
+    name = state.config.text("inter.broker.listener.name")
+    if name is not None:
+        return next((each for each in live.endpoints if each.listener == name), None)
+    protocol = state.config.text("security.inter.broker.protocol") or "PLAINTEXT"
+    fitting = [each for each in live.endpoints if each.protocol == protocol]
+    return next(iter(fitting or live.endpoints), None)

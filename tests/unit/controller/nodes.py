@@ -1,0 +1,218 @@
+"""Several brokers' controllers over one tree in memory, driven without threads, cores or clocks.
+
+A request to another broker is noted and answered as a broker would that has no trouble.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from krust.config import load
+from krust.controller import adoption, ids, loading, registration
+from krust.controller.controller import Controller, Outcome
+from krust.controller.state import Message, Request, State, ToBroker
+from krust.metadata.local import Tree
+from krust.metadata.store import (
+    Children,
+    Create,
+    Delete,
+    Done,
+    Node,
+    Operation,
+    Read,
+    SessionChanged,
+    SessionState,
+    SetData,
+    StoreEvent,
+)
+
+NOW_MS = 1_795_254_517_394
+CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
+_NUMBERS = count(1)
+
+
+def _id() -> str:
+    return ids.from_random(next(_NUMBERS).to_bytes(16, "big"))
+
+
+class Member:
+    """One broker, without its records."""
+
+    def __init__(self, nodes: Nodes, node_id: int, **options: object) -> None:
+        self.id = node_id
+        self.nodes = nodes
+        self.config = load(options=options)
+        self.submitted: list[list[Operation]] = []
+        self.answers: dict[int, Any] = {}
+        self.lines: list[str] = []
+        self.faults: dict[str, str] = {}
+        self.tickets = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new process."""
+        self.store = self.nodes.tree.session()
+        self.state = State(self.config, _id, self.id)
+        self.state.session = self.store.session
+        self.controller = Controller(self.state)
+        self.cluster = self.controller.share()
+        where = [("PLAINTEXT", f"host{self.id}", 9092)]
+        rack = self.config.text("broker.rack")
+        self.words = registration.Registration(where, rack, NOW_MS)
+        self.nodes.members[self.id] = self
+        self.run(registration.found(self.state, CLUSTER))
+        self.run(registration.free(self.state))
+        self.run(self.cluster.claim(NOW_MS))
+        if self.state.leading:
+            self.run(loading.load(self.state))
+            self.run(adoption.take_over(self.state, ()))
+        self.run(self.cluster.opened(self.words))
+
+    def die(self) -> None:
+        """The process is gone, and its session."""
+        del self.nodes.members[self.id]
+        self.store.close()
+        self.nodes.rest()
+
+    def expire(self) -> None:
+        """The session is gone; the process lives and has another."""
+        self.store.close()
+        self.nodes.rest(but=self.id)
+        self.hear(SessionChanged(SessionState.EXPIRED))
+        self.store = self.nodes.tree.session()
+        self.state.session = self.store.session
+        self.hear(SessionChanged(SessionState.CONNECTED))
+        self.run(self.controller.back(self.words))
+
+    def run(self, steps: Any) -> None:
+        self.tickets += 1
+        self.perform(self.controller.run(self.tickets, steps))
+        answer = self.answer(self.tickets)
+        if isinstance(answer, Exception):
+            raise answer
+
+    def ask(self, api: str, message: Message, version: int = 99) -> Message:
+        answer = self.answer(self.send(api, message, version))
+        assert isinstance(answer, dict), answer
+        return answer
+
+    def send(self, api: str, message: Message, version: int = 99) -> int:
+        self.tickets += 1
+        request = Request(api, version, message, {}, self.nodes.now_ms)
+        self.perform(self.controller.request(self.tickets, request))
+        return self.tickets
+
+    def answer(self, ticket: int) -> Any:
+        self.nodes.rest()
+        return self.answers.pop(ticket)
+
+    def create(self, name: str, partitions: int = 1, factor: int = 1, **config: str) -> Message:
+        pairs = [{"name": key.replace("_", "."), "value": text} for key, text in config.items()]
+        facts = {"num_partitions": partitions, "replication_factor": factor, "assignments": []}
+        topic = {"name": name, **facts, "configs": pairs}
+        answer = self.ask("CreateTopics", {"topics": [topic], "validate_only": False})
+        (result,) = answer["topics"]
+        assert isinstance(result, dict)
+        return result
+
+    def hear(self, event: StoreEvent) -> None:
+        if isinstance(event, Done):
+            self.perform(self.controller.done(event))
+        else:
+            self.perform(self.controller.heard(event, self.nodes.now_ms))
+
+    def perform(self, outcome: Outcome) -> None:
+        for token, operations in outcome.submits:
+            self.submitted.append(operations)
+            self.store.submit(operations, token)
+        self.nodes.sent += outcome.requests
+        self.nodes.waiting += [(self, each) for each in outcome.requests]
+        self.answers |= dict(outcome.replies)
+        self.lines += [text for _, text in outcome.lines]
+        self.faults |= dict(outcome.changes.faults)
+
+
+class Nodes:
+    """A tree, and who is there."""
+
+    def __init__(self, *node_ids: int, **options: object) -> None:
+        self.tree = Tree()
+        self.members: dict[int, Member] = {}
+        self.sent: list[ToBroker] = []
+        self.waiting: list[tuple[Member, ToBroker]] = []
+        self.now_ms = NOW_MS
+        self.tool = self.tree.session()
+        for node_id in node_ids:
+            Member(self, node_id, **options)
+        self.rest()
+
+    @property
+    def leader(self) -> Member:
+        (found,) = [each for each in self.members.values() if each.state.leading]
+        return found
+
+    def rest(self, but: int | None = None) -> None:
+        """Until nothing happens any more."""
+        busy = True
+        while busy:
+            busy = False
+            for member in list(self.members.values()):
+                for event in member.store.events() if member.id != but else ():
+                    member.hear(event)
+                    busy = True
+            waiting, self.waiting = self.waiting, []
+            for sender, asked in waiting:
+                message = self.reached(asked)
+                outcome = sender.controller.answered(asked, message, self.now_ms)
+                sender.perform(outcome)
+                busy = True
+
+    def reached(self, asked: ToBroker) -> Message | None:
+        """The answer of the broker that is asked; None: it is not there."""
+        member = self.members.get(asked.broker)
+        if member is None:
+            return None
+        if asked.api in ("CreateTopics", "AllocateProducerIds"):
+            ticket = member.send(asked.api, asked.message)
+            found: Message = member.answer(ticket)
+            return found
+        if asked.message["broker_epoch"] < member.state.broker_epoch:
+            return None
+        return {"error_code": 0, "topics": [], "partition_errors": []}
+
+    def told(self, broker: int, api: str) -> list[Message]:
+        """What a broker was told since the last call of `forget`."""
+        return [each.message for each in self.sent if (each.broker, each.api) == (broker, api)]
+
+    def forget(self) -> None:
+        self.sent.clear()
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        for member in list(self.members.values()):
+            member.perform(member.controller.tick(self.now_ms))
+        self.rest()
+
+    def write(self, *operations: Operation) -> None:
+        """What a tool does."""
+        self.tool.submit(list(operations), "tool")
+        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        assert done.refused is None, done
+        self.rest()
+
+    def node(self, path: str) -> str | None:
+        """What stands in a node; None: there is none."""
+        self.tool.submit([Read(path)], "tool")
+        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        found = done.results[0]
+        return found.data.decode() if isinstance(found, Node) else None
+
+    def children(self, path: str) -> list[str]:
+        self.tool.submit([Children(path)], "tool")
+        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        return [str(each) for each in done.results[0] or ()]  # type: ignore[union-attr]
+
+
+def writes(operations: list[Operation]) -> list[Create | SetData | Delete]:
+    return [each for each in operations if isinstance(each, Create | SetData | Delete)]

@@ -1,0 +1,452 @@
+"""Several brokers: who leads them, who comes and goes, and what each is told."""
+
+import json
+
+from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
+from krust.metadata.store import Check, Create, Delete, SetData
+from tests.unit.controller.nodes import Member, Nodes, writes
+
+
+def leaders(nodes: Nodes, name: str) -> list[int]:
+    return [each.leader for each in nodes.leader.state.topics[name].partitions]
+
+
+def state(nodes: Nodes, name: str, partition: int = 0) -> dict[str, object]:
+    found: dict[str, object] = json.loads(
+        nodes.node(f"/brokers/topics/{name}/partitions/{partition}/state") or "{}"
+    )
+    return found
+
+
+def test_the_first_broker_holds_the_office_and_the_others_know() -> None:
+    nodes = Nodes(1, 2, 3)
+    assert nodes.leader.id == 1
+    assert [each.state.controller_id for each in nodes.members.values()] == [1, 1, 1]
+    assert sorted(nodes.leader.state.brokers) == [1, 2, 3]
+    assert nodes.leader.state.brokers[3].endpoints[0].host == "host3"
+
+
+def test_a_broker_that_arrives_is_told_everything_and_the_others_that_it_is_there() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    nodes.forget()
+    Member(nodes, 3)
+    nodes.rest()
+    (whole,), (lead,) = nodes.told(3, "UpdateMetadata"), nodes.told(3, "LeaderAndIsr")
+    assert (whole["type"], lead["type"]) == (2, 2)
+    assert [each["id"] for each in whole["live_brokers"]] == [1, 2, 3]
+    assert [each["topic_name"] for each in whole["topic_states"]] == ["t"]
+    assert whole["broker_epoch"] == nodes.members[3].state.broker_epoch
+    (update,) = nodes.told(2, "UpdateMetadata")
+    assert [each["id"] for each in update["live_brokers"]] == [1, 2, 3]
+    assert nodes.told(2, "LeaderAndIsr") == []
+
+
+def test_partitions_go_round_the_brokers() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.leader.create("a", 3)
+    nodes.leader.create("b")
+    nodes.leader.create("c")
+    assert leaders(nodes, "a") == [1, 2, 3]
+    assert leaders(nodes, "b") + leaders(nodes, "c") == [1, 2]
+
+
+def test_a_new_topic_is_told_to_who_has_it_and_known_to_all() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.forget()
+    nodes.leader.create("a", 2)
+    (lead,) = nodes.told(2, "LeaderAndIsr")
+    (topic,) = lead["topic_states"]
+    assert (topic["topic_name"], lead["type"]) == ("a", 1)
+    assert [each["partition_index"] for each in topic["partition_states"]] == [1]
+    assert nodes.told(3, "LeaderAndIsr") == []
+    (update,) = nodes.told(3, "UpdateMetadata")
+    assert [each["leader"] for each in update["topic_states"][0]["partition_states"]] == [1, 2]
+
+
+def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    nodes.members[2].die()
+    assert leaders(nodes, "t") == [1, -1]
+    assert state(nodes, "t", 1) | {"version": 1} == {
+        "controller_epoch": 1,
+        "leader": -1,
+        "version": 1,
+        "leader_epoch": 1,
+        "isr": [2],
+    }
+    Member(nodes, 2)
+    nodes.rest()
+    assert leaders(nodes, "t") == [1, 2]
+    assert state(nodes, "t", 1)["leader_epoch"] == 2
+    assert state(nodes, "t", 0)["leader_epoch"] == 0
+
+
+def test_another_of_the_isr_leads_when_the_leader_dies() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    nodes.members[2].die()
+    assert leaders(nodes, "t") == [3]
+    assert state(nodes, "t")["isr"] == [3, 1]
+
+
+def replicated(nodes: Nodes) -> None:
+    """A topic with replicas on 2, 3 and 1, which another controller made."""
+    topic = {"partitions": {"0": [2, 3, 1]}, "topic_id": "PctXnh4jScWzv_Ab2ih1zQ", "version": 3}
+    nodes.write(
+        Create("/config/topics/t", EntityConfig({}).encode()),
+        Create("/brokers/topics/t", json.dumps(topic).encode()),
+    )
+
+
+def test_a_topic_that_a_tool_wrote_is_led_and_told() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.forget()
+    replicated(nodes)
+    assert state(nodes, "t") | {"isr": []} == {
+        "controller_epoch": 1,
+        "leader": 2,
+        "version": 1,
+        "leader_epoch": 0,
+        "isr": [],
+    }
+    assert nodes.told(2, "LeaderAndIsr")
+    assert nodes.told(3, "LeaderAndIsr")
+
+
+def test_partitions_that_a_tool_added_are_led() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    grown = json.loads(nodes.node("/brokers/topics/t") or "")
+    grown["partitions"]["1"] = [3]
+    nodes.write(SetData("/brokers/topics/t", json.dumps(grown).encode()))
+    assert leaders(nodes, "t") == [2, 3]
+
+
+def test_a_broker_registered_anew_leads_in_a_new_epoch() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    before = nodes.members[2].state.broker_epoch
+    nodes.members[2].expire()
+    nodes.rest()
+    assert nodes.members[2].state.broker_epoch > before
+    assert leaders(nodes, "t") == [1, 2]
+    assert int(str(state(nodes, "t", 1)["leader_epoch"])) >= 1
+
+
+def test_the_office_goes_to_another_when_its_holder_dies_and_everything_is_told_anew() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.leader.create("t", 3)
+    nodes.forget()
+    nodes.members[1].die()
+    assert nodes.leader.id in (2, 3)
+    assert nodes.leader.state.controller_epoch == 2
+    assert leaders(nodes, "t") == [-1, 2, 3]
+    other = 5 - nodes.leader.id
+    (whole,) = nodes.told(other, "UpdateMetadata")
+    assert (whole["type"], whole["controller_epoch"]) == (2, 2)
+
+
+def test_a_broker_that_restarted_while_nobody_was_controller_leads_in_a_new_epoch() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    two = nodes.members[2]
+    del nodes.members[1]
+    two.store.close()
+    two.begin()
+    nodes.rest()
+    assert not two.state.leading
+    nodes.tree.end(next(each for each in nodes.tree._sessions if each.session == 2))
+    Member(nodes, 3)
+    nodes.rest()
+    assert state(nodes, "t", 1)["leader"] == 2
+    assert int(str(state(nodes, "t", 1)["leader_epoch"])) >= 1
+
+
+def test_who_is_not_the_controller_says_so() -> None:
+    nodes = Nodes(1, 2)
+    two = nodes.members[2]
+    assert two.create("t")["error_code"] == 41
+    assert two.ask("DeleteTopics", {"topic_names": ["t"]})["responses"][0]["error_code"] == 41
+    wanted = {"topics": [{"name": "t", "count": 2}]}
+    assert two.ask("CreatePartitions", wanted)["results"][0]["error_code"] == 41
+    for api in ("ElectLeaders", "AlterPartition", "ControlledShutdown"):
+        assert two.ask(api, {"broker_id": 1, "topics": []})["error_code"] == 41
+    assert two.ask("AllocateProducerIds", {"broker_id": 1})["error_code"] == 41
+
+
+def test_a_topic_wished_for_elsewhere_is_made_by_the_controller() -> None:
+    nodes = Nodes(1, 2)
+    answer = nodes.members[2].ask("AutoCreate", {"topics": ["wished"]})
+    assert answer == {"topics": [{"name": "wished", "error_code": 0}]}
+    assert "wished" in nodes.leader.state.topics
+    again = nodes.members[2].ask("AutoCreate", {"topics": ["wished"]})
+    assert again == answer
+
+
+def test_producer_ids_come_from_the_controller_once() -> None:
+    nodes = Nodes(1, 2)
+    two = nodes.members[2]
+    firsts = [each.ask("AllocateProducerIds", {})["producer_id_start"] for each in (two, two)]
+    firsts.append(nodes.leader.ask("AllocateProducerIds", {})["producer_id_start"])
+    assert firsts == [0, 1000, 2000]
+    stale = {"broker_id": 2, "broker_epoch": two.state.broker_epoch - 1}
+    assert nodes.leader.ask("AllocateProducerIds", stale)["error_code"] == 77
+    assert nodes.leader.ask("AllocateProducerIds", {"broker_id": 9})["error_code"] == 102
+
+
+def test_settings_changed_at_any_broker_hold_everywhere() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t")
+    two = nodes.members[2]
+    pair = {"name": "segment.bytes", "config_operation": 0, "value": "1048576"}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [pair]}
+    pair["name"] = "log.segment.bytes"
+    two.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    assert nodes.leader.state.topic_text(None, "segment.bytes") == "1048576"
+    nodes.write(
+        SetData("/config/topics/t", EntityConfig({"retention.ms": "7"}).encode()),
+        Create(
+            "/config/changes/config_change_", ConfigChange("topics/t").encode(), sequential=True
+        ),
+    )
+    assert nodes.leader.state.topics["t"].config == {"retention.ms": "7"}
+
+
+def test_a_notice_goes_when_all_had_time_to_see_it() -> None:
+    nodes = Nodes(1, 2)
+    notice = Create("/config/changes/config_change_", b"rubbish", sequential=True)
+    nodes.write(notice)
+    nodes.pass_time(14 * 60_000)
+    assert len(nodes.children("/config/changes")) == 1
+    nodes.pass_time(60_000)
+    assert nodes.children("/config/changes") == []
+
+
+def test_a_topic_goes_when_all_brokers_have_deleted_their_replicas() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.leader.create("t", 3)
+    nodes.forget()
+    answer = nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
+    assert answer["responses"][0]["error_code"] == 0
+    (stop,) = nodes.told(2, "StopReplica")
+    (topic,) = stop["topic_states"]
+    assert topic["partition_states"] == [
+        {"partition_index": 1, "leader_epoch": -2, "delete_partition": True}
+    ]
+    (update,) = nodes.told(2, "UpdateMetadata")
+    assert {each["leader"] for each in update["topic_states"][0]["partition_states"]} == {-2}
+    for path in ("/brokers/topics", "/admin/delete_topics", "/config/topics"):
+        assert nodes.children(path) == []
+
+
+def test_a_deletion_waits_for_a_dead_broker_and_its_name_stays_taken() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    nodes.members[2].die()
+    answer = nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
+    assert answer["responses"][0]["error_code"] == 0
+    assert nodes.children("/admin/delete_topics") == ["t"]
+    assert nodes.leader.create("t")["error_code"] == 36
+    assert "t" not in nodes.leader.state.topics
+    nodes.forget()
+    Member(nodes, 2)
+    nodes.rest()
+    assert next(each.api for each in nodes.sent if each.broker == 2) == "StopReplica"
+    assert nodes.children("/admin/delete_topics") == []
+    assert nodes.leader.create("t")["error_code"] == 0
+
+
+def test_another_controller_goes_on_with_a_deletion() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.leader.create("t", 3)
+    nodes.members[3].die()
+    nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
+    nodes.leader.die()
+    assert nodes.leader.id == 2
+    assert list(nodes.leader.state.doomed) == ["t"]
+    Member(nodes, 3)
+    Member(nodes, 1)
+    nodes.rest()
+    assert nodes.children("/brokers/topics") == []
+    assert nodes.children("/admin/delete_topics") == []
+
+
+def test_a_tools_mark_deletes_a_topic_and_one_for_nothing_goes() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    nodes.write(Create("/admin/delete_topics/t"), Create("/admin/delete_topics/nothing"))
+    nodes.pass_time(1000)
+    assert nodes.children("/brokers/topics") == []
+    assert nodes.children("/admin/delete_topics") == []
+
+
+def test_where_deletion_is_disabled_a_tools_mark_goes_and_the_topic_stays() -> None:
+    nodes = Nodes(1, 2, **{"delete.topic.enable": "false"})
+    nodes.leader.create("t", 2)
+    nodes.write(Create("/admin/delete_topics/t"))
+    assert nodes.children("/admin/delete_topics") == []
+    assert nodes.children("/brokers/topics") == ["t"]
+
+
+def test_a_tools_election_gives_the_preferred_replica_the_lead() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    nodes.leader.state.changed(
+        nodes.leader.state.topics["t"],
+        {0: nodes.leader.state.topics["t"].partitions[0]._replace(leader=3, version=7)},
+    )
+    nodes.leader.state.put(
+        nodes.leader.state.topics["t"]._replace(
+            partitions=(nodes.leader.state.topics["t"].partitions[0]._replace(version=0),)
+        )
+    )
+    election = Partitions((("t", 0), ("nowhere", 1))).encode()
+    nodes.write(Create("/admin/preferred_replica_election", election))
+    assert leaders(nodes, "t") == [2]
+    assert nodes.node("/admin/preferred_replica_election") is None
+
+
+def test_a_move_that_needs_data_copied_is_refused_and_blocks_no_other() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t")
+    move = Reassignment((("t", 0, (2,)),)).encode()
+    nodes.write(Create("/admin/reassign_partitions", move))
+    assert nodes.node("/admin/reassign_partitions") is None
+    assert leaders(nodes, "t") == [1]
+    assert "refused" in nodes.leader.faults["/admin/reassign_partitions"]
+
+
+def test_replicas_in_another_order_are_written() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    move = Reassignment((("t", 0, (3, 1, 2)),)).encode()
+    nodes.write(Create("/admin/reassign_partitions", move))
+    assert nodes.leader.state.topics["t"].partitions[0].replicas == (3, 1, 2)
+    assert json.loads(nodes.node("/brokers/topics/t") or "")["partitions"]["0"] == [3, 1, 2]
+
+
+def test_more_than_one_replica_is_refused_with_the_reason() -> None:
+    nodes = Nodes(1, 2, 3)
+    result = nodes.leader.create("t", factor=2)
+    assert result["error_code"] == 38
+    assert "no replication yet" in result["error_message"]
+    given = {"partition_index": 0, "broker_ids": [1, 2]}
+    facts = {"num_partitions": -1, "replication_factor": -1, "configs": []}
+    topic = {"name": "t", **facts, "assignments": [given]}
+    answer = nodes.leader.ask("CreateTopics", {"topics": [topic], "validate_only": False})
+    assert answer["topics"][0]["error_code"] == 38
+
+
+def test_kafkas_own_topics_get_one_replica_with_a_notice() -> None:
+    nodes = Nodes(1, 2, 3, **{"offsets.topic.num.partitions": 3})
+    assert nodes.leader.create("__consumer_offsets", -1, -1)["error_code"] == 0
+    assert leaders(nodes, "__consumer_offsets") == [1, 2, 3]
+    assert any("no replication yet" in line for line in nodes.leader.lines)
+
+
+def test_brokers_of_which_some_have_a_rack_are_refused_by_name() -> None:
+    nodes = Nodes(1)
+    Member(nodes, 2, **{"broker.rack": "b"})
+    result = nodes.leader.create("t", 2)
+    assert result["error_code"] == 42
+    assert "[1] have no rack" in result["error_message"]
+
+
+def test_a_controlled_shutdown_keeps_what_nobody_else_can_lead() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    nodes.leader.create("alone", 3)
+    epoch = nodes.members[2].state.broker_epoch
+    answer = nodes.leader.ask("ControlledShutdown", {"broker_id": 2, "broker_epoch": epoch})
+    assert answer == {"error_code": 0, "remaining_partitions": []}
+    assert leaders(nodes, "t") == [3]
+    assert sorted(leaders(nodes, "alone")) == [1, 2, 3]
+    nodes.leader.create("later", 4)
+    assert 2 not in leaders(nodes, "later")
+
+
+def test_an_isr_is_altered_by_its_leader_in_its_epoch_alone() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    asked = {"partition_index": 0, "leader_epoch": 0, "new_isr": [2, 3], "partition_epoch": 0}
+    topic = {"topic_name": "t", "partitions": [asked]}
+    message = {"broker_id": 2, "broker_epoch": -1, "topics": [topic]}
+
+    def code(**other: object) -> int:
+        topic["partitions"] = [asked | other]
+        answer = nodes.leader.ask("AlterPartition", message, 1)
+        (result,) = answer["topics"][0]["partitions"]
+        return int(result["error_code"])
+
+    assert code(leader_epoch=-1) == 74
+    assert code(leader_epoch=1) == 41
+    assert code(partition_epoch=5) == 41
+    assert code(new_isr=[3]) == 42
+    assert code() == 0
+    assert state(nodes, "t")["isr"] == [2, 3]
+    assert code(new_isr=[2]) == 95
+    message["broker_epoch"] = 1
+    assert nodes.leader.ask("AlterPartition", message, 1)["error_code"] == 77
+
+
+def test_a_registration_that_somebody_deleted_is_written_again() -> None:
+    nodes = Nodes(1, 2)
+    nodes.write(Delete("/brokers/ids/2"))
+    assert nodes.children("/brokers/ids") == ["1", "2"]
+    assert nodes.leader.state.brokers[2].epoch == nodes.members[2].state.broker_epoch
+
+
+def test_who_deletes_the_controllers_node_gets_an_election() -> None:
+    nodes = Nodes(1, 2)
+    nodes.write(Delete("/controller"))
+    assert nodes.leader.state.controller_epoch == 2
+
+
+def test_every_write_of_the_office_checks_the_epoch() -> None:
+    nodes = Nodes(1, 2, 3)
+    nodes.leader.create("t", 3)
+    nodes.leader.ask("CreatePartitions", {"topics": [{"name": "t", "count": 5}]})
+    nodes.leader.ask("AllocateProducerIds", {})
+    nodes.write(Create("/admin/preferred_replica_election", Partitions((("t", 0),)).encode()))
+    nodes.write(Create("/admin/reassign_partitions", b"rubbish"))
+    nodes.members[2].die()
+    Member(nodes, 2)
+    nodes.rest()
+    nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
+    bare = []
+    for member in nodes.members.values():
+        for operations in member.submitted:
+            first = operations[0]
+            fenced = isinstance(first, Check) and first.path == "/controller_epoch"
+            bare += [each.path for each in writes(operations) if not fenced]
+    founding = [path for path in bare if not path.startswith("/brokers/ids/")]
+    assert set(founding) <= FOUNDING
+
+
+FOUNDING = {
+    "/admin",
+    "/admin/delete_topics",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/seqid",
+    "/brokers/topics",
+    "/cluster",
+    "/cluster/id",
+    "/config",
+    "/config/brokers",
+    "/config/changes",
+    "/config/clients",
+    "/config/ips",
+    "/config/topics",
+    "/config/users",
+    "/consumers",
+    "/controller",
+    "/controller_epoch",
+    "/feature",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+}
+"""What is made without an office: the standing nodes, and the office itself."""
