@@ -7,12 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
+IMAGES ?= 1000000
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction bench-flush release fuzz crash \
+	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction bench-flush release fuzz \
+	crash crash-images \
 	chaos-groups spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -118,6 +120,9 @@ fuzz: ## run each fuzz target for SECONDS (60)
 
 crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
+
+crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
+	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_film --nocapture
 
 chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)

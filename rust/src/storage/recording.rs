@@ -4,7 +4,7 @@
 //! Model: names and contents are apart. A directory's changes become durable in order, with
 //! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
 //! bytes, in any subset; its size in order; what the size covers and no block filled reads as
-//! zeros.
+//! zeros, or, where a crash wants that, as whatever lay on the disk before.
 //! Threads: one mutex; order of the record = order of the calls.
 //! Not promised: hard links, directories below a partition's, or files opened past this disk.
 
@@ -65,6 +65,12 @@ pub enum Crash {
         /// Reproduces the choice.
         seed: u64,
     },
+    /// The power went: synced changes are there, of the others those whose bit is set, counted from
+    /// the first (see [`RecordingDisk::unsynced`]); of a directory's, those up to the first unset.
+    Chosen {
+        /// Which unsynced changes are kept, whole.
+        mask: u64,
+    },
 }
 
 /// A disk that remembers.
@@ -77,6 +83,10 @@ pub struct RecordingDisk {
 #[derive(Debug, Default)]
 struct State {
     ops: Vec<Op>,
+    /// What each change was, in words.
+    labels: Vec<String>,
+    /// The last name of each file.
+    names: HashMap<usize, String>,
     start: Tree,
     now: Tree,
     inodes: HashMap<u64, usize>,
@@ -130,6 +140,17 @@ impl RecordingDisk {
         self.state.lock().ops.iter().filter(|op| matches!(op, Op::Write { .. })).count()
     }
 
+    /// What the `number`th change was, counted from 0: `write 00.log`, `rename a.tmp a`.
+    pub fn label(&self, number: usize) -> String {
+        self.state.lock().labels.get(number).cloned().unwrap_or_default()
+    }
+
+    /// How many of the first `ops` changes were not synced by then.
+    pub fn unsynced(&self, ops: usize) -> usize {
+        let state = self.state.lock();
+        pending(state.ops.get(..ops).unwrap_or(&state.ops)).iter().filter(|held| **held).count()
+    }
+
     /// Makes calls fail from now on.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
@@ -147,6 +168,7 @@ impl RecordingDisk {
         let tree = match crash {
             Crash::Kill { torn } => killed(&state.start, ops, torn),
             Crash::PowerCut { seed } => power_cut(&state.start, ops, seed),
+            Crash::Chosen { mask } => chosen(&state.start, ops, mask),
         };
         write_out(&tree, ROOT, target)
     }
@@ -173,9 +195,7 @@ impl RecordingDisk {
         let inode = file.metadata()?.ino();
         let mut state = self.state.lock();
         if let Some(&id) = state.inodes.get(&inode) {
-            let op = op(id);
-            apply(&mut state.now, &op);
-            state.ops.push(op);
+            state.push(op(id));
         }
         Ok(())
     }
@@ -183,9 +203,7 @@ impl RecordingDisk {
     fn record_names(&self, parent: &Path, changes: Vec<(OsString, Option<Node>)>) {
         let mut state = self.state.lock();
         if let Some(dir) = find_dir(&state.now, &self.root, parent) {
-            let op = Op::Name { dir, changes };
-            apply(&mut state.now, &op);
-            state.ops.push(op);
+            state.push(Op::Name { dir, changes });
         }
     }
 
@@ -193,6 +211,37 @@ impl RecordingDisk {
         let state = self.state.lock();
         let dir = find_dir(&state.now, &self.root, path.parent()?)?;
         state.now.dirs.get(dir)?.get(path.file_name()?).copied()
+    }
+}
+
+impl State {
+    fn push(&mut self, op: Op) {
+        let name = |file: &usize| self.names.get(file).map_or("?", String::as_str);
+        let label = match &op {
+            Op::Write { file, .. } => format!("write {}", name(file)),
+            Op::SetLen { file, .. } => format!("resize {}", name(file)),
+            Op::SyncData { file } => format!("sync {}", name(file)),
+            Op::SyncDir { .. } => String::from("sync names"),
+            Op::Name { changes, .. } => {
+                let names: Vec<_> =
+                    changes.iter().map(|(name, _)| name.to_string_lossy()).collect();
+                match changes.as_slice() {
+                    [(_, None)] => format!("remove {}", names.join(" ")),
+                    [_] => format!("create {}", names.join(" ")),
+                    _ => format!("rename {}", names.join(" ")),
+                }
+            }
+        };
+        if let Op::Name { changes, .. } = &op {
+            for (name, node) in changes {
+                if let Some(Node::File(id)) = node {
+                    self.names.insert(*id, name.to_string_lossy().into_owned());
+                }
+            }
+        }
+        apply(&mut self.now, &op);
+        self.ops.push(op);
+        self.labels.push(label);
     }
 }
 
@@ -251,7 +300,7 @@ impl Disk for RecordingDisk {
         self.fault(Call::SyncDir)?;
         let mut state = self.state.lock();
         if let Some(dir) = find_dir(&state.now, &self.root, path) {
-            state.ops.push(Op::SyncDir { dir });
+            state.push(Op::SyncDir { dir });
         }
         Ok(())
     }
@@ -327,6 +376,7 @@ fn load(state: &mut State, path: &Path, dir: usize) -> io::Result<()> {
             state.start.files.push(std::fs::read(entry.path())?);
             let id = state.start.files.len() - 1;
             state.inodes.insert(facts.ino(), id);
+            state.names.insert(id, entry.file_name().to_string_lossy().into_owned());
             Node::File(id)
         };
         if let Some(names) = state.start.dirs.get_mut(dir) {
@@ -433,27 +483,76 @@ fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
     tree
 }
 
+/// Which changes no later one has made durable.
+fn pending(ops: &[Op]) -> Vec<bool> {
+    let mut held = vec![false; ops.len()];
+    let mut files: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut dirs: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, op) in ops.iter().enumerate() {
+        match op {
+            Op::Name { dir, .. } => dirs.entry(*dir).or_default().push(index),
+            Op::Write { file, .. } | Op::SetLen { file, .. } => {
+                files.entry(*file).or_default().push(index);
+            }
+            Op::SyncData { file } => drop(files.remove(file)),
+            Op::SyncDir { dir } => drop(dirs.remove(dir)),
+        }
+    }
+    for index in files.into_values().chain(dirs.into_values()).flatten() {
+        if let Some(held) = held.get_mut(index) {
+            *held = true;
+        }
+    }
+    held
+}
+
+fn chosen(start: &Tree, ops: &[Op], mask: u64) -> Tree {
+    let mut tree = start.clone();
+    let mut bit = 0;
+    let mut stopped = HashMap::new();
+    for (op, held) in ops.iter().zip(pending(ops)) {
+        let mut keep = true;
+        if held {
+            keep = mask >> bit & 1 == 1;
+            bit += 1;
+        }
+        if let Op::Name { dir, .. } = op {
+            let stop = stopped.entry(*dir).or_insert(false);
+            *stop |= !keep;
+            keep = !*stop;
+        }
+        if keep {
+            apply(&mut tree, op);
+        }
+    }
+    tree
+}
+
 fn keep_some(content: &mut Vec<u8>, pending: &[&Op], dice: &mut Dice) {
     let sizes_kept = dice.below(pending.len() + 1);
     let odds = dice.below(5);
+    let stale = dice.below(6) == 0;
     for (index, op) in pending.iter().enumerate() {
-        match op {
-            Op::SetLen { len, .. } if index < sizes_kept => content.resize(*len, 0),
-            Op::Write { position, bytes, .. } => {
-                if index < sizes_kept && content.len() < position + bytes.len() {
-                    content.resize(position + bytes.len(), 0);
-                }
-                let mut at = 0;
-                while at < bytes.len() {
-                    let end = ((position + at) / BLOCK * BLOCK + BLOCK - position).min(bytes.len());
-                    if dice.below(4) < odds && position + at < content.len() {
-                        let end = end.min(content.len() - position);
-                        put(content, position + at, bytes.get(at..end).unwrap_or_default());
-                    }
-                    at = end.max(at + 1);
-                }
+        let size = match op {
+            Op::SetLen { len, .. } => Some(*len),
+            Op::Write { position, bytes, .. } => Some(content.len().max(position + bytes.len())),
+            _ => None,
+        };
+        if let Some(size) = size.filter(|_| index < sizes_kept) {
+            let before = content.len();
+            content.resize(size, 0);
+            let fill = |place: &mut u8| *place = u8::try_from(dice.below(256)).unwrap_or(0);
+            content.iter_mut().skip(before).take(if stale { size } else { 0 }).for_each(fill);
+        }
+        let Op::Write { position, bytes, .. } = op else { continue };
+        let mut at = 0;
+        while at < bytes.len() {
+            let end = ((position + at) / BLOCK * BLOCK + BLOCK - position).min(bytes.len());
+            if dice.below(4) < odds && position + at < content.len() {
+                let end = end.min(content.len() - position);
+                put(content, position + at, bytes.get(at..end).unwrap_or_default());
             }
-            _ => {}
+            at = end.max(at + 1);
         }
     }
 }

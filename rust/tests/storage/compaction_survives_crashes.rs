@@ -13,12 +13,12 @@ use krust::storage::recording::{Crash, RecordingDisk};
 
 use crate::support::{
     Home, NOW_MS, Pair, append, append_after_roll, bytes_of, compact, keyed, keyed_at, pairs_in,
-    snapshot,
+    scratch, snapshot, wanted,
 };
 
-type Records = Vec<(i64, i64, Pair)>;
+pub type Records = Vec<(i64, i64, Pair)>;
 
-fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> Home {
+pub fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> Home {
     let mut home = match disk {
         Some(disk) => Home::on(path, Arc::clone(disk) as _),
         None => Home::new(path),
@@ -31,7 +31,7 @@ fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> Home {
     home
 }
 
-fn write(log: &Log, rounds: std::ops::Range<i32>) {
+pub fn write(log: &Log, rounds: std::ops::Range<i32>) {
     for n in rounds {
         let key = format!("key-{}", n * 7 % 9);
         let text = format!("{n}");
@@ -50,7 +50,7 @@ fn lasts(records: &Records, end: i64) -> BTreeMap<Vec<u8>, (i64, bool)> {
 
 /// The image holds nothing that was not written, and of each key the last value that was durable,
 /// or a later one.
-fn check(image: &Path, written: &Records, durable: i64, what: &str) {
+pub fn check(image: &Path, written: &Records, durable: i64, what: &str) {
     let found = {
         let home = home_on(image, None);
         let log = home.open_with(false);
@@ -86,13 +86,12 @@ fn check(image: &Path, written: &Records, durable: i64, what: &str) {
 }
 
 fn images(disk: &RecordingDisk, first: usize, mut check: impl FnMut(&Path, usize, &str)) {
-    let seeds: u64 =
-        std::env::var("KRUST_CRASH_IMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let seeds = wanted("KRUST_CRASH_IMAGES", 2);
     for ops in first..=disk.ops() {
         let kills = [0, 61].map(|torn| Crash::Kill { torn });
         let cuts = (0..seeds).map(|seed| Crash::PowerCut { seed: ops as u64 * 977 + seed * 31 });
         for crash in kills.into_iter().chain(cuts) {
-            let image = tempfile::tempdir().unwrap();
+            let image = scratch();
             disk.crash(ops, crash, image.path()).unwrap();
             check(image.path(), ops, &format!("after {ops} changes, {crash:?}"));
         }
@@ -101,7 +100,7 @@ fn images(disk: &RecordingDisk, first: usize, mut check: impl FnMut(&Path, usize
 
 #[test]
 fn of_a_log_that_was_flushed() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let home = home_on(source.path(), Some(&disk));
     let log = home.open();
@@ -118,7 +117,7 @@ fn of_a_log_that_was_flushed() {
 
 #[test]
 fn of_a_log_whose_tail_was_not_flushed() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let home = home_on(source.path(), Some(&disk));
     let log = home.open();
@@ -135,7 +134,7 @@ fn of_a_log_whose_tail_was_not_flushed() {
 
 #[test]
 fn of_a_recovery_that_finishes_a_swap() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let home = home_on(source.path(), Some(&disk));
     let log = home.open();
@@ -146,7 +145,7 @@ fn of_a_recovery_that_finishes_a_swap() {
     let end = log.log_end_offset().0;
     compact(&home, &log).unwrap();
     for ops in first..=disk.ops() {
-        let image = tempfile::tempdir().unwrap();
+        let image = scratch();
         disk.crash(ops, Crash::Kill { torn: 0 }, image.path()).unwrap();
         let has_swap =
             snapshot(image.path()).iter().any(|(path, _)| path.to_string_lossy().ends_with("swap"));
@@ -161,7 +160,7 @@ fn of_a_recovery_that_finishes_a_swap() {
 
 #[test]
 fn readers_go_on_through_swaps() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let home = home_on(dir.path(), None);
     let log = home.open();
     let done = Arc::new(AtomicBool::new(false));

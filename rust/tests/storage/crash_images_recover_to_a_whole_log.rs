@@ -9,7 +9,8 @@ use krust::record::batch::Fields;
 use krust::storage::recording::{Crash, RecordingDisk};
 
 use crate::support::{
-    Home, NOW_MS, append, batch, batch_of, build, expected, fill, marker, read_all, snapshot, value,
+    Home, NOW_MS, append, batch, batch_of, build, expected, fill, marker, read_all, scratch,
+    snapshot, value, wanted,
 };
 
 /// After so many changes of the disk, offsets below this were known to be durable.
@@ -61,11 +62,11 @@ fn synced_at(synced: &Synced, ops: usize) -> i64 {
 
 #[test]
 fn after_a_kill_at_any_change() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let (disk, synced) = write(source.path());
     for ops in 0..=disk.ops() {
         for torn in [0, 7, 61, usize::MAX] {
-            let image = tempfile::tempdir().unwrap();
+            let image = scratch();
             disk.crash(ops, Crash::Kill { torn }, image.path()).unwrap();
             check(
                 image.path(),
@@ -78,14 +79,13 @@ fn after_a_kill_at_any_change() {
 
 #[test]
 fn after_a_power_cut_at_any_change() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let (disk, synced) = write(source.path());
-    let rounds: u64 =
-        std::env::var("KRUST_CRASH_IMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let rounds = wanted("KRUST_CRASH_IMAGES", 4);
     for ops in 0..=disk.ops() {
         for seed in 0..rounds {
             let seed = (ops as u64 * 1000 + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let image = tempfile::tempdir().unwrap();
+            let image = scratch();
             disk.crash(ops, Crash::PowerCut { seed }, image.path()).unwrap();
             check(image.path(), synced_at(&synced, ops), &format!("{ops} changes, seed {seed}"));
         }
@@ -94,7 +94,7 @@ fn after_a_power_cut_at_any_change() {
 
 #[test]
 fn aborted_transactions_are_known_after_a_power_cut() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
     home.config.segment_bytes = 700;
@@ -117,7 +117,7 @@ fn aborted_transactions_are_known_after_a_power_cut() {
         }
     }
     for ops in 0..=disk.ops() {
-        let image = tempfile::tempdir().unwrap();
+        let image = scratch();
         disk.crash(ops, Crash::PowerCut { seed: ops as u64 * 31 + 5 }, image.path()).unwrap();
         let log = Home::new(image.path()).open_with(false);
         let end = log.log_end_offset();
@@ -130,16 +130,16 @@ fn aborted_transactions_are_known_after_a_power_cut() {
 
 #[test]
 fn a_recovery_that_is_killed_is_repeated() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let (disk, synced) = write(source.path());
     let ops = disk.ops() - 3;
     for seed in 0..6 {
-        let image = tempfile::tempdir().unwrap();
+        let image = scratch();
         disk.crash(ops, Crash::PowerCut { seed: seed * 7919 + 3 }, image.path()).unwrap();
         let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
         drop(Home::on(image.path(), Arc::clone(&again) as _).open_with(false));
         for ops in 0..=again.ops() {
-            let second = tempfile::tempdir().unwrap();
+            let second = scratch();
             again.crash(ops, Crash::Kill { torn: 5 }, second.path()).unwrap();
             check(second.path(), synced_at(&synced, ops), &format!("killed in recovery {ops}"));
         }
@@ -148,7 +148,7 @@ fn a_recovery_that_is_killed_is_repeated() {
 
 #[test]
 fn a_truncation_that_is_killed_leaves_no_hole() {
-    let source = tempfile::tempdir().unwrap();
+    let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
     home.config.segment_bytes = 700;
@@ -162,7 +162,7 @@ fn a_truncation_that_is_killed_leaves_no_hole() {
     append(&log, &batch(&[&value(11)])).unwrap();
     for ops in before..=disk.ops() {
         for crash in [Crash::Kill { torn: 9 }, Crash::PowerCut { seed: ops as u64 + 77 }] {
-            let image = tempfile::tempdir().unwrap();
+            let image = scratch();
             disk.crash(ops, crash, image.path()).unwrap();
             let at_least = if ops > before { 11 } else { 30 };
             check(image.path(), at_least, &format!("{ops} of {cut} {crash:?}"));

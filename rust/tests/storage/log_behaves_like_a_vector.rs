@@ -8,7 +8,7 @@ use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 use proptest::prelude::*;
 
-use crate::support::{Home, NOW_MS, batch, read_all, read_from, stage};
+use crate::support::{Home, NOW_MS, batch, read_all, read_from, scratch, stage, wanted};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -146,12 +146,17 @@ fn compare(log: &Log, model: &Model, when: &str) {
     assert_eq!(read_from(log, middle, 300), tail, "{when}");
 }
 
+/// How many runs of up to forty steps.
+fn cases() -> u32 {
+    u32::try_from(wanted("PROPTEST_CASES", 48)).unwrap()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn through_any_steps(steps in steps(), segment_bytes in 500..5000u64, cut in any::<u32>()) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
         let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
         home.config.segment_bytes = segment_bytes.max(100_000 * u64::from(segment_bytes % 2 == 0));
@@ -160,7 +165,7 @@ proptest! {
         }
         let model = run(&home, &steps);
         let ops = cut as usize % (disk.ops() + 1);
-        let image = tempfile::tempdir().unwrap();
+        let image = scratch();
         disk.crash(ops, Crash::Kill { torn: cut as usize % 300 }, image.path()).unwrap();
         let again = Home::new(image.path());
         let log = again.open_with(false);

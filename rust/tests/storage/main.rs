@@ -10,6 +10,7 @@
 mod adopts_kafka_directories;
 mod compaction_keeps_the_last_of_each_key;
 mod compaction_survives_crashes;
+mod crash_images_by_the_thousand;
 mod crash_images_recover_to_a_whole_log;
 mod cuts_wrong_offset_with_right_crc;
 mod cuts_zero_tail;

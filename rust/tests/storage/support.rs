@@ -182,6 +182,16 @@ pub fn expected(offsets: std::ops::Range<i64>) -> Vec<(i64, Vec<u8>)> {
     offsets.map(|offset| (offset, value(offset))).collect()
 }
 
+/// An empty directory, in memory where there is such a place: crash images are many.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// How much is wanted of a test, by the environment's word or as it is by default.
+pub fn wanted(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// All files below `path`, by name, with their content.
 pub fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
