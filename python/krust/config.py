@@ -10,6 +10,7 @@ Not promised: nothing here is dynamic; what a running broker was told later lies
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from krust.errors import ConfigError
@@ -17,7 +18,6 @@ from krust.settings import BROKER, TOPIC, Setting, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 _EQUAL = {"node.id": "broker.id"}
 """A setting that only names another one anew."""
@@ -103,6 +103,14 @@ class Config:
     def mode(self) -> str:
         """`dev` or `prod`."""
         return str(self.text("krust.mode"))
+
+    def log_dirs(self) -> list[Path]:
+        """Where the log lies, the first holds what is the broker's; at least one."""
+        text = self.text("log.dirs") or self.text("log.dir") or ""
+        dirs = [Path(each.strip()) for each in text.split(",") if each.strip()]
+        if not dirs:
+            raise ConfigError("log.dirs names no directory", hint="name one, or leave it out")
+        return dirs
 
     def topic_default(self, name: str) -> str | None:
         """What a topic setting is where the topic says nothing: by the broker's own settings."""

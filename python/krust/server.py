@@ -283,11 +283,7 @@ def _settle(
         return settled, [Path(data_dir)]
     if not named:
         return settled, []
-    text = settled.text("log.dirs") or settled.text("log.dir") or ""
-    dirs = [Path(each.strip()) for each in text.split(",") if each.strip()]
-    if not dirs:
-        raise ConfigError("log.dirs names no directory", hint="name one, or leave it out")
-    return settled, dirs
+    return settled, settled.log_dirs()
 
 
 def _check(result: Message) -> None:

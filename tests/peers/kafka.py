@@ -54,9 +54,12 @@ def running(
     folder: Path,
     settings: Mapping[str, object],
     before: Callable[[str], object] = str,
+    zookeeper: str | None = None,
 ) -> Iterator[str]:
     """The address of a Kafka in `folder`, which may hold what an earlier one left; `before` hears
     it before it is served.
+
+    zookeeper  HOST:PORT[/CHROOT] of one that runs; None: a Kafka that wants one brings its own
 
     On a busy machine it may open its port and die: it misses the session of its own ZooKeeper.
     Then it is started again.
@@ -70,7 +73,8 @@ def running(
     before(bootstrap)
     try:
         for _ in range(TRIES):
-            run = _script("start", version, str(folder), *map(str, ports), EXTRA=extra)
+            places = str(ports[0]), zookeeper or str(ports[1])
+            run = _script("start", version, str(folder), *places, EXTRA=extra)
             if run.returncode == 0 and _serves(bootstrap):
                 break
             _script("stop", str(folder))

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Apache Kafka beside krust, from Maven's jars, on loopback only.
 #   kafka.sh jars VERSION                   fetch the jars; print the folder that holds them
-#   kafka.sh start VERSION DIR PORT OTHER   OTHER: the port of the ZooKeeper that 3.9.1 brings, of
-#                                           the controller in a later one
+#   kafka.sh start VERSION DIR PORT OTHER   OTHER: the port of the ZooKeeper that 3.9.1 brings, or
+#                                           HOST:PORT[/CHROOT] of one that runs; the port of the
+#                                           controller in a later one
 #   kafka.sh stop DIR                       what was started in DIR
 # KAFKA_JARS: where jars are kept (~/.cache/krust/kafka). EXTRA: more lines for server.properties.
 # Returns when the port answers; the process ids lie in DIR/pids, the broker's last.
@@ -60,13 +61,19 @@ ${EXTRA:-}
 PROPERTIES
 }
 
-with_zookeeper() { # dir port zookeeper-port
-  printf 'dataDir=%s/zk\nclientPort=%s\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n' \
-    "$1" "$3" > "$1/zoo.cfg"
+with_zookeeper() { # dir port zookeeper-port or zookeeper
+  local connect=$3
+  [[ $3 == *:* ]] || connect=127.0.0.1:$3
   { common "$1"; printf 'broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:%s\n' "$2"
-    echo "zookeeper.connect=127.0.0.1:$3"; } > "$1/server.properties"
-  launch "$1" "$3" org.apache.zookeeper.server.quorum.QuorumPeerMain "$1/zoo.cfg" -Xmx256m
+    echo "zookeeper.connect=$connect"; } > "$1/server.properties"
+  [[ $3 == *:* ]] || own_zookeeper "$1" "$3"
   launch "$1" "$2" kafka.Kafka "$1/server.properties" "${broker[@]}"
+}
+
+own_zookeeper() { # dir port
+  printf 'dataDir=%s/zk\nclientPort=%s\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n' \
+    "$1" "$2" > "$1/zoo.cfg"
+  launch "$1" "$2" org.apache.zookeeper.server.quorum.QuorumPeerMain "$1/zoo.cfg" -Xmx256m
 }
 
 with_controller() { # dir port controller-port
@@ -95,10 +102,10 @@ case ${1:-} in
   start)
     dir=$(realpath -m "$3")
     mkdir -p "$dir" && : > "$dir/pids"
-    for port in "${@:4}"; do if answers "$port"; then echo "port $port is taken" >&2; exit 1; fi; done
+    for port in "${@:4}"; do if [[ $port != *:* ]] && answers "$port"; then echo "port $port is taken" >&2; exit 1; fi; done
     lib=$(jars "$2")
     case $2 in 3.*) with_zookeeper "$dir" "${@:4}" ;; *) with_controller "$dir" "${@:4}" ;; esac
     ;;
   stop) stop "$2" ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

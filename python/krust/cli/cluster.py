@@ -1,8 +1,9 @@
-"""`krust cluster`: which brokers there are, and what they serve."""
+"""`krust cluster`: which brokers there are, what they serve, and where their metadata lies."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,12 +11,14 @@ from krust.cli import options as shared
 from krust.cli import output, session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from krust.cli.options import Options
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a cluster's brokers and what they serve."""
+    """Show a cluster's brokers and what they serve; move its metadata."""
 
 
 @command.command()
@@ -69,3 +72,65 @@ def versions(options: Options, broker: int | None) -> None:
         for key, name, first, last in sorted(session.client(options).versions(broker))
     ]
     output.rows(options, ("key", "api", "first", "last"), rows)
+
+
+def _mover(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of `export` and `import`."""
+    options = (
+        click.option(
+            "--zookeeper", metavar="HOSTS[/CHROOT]", help="The ZooKeeper (zookeeper.connect)."
+        ),
+        click.option("--data-dir", metavar="DIR", help="The broker's log directory. [krust-data]"),
+        click.option(
+            "--config", "file", type=click.Path(path_type=Path), help="The broker's settings."
+        ),
+        click.option(
+            *("-o", "--set", "pairs"), multiple=True, type=shared.KeyValue(), help="A setting."
+        ),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("--force", is_flag=True, help="Write over a side that is newer."),
+        shared.general,
+        click.pass_obj,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command("export", short_help="Move a broker's metadata into a ZooKeeper.")
+@_mover
+def export(options: Options, /, **how: Any) -> None:
+    """Move a broker's metadata from its data directory into a ZooKeeper.
+
+    Topics with their ids, settings, leader epochs, producer ids, the cluster's id: afterwards
+    `krust serve --zookeeper`, or a Kafka up to 3.9, takes the directory over. The broker is
+    stopped.
+    """
+    _move(options, "export", **how)
+
+
+@command.command("import", short_help="Move a ZooKeeper's metadata into a data directory.")
+@_mover
+def take(options: Options, /, **how: Any) -> None:
+    """Move a cluster's metadata from a ZooKeeper into the data directory of its only broker.
+
+    Afterwards `krust serve` needs no ZooKeeper, and the directory may be a Kafka's. Brokers are
+    stopped.
+    """
+    _move(options, "take", **how)
+
+
+def _move(options: Options, what: str, *, dry_run: bool, force: bool, **direct: Any) -> None:
+    from krust.cli import serve
+    from krust.cli.logrepair import locked
+    from krust.shell import transfer
+
+    config = serve.configure(**direct)
+    if not config.text("zookeeper.connect"):
+        raise click.UsageError("which ZooKeeper? --zookeeper HOSTS[/CHROOT]")
+    folder = config.log_dirs()[0]
+    if not folder.is_dir():
+        raise click.UsageError(f"there is no directory {folder}")
+    with locked(folder):
+        done = getattr(transfer, what)(config, folder, force=force, dry_run=dry_run)
+    output.one(options, {**done._asdict(), "dry_run": dry_run})

@@ -1,0 +1,149 @@
+"""A cluster's tree carried from one store to another: what goes, what stands in the way, which
+writes make the other the same.
+
+Carried is every persistent node that Kafka 3.9 has a place for, as it is; nodes of others beside
+them in a ZooKeeper are left alone, and so are children that are only news (`NEWS`). Ephemerals are
+not carried: they say that somebody runs, and then nothing is.
+Which of two trees of one cluster is the newer is told by `/controller_epoch`, which rises each time
+somebody becomes the controller. It is written last, so that what was cut off is done again.
+Pure. Not promised: versions and zxids of nodes; they begin anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, BadZnodeError, ClusterId, number
+from krust.metadata.store import Create, Delete, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from krust.metadata.store import Write
+
+ROOTS = frozenset(
+    {
+        "admin",
+        "brokers",
+        "cluster",
+        "config",
+        "consumers",
+        "controller_epoch",
+        "delegation_token",
+        "feature",
+        "isr_change_notification",
+        "kafka-acl",
+        "kafka-acl-changes",
+        "kafka-acl-extended",
+        "kafka-acl-extended-changes",
+        "latest_producer_id_block",
+        "log_dir_event_notification",
+    }
+)
+"""The first names of Kafka's persistent paths."""
+
+NEWS = frozenset(
+    {
+        "/config/changes",
+        "/isr_change_notification",
+        "/kafka-acl-changes",
+        "/kafka-acl-extended-changes",
+        "/log_dir_event_notification",
+    }
+)
+"""Nodes whose children tell brokers that run of a change, and go after a while."""
+
+
+class Side(NamedTuple):
+    """A tree, and who runs on it."""
+
+    name: str
+    """for messages"""
+    nodes: Mapping[str, bytes]
+    """persistent nodes by path"""
+    alive: tuple[str, ...]
+    """paths of `/controller` and of registered brokers"""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None: no cluster has been here. BadZnodeError: it cannot be read."""
+        data = self.nodes.get(znodes.CLUSTER_ID)
+        return None if data is None else ClusterId.decode(data).id
+
+    @property
+    def epoch(self) -> int:
+        """How often somebody became the controller. BadZnodeError: it cannot be read."""
+        data = self.nodes.get(znodes.CONTROLLER_EPOCH)
+        return 0 if data is None else number(data)
+
+    def topics(self) -> dict[str, Assignment]:
+        """The topics that can be read."""
+        found = {}
+        for path, data in self.nodes.items():
+            parent, _, name = path.rpartition("/")
+            if parent == znodes.TOPICS:
+                try:
+                    found[name] = Assignment.decode(data)
+                except BadZnodeError:
+                    continue
+        return found
+
+
+def obstacle(source: Side, target: Side, *, force: bool) -> tuple[str, str] | None:
+    """Why the one may not be carried over the other, and what to do; None: it may.
+
+    force  a target that seems newer is no obstacle
+    """
+    for side in (source, target):
+        if side.alive:
+            paths = ", ".join(side.alive)
+            return (
+                f"{side.name} is in use: {paths}",
+                "stop the brokers; a killed one is gone when its session has ended",
+            )
+    try:
+        ours, theirs = source.cluster_id, target.cluster_id
+        newer = target.epoch - source.epoch
+    except BadZnodeError as error:
+        return f"the id or the epoch of a cluster cannot be read: {error}", "mend that node"
+    if ours is None:
+        return (
+            f"there is no cluster in {source.name}",
+            "look at the address, its chroot, --data-dir",
+        )
+    if theirs is not None and theirs != ours:
+        return (
+            f"{target.name} has cluster {theirs}, {source.name} has {ours}",
+            "choose another chroot, or another --data-dir",
+        )
+    if newer > 0 and not force:
+        return (
+            f"{target.name} is newer: it has had {newer} more controllers than {source.name}",
+            "carry it the other way, or give --force to lose what happened there",
+        )
+    return None
+
+
+def elsewhere(side: Side, node_id: int) -> list[str]:
+    """Topics with replicas on other brokers than this one."""
+    return sorted(
+        name
+        for name, assignment in side.topics().items()
+        if any(set(replicas) != {node_id} for replicas in assignment.replicas)
+    )
+
+
+def writes(source: Side, target: Side) -> list[Write]:
+    """What makes the target the same, parents before children; the epoch last."""
+    made: list[Write] = []
+    changed: list[Write] = []
+    for path, data in sorted(source.nodes.items()):
+        if path not in target.nodes:
+            made.append(Create(path, data))
+        elif target.nodes[path] != data:
+            changed.append(SetData(path, data))
+    gone = sorted(target.nodes.keys() - source.nodes.keys(), reverse=True)
+    removed: list[Write] = [Delete(path) for path in gone]
+    whole = [*made, *changed, *removed]
+    return sorted(whole, key=lambda one: one.path == znodes.CONTROLLER_EPOCH)

@@ -1,0 +1,172 @@
+"""krust and Apache Kafka 3.9 take turns on one directory; the metadata moves with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from tests.peers import kafka
+from tests.peers import zookeeper as peer
+from tests.serving import Served
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+WAIT_S = 30.0
+PARTITIONS = 3
+EACH = 200
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[str]:
+    for missing in (peer.missing(), kafka.missing()):
+        if missing:
+            pytest.skip(missing)
+    with peer.running(tmp_path / "zookeeper") as ensemble:
+        yield f"{ensemble.connect}/moved"
+
+
+def move(way: str, connect: str, data: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "krust", "cluster", way, "--zookeeper", connect]
+    return subprocess.run(
+        [*command, "--data-dir", str(data), *more], capture_output=True, text=True, check=False
+    )
+
+
+def moved(way: str, connect: str, data: Path) -> None:
+    """Move the metadata, as soon as the session of who was killed is over."""
+    end = time.monotonic() + WAIT_S
+    while (run := move(way, connect, data)).returncode:
+        assert "is in use" in run.stderr
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+@contextmanager
+def running(data: Path, *, ends: int) -> Iterator[str]:
+    """krust, alone."""
+    with Served(data, "--prod") as broker:
+        yield broker.bootstrap
+        if ends == signal.SIGKILL:
+            broker.kill()
+
+
+@contextmanager
+def kafkas(folder: Path, data: Path, connect: str, *, ends: int) -> Iterator[str]:
+    """Kafka, on the same directory."""
+    settings = {"log.dirs": data, "zookeeper.session.timeout.ms": 4000}
+    with kafka.running("3.9.1", folder, settings, zookeeper=connect) as bootstrap:
+        yield bootstrap
+        if ends == signal.SIGKILL:
+            os.kill(kafka.pid(folder), ends)
+
+
+class History:
+    """What was acknowledged, and what the topics are."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[bytes]] = {}
+        self.ids: dict[str, str] = {}
+
+    def goes_on(self, bootstrap: str, name: str) -> None:
+        """All of it is there; a topic more, and records in each."""
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.wait(admin)
+        for topic, values in self.values.items():
+            assert sorted(self.read(bootstrap, topic)) == sorted(values), topic
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            settings = admin.describe_configs([resource])[resource].result(WAIT_S)
+            assert settings["retention.ms"].value == "123456789012"
+        new = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "123456789012"})
+        admin.create_topics([new])[name].result(WAIT_S)
+        self.values[name] = []
+        for topic, values in self.values.items():
+            values += self.write(bootstrap, topic)
+
+    def wait(self, admin: AdminClient) -> None:
+        """Until every topic has its leaders."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            seen = admin.list_topics(timeout=WAIT_S).topics
+            led = {
+                name
+                for name, topic in seen.items()
+                if [each.leader for each in topic.partitions.values()] == [0] * PARTITIONS
+            }
+            if self.values.keys() <= led:
+                return
+            assert time.monotonic() < end, f"without leaders: {self.values.keys() - led}"
+            time.sleep(0.05)
+
+    def write(self, bootstrap: str, topic: str) -> list[bytes]:
+        errors: list[object] = []
+        values = [f"{topic} {bootstrap} {number}".encode() for number in range(EACH)]
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        for number, value in enumerate(values):
+            producer.produce(
+                topic,
+                value,
+                partition=number % PARTITIONS,
+                on_delivery=lambda error, _: errors.append(error),
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert errors == [None] * EACH
+        return values
+
+    def read(self, bootstrap: str, topic: str) -> list[bytes]:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "turns"}
+        consumer = Consumer({**settings, "enable.auto.commit": False})
+        places = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
+        ends = sum(consumer.get_watermark_offsets(place, WAIT_S)[1] for place in places)
+        consumer.assign(places)
+        found: list[bytes] = []
+        while len(found) < ends:
+            for message in consumer.consume(ends - len(found), WAIT_S):
+                assert not message.error()
+                found.append(message.value() or b"")
+        consumer.close()
+        return found
+
+
+def test_nothing_is_moved_from_under_a_broker_or_when_it_is_only_asked(
+    tmp_path: Path, connect: str
+) -> None:
+    data = tmp_path / "data"
+    with Served(data):
+        refused = move("export", connect, data)
+        assert refused.returncode
+        assert "is locked by another process" in refused.stderr
+    assert "created" in move("export", connect, data, "--dry-run").stdout
+    refused = move("import", connect, data)
+    assert "there is no cluster in" in refused.stderr
+    assert move("export", connect, data).returncode == 0
+    with Served(data, "--zookeeper", connect), Served(tmp_path / "other") as other:
+        other.kill()
+        refused = move("import", connect, tmp_path / "other")
+        assert "is in use: /controller, /brokers/ids/0" in refused.stderr
+    refused = move("import", connect, tmp_path / "other")
+    assert "has cluster" in refused.stderr
+    assert move("export", connect, data).returncode
+    assert move("import", connect, data).returncode == 0
+
+
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL], ids=["clean", "killed"])
+def test_one_history_goes_on_whoever_serves_it(tmp_path: Path, connect: str, ends: int) -> None:
+    data, history = tmp_path / "data", History()
+    for turn in range(int(os.environ.get("KRUST_TURNS", "1"))):
+        with running(data, ends=ends) as bootstrap:
+            history.goes_on(bootstrap, f"krust-{turn}")
+        moved("export", connect, data)
+        with kafkas(tmp_path / "kafka", data, connect, ends=ends) as bootstrap:
+            history.goes_on(bootstrap, f"kafka-{turn}")
+        moved("import", connect, data)
+    with running(data, ends=ends) as bootstrap:
+        history.goes_on(bootstrap, "last")

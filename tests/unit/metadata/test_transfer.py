@@ -1,0 +1,79 @@
+"""What a transfer of a tree would do, and what stands in its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from krust.metadata.contents import Assignment, ClusterId
+from krust.metadata.store import Create, Delete, SetData
+from krust.metadata.transfer import Side, elsewhere, obstacle, writes
+
+OURS = ClusterId("abcdefghijklmnopqrstuv").encode()
+OTHERS = ClusterId("0123456789012345678901").encode()
+
+
+def side(name: str = "one", cluster: bytes = OURS, epoch: bytes = b"3", **more: bytes) -> Side:
+    nodes = {"/cluster": b"", "/cluster/id": cluster, "/controller_epoch": epoch}
+    return Side(name, nodes | {f"/{path}": data for path, data in more.items()}, ())
+
+
+EMPTY = Side("empty", {}, ())
+
+
+def test_an_empty_target_gets_everything_parents_first_and_the_epoch_last() -> None:
+    operations = writes(side(config=b"", brokers=b""), EMPTY)
+    assert all(isinstance(each, Create) for each in operations)
+    paths = [each.path for each in operations]
+    assert paths == ["/brokers", "/cluster", "/cluster/id", "/config", "/controller_epoch"]
+
+
+def test_what_is_equal_is_left_alone_and_what_is_gone_goes_children_first() -> None:
+    source = Side("new", {**side(epoch=b"4").nodes, "/config": b"x", "/a": b""}, ())
+    target = Side("old", {**side().nodes, "/config": b"", "/b": b"", "/b/c": b""}, ())
+    assert writes(source, target) == [
+        Create("/a", b""),
+        SetData("/config", b"x"),
+        Delete("/b/c"),
+        Delete("/b"),
+        SetData("/controller_epoch", b"4"),
+    ]
+    assert writes(source, source) == []
+
+
+@pytest.mark.parametrize("target", [EMPTY, side(), side(epoch=b"2")])
+def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: Side) -> None:
+    assert obstacle(side(), target, force=False) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        (side()._replace(alive=("/controller",)), EMPTY, "in use: /controller"),
+        (side(), side()._replace(alive=("/brokers/ids/1",)), "in use: /brokers/ids/1"),
+        (EMPTY, side(), "no cluster in empty"),
+        (side(), side("two", OTHERS), "two has cluster 0123"),
+        (side(), side("two", epoch=b"5"), "two is newer: it has had 2 more"),
+        (side(epoch=b"x"), EMPTY, "cannot be read"),
+        (side(cluster=b"x"), EMPTY, "cannot be read"),
+    ],
+)
+def test_an_obstacle_says_what_it_is(source: Side, target: Side, words: str) -> None:
+    problem = obstacle(source, target, force=False)
+    assert problem is not None
+    assert words in problem[0]
+    assert problem[1]
+
+
+def test_force_writes_over_what_is_newer_and_nothing_else() -> None:
+    assert obstacle(side(), side(epoch=b"5"), force=True) is None
+    assert obstacle(side(), side("two", OTHERS), force=True) is not None
+
+
+def test_topics_of_other_brokers_are_told_and_bad_nodes_passed_over() -> None:
+    topics = {
+        "/brokers/topics/here": Assignment(((1,), (1,))).encode(),
+        "/brokers/topics/there": Assignment(((1,), (2,))).encode(),
+        "/brokers/topics/both": Assignment(((1, 2),)).encode(),
+        "/brokers/topics/bad": b"?",
+    }
+    assert elsewhere(Side("x", topics, ()), 1) == ["both", "there"]
