@@ -364,6 +364,18 @@ def listeners(text: str) -> list[tuple[str, str, int]]:
     return found
 
 
+def inter_broker_listener(config: Config) -> str:
+    """The listener that brokers use among each other: as named, or as Kafka names it by its
+    security, or else the first.
+    """
+    named = config.text("inter.broker.listener.name")
+    if named:
+        return named.upper()
+    known = [name for name, _, _ in listeners(str(config.text("listeners")))]
+    wanted = config.text("security.inter.broker.protocol")
+    return wanted if wanted in known else known[0]
+
+
 def _check_listeners(config: Config) -> None:
     """Refuse a listener whose security this broker does not offer."""
     pairs = (
@@ -380,6 +392,18 @@ def _check_listeners(config: Config) -> None:
                 f"listener {name} {what}; only PLAINTEXT is offered",
                 hint=f"map it: listener.security.protocol.map={name}:PLAINTEXT",
             )
+    between = config.text("security.inter.broker.protocol")
+    if between != "PLAINTEXT":
+        raise ConfigError(
+            f"security.inter.broker.protocol is {between}; only PLAINTEXT is offered",
+            hint="leave it out",
+        )
+    if inter_broker_listener(config) not in {name for name, _, _ in named}:
+        raise ConfigError(
+            f"inter.broker.listener.name is {inter_broker_listener(config)}, which listeners does "
+            "not have",
+            hint="name one of the listeners",
+        )
     advertised = config.text("advertised.listeners")
     if advertised:
         known = {name for name, _, _ in named}

@@ -207,6 +207,7 @@ class Broker:
                 self._config, self._dirs, temporary=self._temporary, assignors=self._assignors
             )
             core.start()
+            core.settle(lambda: self._stopping)
             self._core = core
             self._ready.set()
             while not self._stopping and core.turn():

@@ -256,7 +256,7 @@ connections.max.reauth.ms  long  0  *  ignored  fixed
     How long a SASL session lasts before it must authenticate again.
 control.plane.listener.name  string  null  *  ignored  fixed
     The listener between controller and brokers.
-controlled.shutdown.enable  boolean  true  *  ignored  fixed
+controlled.shutdown.enable  boolean  true  *  yes  fixed
     Whether leadership is moved away before the broker stops.
 controlled.shutdown.max.retries  int  3  *  ignored  fixed
     How often a controlled shutdown is tried.
@@ -378,7 +378,7 @@ group.share.session.timeout.ms  int  45000  1..  ignored  fixed
     How long a member of a share group may be silent.
 initial.broker.registration.timeout.ms  int  60000  *  ignored  fixed
     How long a KRaft broker tries to register.
-inter.broker.listener.name  string  null  *  ignored  fixed
+inter.broker.listener.name  string  null  *  yes  fixed
     The listener that brokers use among each other.
 inter.broker.protocol.version  string  3.9-IV0  *  ignored  fixed
     Which version brokers speak among each other.
@@ -737,7 +737,7 @@ sasl.server.callback.handler.class  class  null  *  ignored  fixed
 sasl.server.max.receive.size  int  524288  *  ignored  fixed
     Largest SASL message.
 security.inter.broker.protocol  string  \
-PLAINTEXT  PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL  ignored  fixed
+PLAINTEXT  PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL  yes  fixed
     Security protocol between brokers.
 security.providers  string  null  *  ignored  fixed
     Java classes that are security providers.

@@ -17,17 +17,25 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
-from krust.config import listeners, properties
+from krust.config import inter_broker_listener, listeners, properties
 from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome, failure
-from krust.controller.state import INTERNAL, NO_TOPIC_ID, Changes, Request, State, Topic
+from krust.controller.state import (
+    INTERNAL,
+    NO_TOPIC_ID,
+    Changes,
+    Request,
+    State,
+    ToBroker,
+    Topic,
+)
 from krust.errors import KrustError, ServerError
-from krust.metadata.store import Done, Refusal, SessionChanged, SessionState
+from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.settings import BROKER
 from krust.shell import metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from pathlib import Path
 
     from krust.config import Config
@@ -35,12 +43,19 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor
     from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
+    from krust.shell.peers import Peers
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
 
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (compared)
 """Addresses that nobody can connect to."""
+
+_PLACED_S = 10.0
+"""how long a start waits for the controller to say who leads what"""
+
+_GOODBYE_S = 5.0
+"""how long a stop waits for the controller to take leaderships away"""
 
 _RETRY_S = 1.0
 """between two attempts to be in the cluster again"""
@@ -99,6 +114,9 @@ class Shell:
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
+        self._peers: Peers | None = None
+        self._advertised: list[tuple[str, str, int]] = []
+        self._goodbye: ToBroker | None = None
         self._dir = None if temporary else dirs[0]
 
     def start(self) -> None:
@@ -137,17 +155,13 @@ class Shell:
             self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         else:
             self._steps(loading.settings(self.state))
+            self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
-        endpoints = listeners(advertised) if advertised else []
-        rack = self.config.text("broker.rack")
-        first = {
-            "cluster_id": self.state.cluster_id,
-            "controller_id": self.state.controller_id,
-            "brokers": [{"id": self.state.node_id, "rack": rack, "endpoints": endpoints}],
-        }
+        self._advertised = endpoints = listeners(advertised) if advertised else []
         held, self._held = self._held or Changes(), None
-        self._apply(held, first)
+        held.controller = True
+        self._apply(held, {"cluster_id": self.state.cluster_id})
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = endpoints or self.bound
         words = self._own_words()
@@ -156,11 +170,21 @@ class Shell:
         else:
             self._steps(cluster.opened(words))
 
+    def settle(self, stops: Callable[[], bool]) -> None:
+        """Turn until it is known who leads what; where the controller is silent, not for long."""
+        deadline = time.monotonic() + _PLACED_S
+        while not (self.state.leading or self.state.node_id in self.state.brokers or stops()):
+            if time.monotonic() > deadline:
+                who = self.state.controller_id
+                _log.warning("the controller (%d) has not said yet who leads what", who)
+                return
+            self.turn()
+
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
         groups = self._groups or self._load_groups()
         due_s = min(self._store.due_s(), max(self._return_at - time.monotonic(), 0))
-        most_ms = min(_WAIT_MS, due_s * 1000)
+        most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
         events = self.server.events(groups.wait_ms(int(most_ms)))
         of_groups = []
         for event in events or ():
@@ -172,6 +196,13 @@ class Shell:
         if events is not None:
             groups.handle(of_groups)
         self._hear()
+        if self._controller.due_ms(_now_ms()) <= 0:
+            self._perform(self._controller.tick(_now_ms()))
+        for asked, answer in self._peers.answers() if self._peers is not None else ():
+            if asked is self._goodbye:
+                self._goodbye = None
+            else:
+                self._perform(self._controller.answered(asked, answer, _now_ms()))
         if time.monotonic() >= self._return_at:
             self._return()
         _drain()
@@ -194,8 +225,14 @@ class Shell:
 
     def close(self) -> None:
         """Take everything down, whatever of it there is."""
+        try:
+            self._say_goodbye()
+        except Exception:
+            _log.exception("the controller is not told of the stop")
         if self._groups is not None:
             self._groups.close()
+        if self._peers is not None:
+            self._peers.close()
         try:
             self.server.stop()
         except KrustError as error:
@@ -203,6 +240,21 @@ class Shell:
         if self._metadata is not None:
             self._metadata.close()
         _drain()
+
+    def _say_goodbye(self) -> None:
+        """Have the controller take this broker's leaderships away before it stops."""
+        others = self.state.brokers.keys() - {self.state.node_id}
+        if not others or not self._connected or not self.config.true("controlled.shutdown.enable"):
+            return
+        message = {"broker_id": self.state.node_id, "broker_epoch": self.state.broker_epoch}
+        if self.state.leading:
+            self.decide("ControlledShutdown", message)
+            return
+        self._goodbye = ToBroker(self.state.controller_id, "ControlledShutdown", message)
+        self._others().send(self._goodbye)
+        deadline = time.monotonic() + _GOODBYE_S
+        while self._goodbye is not None and time.monotonic() < deadline and self.turn():
+            pass
 
     @property
     def _store(self) -> Store:
@@ -233,7 +285,10 @@ class Shell:
                 self._perform(self._controller.done(each))
                 if Refusal.UNKNOWN in each.results:
                     self._return_at = 0  # the tree says what happened
-            elif isinstance(each, SessionChanged):
+            elif isinstance(each, Watched):
+                self._perform(self._controller.heard(each, _now_ms()))
+            else:
+                self._perform(self._controller.heard(each, _now_ms()))
                 self._turned(each.state)
             self._returned()
             if not self._news:
@@ -287,12 +342,16 @@ class Shell:
         """Do what an outcome says, in its order."""
         for token, operations in outcome.submits:
             self._store.submit(operations, token)
+        for level, text in outcome.lines:
+            _log.log(level, "%s", text)
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)
         if self._held is None:
             self._apply(outcome.changes, {})
         else:
             self._held.topics |= outcome.changes.topics
+        for asked in outcome.requests:
+            self._others().send(asked)
         for ticket, answer in outcome.replies:
             request = self._asked.pop(ticket, None)
             if request is None:
@@ -339,12 +398,46 @@ class Shell:
         self._woken.clear()
         self._hear()
 
+    def _others(self) -> Peers:
+        """The other brokers; most brokers never load this code."""
+        if self._peers is None:
+            from krust.shell.peers import Peers
+
+            listener = inter_broker_listener(self.config)
+            self._peers = Peers(self.state.node_id, listener, self.server.nudge)
+            self._peers.follow(self.state.brokers)
+        return self._peers
+
+    def _cluster(self) -> dict[str, Any]:
+        """The brokers as the image takes them. Where nothing is advertised, clients of this one
+        are told what they connected to.
+        """
+        own = self.state.node_id
+        shown = [
+            {
+                "id": number,
+                "rack": live.rack,
+                "endpoints": [(at.listener, at.host, at.port) for at in live.endpoints],
+            }
+            for number, live in self.state.brokers.items()
+            if number != own
+        ]
+        rack = self.config.text("broker.rack")
+        shown.append({"id": own, "rack": rack, "endpoints": self._advertised})
+        return {"controller_id": self.state.controller_id, "brokers": shown}
+
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""
         topics: dict[str, Topic | None] = dict(changes.topics)
         if changes.brokers:
             topics = {**self.state.topics, **topics}
             more = {**more, "settings": _typed(self.config, self.state)}
+        if changes.live or changes.controller:
+            more = {**more, **self._cluster()}
+            if self._peers is not None:
+                self._peers.follow(self.state.brokers)
+        if changes.strays:
+            more = {**more, "strays": sorted(changes.strays)}
         if not topics and not more:
             return
         self._version += 1
@@ -409,13 +502,19 @@ def _threads(config: Config) -> int:
 
 
 def _typed(config: Config, state: State | None = None) -> dict[str, Any]:
-    """The broker's settings that act, typed, with what changed since the start."""
+    """The broker's settings that act, typed, with what changed since the start.
+
+    There is a listener between brokers only where there may be others.
+    """
     text = state.broker_text if state is not None else config.text
-    return {
+    typed = {
         name: setting.parse(text(name))
         for name, setting in BROKER.items()
         if setting.support == "yes"
     }
+    shared = config.text("zookeeper.connect")
+    typed["inter.broker.listener.name"] = inter_broker_listener(config) if shared else None
+    return typed
 
 
 def _drain() -> None:

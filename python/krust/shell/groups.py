@@ -210,12 +210,15 @@ def _shape(state: State, name: str) -> TopicShape | None:
 
 
 def _racks(state: State, topic: Topic) -> tuple[frozenset[str], ...]:
-    """The racks of each partition's replicas, as far as this broker knows: its own."""
-    rack = state.config.text("broker.rack")
-    if not rack:
+    """The racks of each partition's replicas, as far as this broker knows."""
+    racks = {number: live.rack for number, live in state.brokers.items()}
+    racks[state.node_id] = state.config.text("broker.rack")
+    if not any(racks.values()):
         return ()
-    here, nowhere = frozenset({rack}), frozenset[str]()
-    return tuple(here if state.node_id in each.replicas else nowhere for each in topic.partitions)
+    return tuple(
+        frozenset(rack for rack in map(racks.get, each.replicas) if rack)
+        for each in topic.partitions
+    )
 
 
 def _offered(names: str, objects: Mapping[str, Assignor]) -> dict[str, str]:

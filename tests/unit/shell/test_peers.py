@@ -1,0 +1,146 @@
+"""What is told to other brokers arrives in order, and nothing waits for one that is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from krust.controller.state import Live, Message, ToBroker
+from krust.errors import Code, ConfigError, UnreachableError
+from krust.metadata.contents import Endpoint
+from krust.shell import peers
+from krust.shell.peers import Peers
+
+DONE: Message = {"error_code": 0}
+NOT_NOW: Message = {"error_code": Code.REQUEST_TIMED_OUT}
+
+
+class Wire:
+    """Stands for the connections: what was said to whom, and what is answered."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, int]] = []
+        self.script: list[Message | Exception] = []
+        self.holds = False
+        self.held = threading.Event()
+        self.heard = threading.Event()
+
+    def client(self, address: str, options: dict[str, object]) -> Connection:
+        return Connection(self, address)
+
+    def answer(self, address: str, message: Message) -> Message:
+        self.said.append((address, message["n"]))
+        answer = self.script.pop(0) if self.script else DONE
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Connection:
+    def __init__(self, wire: Wire, address: str) -> None:
+        self._wire, self._address = wire, address
+        self._ended = threading.Event()
+
+    def request(self, api: str, message: Message) -> Message:
+        if self._wire.holds:
+            self._wire.held.set()
+            self._ended.wait(30)
+            raise KeyboardInterrupt
+        return self._wire.answer(self._address, message)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    wire = Wire()
+    monkeypatch.setattr(peers, "Client", wire.client)
+    monkeypatch.setattr(peers, "PAUSE_S", (0.001, 0.002))
+    return wire
+
+
+@pytest.fixture
+def others(wire: Wire) -> Iterator[Peers]:
+    made = Peers(0, "INNER", wire.heard.set)
+    made.follow({0: live(90), 1: live(91), 2: live(92)})
+    yield made
+    made.close()
+
+
+def live(port: int, epoch: int = 5) -> Live:
+    outer = Endpoint("OUTER", "PLAINTEXT", "far", 1)
+    return Live(epoch, None, (outer, Endpoint("INNER", "PLAINTEXT", "::1", port)))
+
+
+def tell(number: int, broker: int = 1, api: str = "UpdateMetadata") -> ToBroker:
+    return ToBroker(broker, api, {"n": number})
+
+
+def wait(others: Peers, wire: Wire, count: int) -> list[tuple[int, Any]]:
+    """So many answers: which request, and its answer."""
+    found: list[tuple[int, Any]] = []
+    while len(found) < count:
+        assert wire.heard.wait(30)
+        wire.heard.clear()
+        found += [(asked.message["n"], answer) for asked, answer in others.answers()]
+    return found
+
+
+def test_requests_arrive_in_order_on_the_brokers_own_listener(others: Peers, wire: Wire) -> None:
+    sent = [tell(number) for number in range(20)]
+    for each in sent:
+        others.send(each)
+    assert wait(others, wire, 20) == [(number, DONE) for number in range(20)]
+    assert wire.said == [("[::1]:91", number) for number in range(20)]
+
+
+@pytest.mark.parametrize("failure", [UnreachableError("refused"), NOT_NOW])
+def test_one_that_is_not_taken_is_said_again_before_the_next(
+    others: Peers, wire: Wire, failure: Any
+) -> None:
+    wire.script = [failure, failure, DONE]
+    others.send(tell(1))
+    others.send(tell(2))
+    assert wait(others, wire, 2) == [(1, DONE), (2, DONE)]
+    assert [number for _, number in wire.said] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered anew"])
+def test_what_was_meant_for_a_broker_that_is_another_now_is_given_up(
+    others: Peers, wire: Wire, after: dict[int, Live]
+) -> None:
+    wire.holds = True
+    others.send(tell(1))
+    others.send(tell(2))
+    assert wire.held.wait(30)
+    others.follow(after)
+    assert wait(others, wire, 2) == [(1, None), (2, None)]
+    wire.holds = False
+    others.send(tell(3))
+    assert wait(others, wire, 1) == [(3, DONE if after else None)]
+
+
+def test_a_client_does_not_wait_for_ever_for_a_controller_that_is_silent(
+    others: Peers, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "ASKED_MS", 0)
+    wire.script = [UnreachableError("nobody"), ConfigError("no such field")]
+    others.send(tell(1, api="CreateTopics"))
+    others.send(tell(2))
+    others.send(tell(3))
+    assert wait(others, wire, 3) == [(1, None), (2, None), (3, DONE)]
+
+
+def test_a_broker_that_cannot_be_reached_holds_up_nobody_else(others: Peers, wire: Wire) -> None:
+    others.follow({1: live(91), 2: Live(5, None, ())})
+    others.send(tell(1, broker=2))
+    others.send(tell(2, broker=1))
+    others.send(tell(3, broker=7))
+    answers = wait(others, wire, 2)
+    assert sorted(answers) == [(2, DONE), (3, None)]
+    others.close()
+    assert wait(others, wire, 1) == [(1, None)]
