@@ -25,8 +25,14 @@ OURS = {  # no settings of the broker
     "KRUST_TEST_BOOTSTRAP",
     "KRUST_TEST_KAFKA39",
     "KRUST_TEST_KAFKA43",
+    "KRUST_TURNS",
 }
 STOP_S = 20
+
+
+def environment() -> dict[str, str]:
+    """What a command of krust's is given: this process's, without what is for the tests."""
+    return {name: text for name, text in os.environ.items() if name not in OURS}
 
 
 class NotReadyError(AssertionError):
@@ -66,7 +72,7 @@ class Served:
                 stderr=stderr,
                 pass_fds=[child],
                 preexec_fn=limit,
-                env={name: text for name, text in os.environ.items() if name not in OURS},
+                env=environment(),
             )
         os.close(child)
         with os.fdopen(ready, "rb") as pipe:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -59,3 +62,19 @@ def read(bootstrap: str, topic: str, partition: int = 0) -> list[_krust.Record]:
     while not consumer.done():
         found += consumer.poll(1000)[0]
     return found
+
+
+def told_ms(program: str, *arguments: str) -> int:
+    """Run a program that Ctrl-C may end; the milliseconds that it says it took, all it says."""
+    run = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert run.returncode == 0, run.stderr
+    word, took_ms = run.stdout.split()
+    assert word == "ms"
+    return int(took_ms)

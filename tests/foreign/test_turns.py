@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
-from tests.serving import Served
+from tests.serving import Served, environment
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 WAIT_S = 30.0
@@ -37,7 +37,11 @@ def connect(tmp_path: Path) -> Iterator[str]:
 def move(way: str, connect: str, data: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "krust", "cluster", way, "--zookeeper", connect]
     return subprocess.run(
-        [*command, "--data-dir", str(data), *more], capture_output=True, text=True, check=False
+        [*command, "--data-dir", str(data), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
     )
 
 
