@@ -16,7 +16,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,39 +35,9 @@ use krust::storage::{DirOptions, Intervals, LogDir};
 struct SlowDisk(Duration);
 
 impl Disk for SlowDisk {
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-    fn create(&self, path: &Path) -> io::Result<File> {
-        RealDisk.create(path)
-    }
-    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
-        RealDisk.write_at(file, bufs, position)
-    }
-    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
-        RealDisk.set_len(file, len)
-    }
-    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
-        RealDisk.allocate(file, from, len)
-    }
     fn sync_data(&self, file: &File) -> io::Result<()> {
         std::thread::sleep(self.0);
         RealDisk.sync_data(file)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_dir(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.make_dir(path)
-    }
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove_dir(path)
     }
 }
 

@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, Offset, TopicPartition};
 use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
-use krust::storage::files::{Disk, RealDisk};
+use krust::storage::files::Disk;
 use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read};
 
 /// A disk whose writes cost nothing: what is left is ours.
@@ -20,38 +20,24 @@ use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read
 struct NoWrites;
 
 impl Disk for NoWrites {
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-    fn create(&self, path: &Path) -> io::Result<File> {
-        RealDisk.create(path)
-    }
     fn write_at(&self, _file: &File, _bufs: &[&[u8]], _position: u64) -> io::Result<()> {
         Ok(())
     }
+
     fn set_len(&self, _file: &File, _len: u64) -> io::Result<()> {
         Ok(())
     }
+
     fn allocate(&self, _file: &File, _from: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
+
     fn sync_data(&self, _file: &File) -> io::Result<()> {
         Ok(())
     }
+
     fn sync_dir(&self, _path: &Path) -> io::Result<()> {
         Ok(())
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.make_dir(path)
-    }
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove_dir(path)
     }
 }
 

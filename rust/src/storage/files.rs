@@ -11,35 +11,76 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Everything that changes a disk, and opening, which needs descriptors.
+/// Everything that changes a disk, and opening, which needs descriptors. What an implementation
+/// does not say otherwise is done on the machine's disk.
 pub trait Disk: Send + Sync + Debug {
     /// Opens an existing file to read and write.
-    fn open(&self, path: &Path) -> io::Result<File>;
+    fn open(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(path)
+    }
+
     /// Opens a file to read and write; makes an empty one where there is none.
-    fn create(&self, path: &Path) -> io::Result<File>;
+    fn create(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    }
+
     /// Writes all of `bufs`, one after the other, at `position`.
-    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()>;
+    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
+        match bufs {
+            [one] => file.write_all_at(one, position),
+            many => crate::sys::write_vectored_at(file, many, position),
+        }
+    }
+
     /// Cuts or extends the file (with zeros), and gives back space reserved beyond `len`.
-    fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
     /// Reserves space without changing the size; may be refused anywhere.
-    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()>;
+    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
+        crate::sys::allocate_ahead(file, from, len)
+    }
+
     /// Makes the file's data and size durable (`fdatasync`).
-    fn sync_data(&self, file: &File) -> io::Result<()>;
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
     /// Makes the directory's entries durable.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
     /// Renames a file or directory over whatever bears the new name.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
     /// Removes a file.
-    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
     /// Makes one directory; fine if it is there.
-    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
     /// Removes an empty directory.
-    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
+    }
 }
 
 /// The machine's disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
+
+impl Disk for RealDisk {}
 
 /// Bytes of a file that may be sent as they are. The file stays readable while this lives, even
 /// when it has been deleted meanwhile.
@@ -71,58 +112,6 @@ impl FileRange {
             out.truncate(start);
         }
         outcome
-    }
-}
-
-impl Disk for RealDisk {
-    fn open(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-    }
-
-    fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
-        match bufs {
-            [one] => file.write_all_at(one, position),
-            many => crate::sys::write_vectored_at(file, many, position),
-        }
-    }
-
-    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
-        file.set_len(len)
-    }
-
-    fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
-        crate::sys::allocate_ahead(file, from, len)
-    }
-
-    fn sync_data(&self, file: &File) -> io::Result<()> {
-        file.sync_data()
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
-    }
-
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        match std::fs::create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
-        }
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_dir(path)
     }
 }
 
