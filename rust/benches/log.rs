@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, Offset, TopicPartition};
 use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
-use krust::storage::files::Disk;
+use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read};
 
 /// A disk whose writes cost nothing: what is left is ours.
