@@ -69,7 +69,8 @@ def leader_and_isr(state: State, request: Request) -> Policy:
         _leave(state, named)
     by_id: dict[str, list[Message]] = {}
     for each in errors:
-        by_id.setdefault(each.pop("topic_id"), []).append(each)
+        error = {key: each[key] for key in ("partition_index", "error_code")}
+        by_id.setdefault(each.pop("topic_id"), []).append(error)
     topics = [{"topic_id": each, "partition_errors": by_id[each]} for each in by_id]
     return {"error_code": Code.NONE, "partition_errors": errors, "topics": topics}
 

@@ -1,8 +1,9 @@
 """What the controller tells the other brokers, in Kafka's own control requests.
 
 A broker that is there anew is told everything: UpdateMetadata and LeaderAndIsr of type 2, which
-say that nothing else is. After that it is told what changed: its own partitions that are others
-(LeaderAndIsr, type 1), then whole topics and all brokers (UpdateMetadata). A topic that goes is
+say that nothing else is. After that it is told what changed: whole topics and all brokers
+(UpdateMetadata), then its own partitions that are others (LeaderAndIsr, type 1): in this order no
+client hears of a topic with fewer partitions than it has. A topic that goes is
 StopReplica for who has it (epoch -2: whatever the log says), then UpdateMetadata with leader -2,
 which is Kafka's word for: forget it.
 Each request bears the epoch of the broker it is for, so that one that was registered anew meanwhile
@@ -14,7 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller.state import Changes, Live, Message, State, ToBroker, Topic
+from krust.controller.state import (
+    NO_TOPIC_ID,
+    Changes,
+    Live,
+    Message,
+    State,
+    ToBroker,
+    Topic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,10 +70,10 @@ class Orders:
                 requests += _everything(state, broker)
                 continue
             requests += _stop(state, broker, gone)
-            if hosted := _hosted(state, broker, moved):
-                requests.append(_lead(state, broker, INCREMENTAL, hosted))
             if changes.topics or changes.live:
                 requests.append(_update(state, broker, states, 0))
+            if hosted := _hosted(state, broker, moved):
+                requests.append(_lead(state, broker, INCREMENTAL, hosted))
         for broker in self._told.keys() - state.brokers.keys():
             del self._told[broker]
         for name, topic in changes.topics.items():
@@ -114,8 +123,8 @@ def _hosted(state: State, broker: int, moved: Mapping[str, Iterable[int]]) -> li
             if broker in topic.partitions[index].replicas
         ]
         if states:
-            facts = {"topic_name": name, "topic_id": topic.id, "partition_states": states}
-            found.append(facts)
+            head = {"topic_name": name, "topic_id": topic.id or NO_TOPIC_ID}
+            found.append({**head, "partition_states": states})
     return found
 
 
@@ -181,7 +190,7 @@ def _known(state: State, topic: Topic) -> Message:
     """A whole topic as UpdateMetadata has it."""
     return {
         "topic_name": topic.name,
-        "topic_id": topic.id,
+        "topic_id": topic.id or NO_TOPIC_ID,
         "partition_states": [
             _told(state, index, each, each.leader) for index, each in enumerate(topic.partitions)
         ],
@@ -193,7 +202,8 @@ def _forgotten(state: State, name: str) -> Iterable[Message]:
     doomed = state.doomed.get(name)
     if doomed is not None and name not in state.topics:
         states = [_told(state, index, each, GONE) for index, each in enumerate(doomed.partitions)]
-        yield {"topic_name": name, "topic_id": doomed.topic_id, "partition_states": states}
+        topic_id = doomed.topic_id or NO_TOPIC_ID
+        yield {"topic_name": name, "topic_id": topic_id, "partition_states": states}
 
 
 def _told(state: State, index: int, partition: Partition, leader: int) -> Message:

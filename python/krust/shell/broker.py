@@ -173,7 +173,7 @@ class Shell:
     def settle(self, stops: Callable[[], bool]) -> None:
         """Turn until it is known who leads what; where the controller is silent, not for long."""
         deadline = time.monotonic() + _PLACED_S
-        while not (self.state.leading or self.state.node_id in self.state.brokers or stops()):
+        while not (self._placed() or stops()):
             if time.monotonic() > deadline:
                 who = self.state.controller_id
                 _log.warning("the controller (%d) has not said yet who leads what", who)
@@ -424,7 +424,15 @@ class Shell:
         ]
         rack = self.config.text("broker.rack")
         shown.append({"id": own, "rack": rack, "endpoints": self._advertised})
-        return {"controller_id": self.state.controller_id, "brokers": shown}
+        return {
+            "controller_id": self.state.controller_id,
+            "brokers": shown,
+            "waits": not self._placed(),
+        }
+
+    def _placed(self) -> bool:
+        """Whether it is known who leads what: the controller has said so, or this is it."""
+        return self.state.leading or self.state.node_id in self.state.brokers
 
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""

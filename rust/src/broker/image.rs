@@ -29,6 +29,9 @@ pub struct ClusterImage {
     pub controller_id: i32,
     /// All brokers that are alive, this one included.
     pub brokers: Arc<[BrokerImage]>,
+    /// True while the controller has not said yet what there is: clients are better served by
+    /// another broker.
+    pub waits: bool,
     names: Vec<Arc<Shard<Arc<str>>>>,
     ids: Vec<Arc<Shard<TopicId>>>,
 }
@@ -121,6 +124,8 @@ pub struct Delta {
     pub controller_id: Option<i32>,
     /// All brokers, where one came, went or moved.
     pub brokers: Option<Vec<BrokerImage>>,
+    /// Whether the controller still has to say what there is, where that changed.
+    pub waits: Option<bool>,
     /// The topics that changed, whole; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are kept under another name where they do not live here any more;

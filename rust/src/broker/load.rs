@@ -120,6 +120,9 @@ impl Broker {
         if let Some(brokers) = delta.brokers {
             image.brokers = brokers.into();
         }
+        if let Some(waits) = delta.waits {
+            image.waits = waits;
+        }
         let mut step = Step { strays: delta.strays, failures: Vec::new(), left: Vec::new() };
         let mut deleted = Vec::new();
         let mut changed = Vec::new();

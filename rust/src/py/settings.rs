@@ -214,6 +214,7 @@ pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
         cluster_id: table.maybe::<String>("cluster_id")?.map(Into::into),
         controller_id: table.maybe("controller_id")?,
         brokers,
+        waits: table.maybe("waits")?,
         topics,
         strays: table
             .or::<Vec<(String, i32)>>("strays", Vec::new())?

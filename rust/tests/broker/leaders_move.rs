@@ -154,3 +154,17 @@ fn brokers_are_told_by_the_listener_that_asks() {
     let told: Vec<_> = response.brokers.iter().map(|it| (it.node_id, it.port)).collect();
     assert_eq!((response.controller_id, told), (1, vec![(0, 9092), (1, 91)]));
 }
+
+#[test]
+fn a_broker_that_was_not_told_what_there_is_sends_clients_to_others() {
+    let mut house = House::new();
+    house.apply(Delta { waits: Some(true), ..Delta::default() });
+    let request = MetadataRequest { topics: None, ..Default::default() };
+    let request = frame(3, 8, |writer, version| request.encode(writer, version));
+    let mut conn = house.connect();
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Close, 0));
+    house.apply(Delta { waits: Some(false), ..Delta::default() });
+    let mut conn = house.connect();
+    assert!(!house.ask(&mut conn, &request).is_empty());
+}

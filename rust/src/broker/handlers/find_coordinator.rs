@@ -4,7 +4,7 @@
 //!     the request parked, then answered; if the topic is not there even then, or the partition has
 //!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
-//!     Any other key type is INVALID_REQUEST (42).
+//!     Any other key type is INVALID_REQUEST (42). Closes while Metadata does.
 //! Version notes: v0 knows groups only; v1 adds the key type and an error message; v4 asks for many
 //!     keys at once and answers each; v6 adds share groups (key type 2), refused here.
 //! Not done: transactions, share groups.
@@ -45,6 +45,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = FindCoordinatorRequest::decode(&mut call.reader(), version)?;
     let keys = if version < KEYS_FROM { vec![request.key] } else { request.coordinator_keys };
     let image = call.image();
+    if image.waits {
+        return Ok(Flow::Close);
+    }
     if request.key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
         let keys = keys.into_iter().map(str::to_owned).collect();
         let here = call.broker.settings.load().node_id;

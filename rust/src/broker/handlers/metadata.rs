@@ -4,8 +4,9 @@
 //!     parked, then answered with what the image has; if it is not there, with the policy's error
 //!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here
 //!     whose disk failed is offline, and leads nothing. Brokers without the client's listener are
-//!     left out. This broker's address is the advertised one of the listener, or the one the client
-//!     connected to.
+//!     left out. Before the controller has told this broker what there is, the connection closes,
+//!     as that of a broker which is not up: an empty answer would say that no topic exists. This
+//!     broker's address is the advertised one of the listener, or the one the client connected to.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
 //!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
@@ -66,6 +67,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
     let request = MetadataRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
+    if image.waits {
+        return Ok(Flow::Close);
+    }
     let by_id = |id: TopicId| (id != TopicId::ZERO).then_some(Asking::Id(id));
     let asked: Option<Vec<Asking>> =
         request.topics.filter(|topics| version > 0 || !topics.is_empty()).map(|topics| {
