@@ -153,6 +153,7 @@ def functions(path: Path, lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 OPENED_BY_USERS = {"krust.clients.classic", "krust.clients.simple"}
+OPENED_BY_USERS |= {"krust.clients.zookeeper"}
 
 
 def test_every_file_is_used_by_another() -> None:

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -37,22 +37,27 @@ class AbsentError(Exception):
 
 def jars() -> Path:
     """The folder with ZooKeeper's jars; they are fetched when they are not there yet."""
+    return fetched(f"zookeeper-{VERSION}", _PARTS)
+
+
+def fetched(name: str, parts: Sequence[tuple[str, str, str]]) -> Path:
+    """A folder with jars from Maven and all they need; AbsentError: they cannot be had."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             raise AbsentError(f"no {tool} here")
     cache = Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
-    folder = cache / f"zookeeper-{VERSION}"
+    folder = cache / name
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        parts = "".join(
-            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        dependencies = "".join(
+            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
             f"<version>{version}</version></dependency>"
-            for group, name, version in _PARTS
+            for group, artifact, version in parts
         )
         (folder / "pom.xml").write_text(
             '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
             "<groupId>krust</groupId><artifactId>peer</artifactId><version>1</version>"
-            f"<dependencies>{parts}</dependencies></project>"
+            f"<dependencies>{dependencies}</dependencies></project>"
         )
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"]

@@ -46,24 +46,31 @@ FETCH = COMMON | {
     "max.partition.fetch.bytes",
 }
 ALIASES = {
+    "auto.commit": "auto.commit.enable",
     "metadata.broker.list": BOOTSTRAP,
     "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "message.timeout.ms": "delivery.timeout.ms",
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""librdkafka's names of the same settings."""
+"""librdkafka's names of the same settings, and those of the clients of 2013."""
 
 
 def read(
-    supported: frozenset[str], config: Mapping[str, object] | None, more: Mapping[str, object]
+    supported: frozenset[str],
+    config: Mapping[str, object] | None,
+    more: Mapping[str, object],
+    *,
+    named: bool = True,
 ) -> dict[str, object]:
-    """The settings given, by Kafka's keys; `bootstrap.servers` is among them.
+    """The settings given, by Kafka's keys; `bootstrap.servers` is among them, where it is needed.
 
     config  Kafka's keys, or librdkafka's, with dots
     more    the same with `_`
+    named   whether a broker has to be named
     raises  ConfigError: one that is not supported, or no broker is named
     """
     given = dict(config or {}) | {name.replace("_", "."): value for name, value in more.items()}
@@ -77,6 +84,8 @@ def read(
     servers = options.get(BOOTSTRAP)
     if not isinstance(servers, str) and isinstance(servers, (list, tuple)):
         options[BOOTSTRAP] = servers = ",".join(map(str, servers))
+    if not named and servers is None:
+        return options
     if not isinstance(servers, str) or not servers.strip():
         raise ConfigError("no broker is named", hint='give bootstrap_servers="host:9092"')
     return options

@@ -49,6 +49,26 @@ def consumer_offset(group: str, topic: str, partition: int) -> str:
     return f"/consumers/{group}/offsets/{topic}/{partition}"
 
 
+def consumer_members(group: str) -> str:
+    """Where the members of such a group are."""
+    return f"/consumers/{group}/ids"
+
+
+def consumer_member(group: str, member: str) -> str:
+    """Where one of them says what it reads."""
+    return f"/consumers/{group}/ids/{member}"
+
+
+def consumer_owners(group: str) -> str:
+    """Where it stands who reads what, by topic."""
+    return f"/consumers/{group}/owners"
+
+
+def consumer_owner(group: str, topic: str, partition: int) -> str:
+    """Where the reader of a partition has its name."""
+    return f"{consumer_owners(group)}/{topic}/{partition}"
+
+
 def topic(name: str) -> str:
     """Where a topic's assignment stands."""
     return f"{TOPICS}/{name}"

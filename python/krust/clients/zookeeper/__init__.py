@@ -1,0 +1,25 @@
+"""`ConsumerConnector`: the consumer of Kafka 0.8, whose group lives in ZooKeeper.
+
+    with ConsumerConnector(zookeeper_connect="localhost:2181/kafka", group_id="g") as connector:
+        [stream] = connector.create_message_streams({"orders": 1})["orders"]
+        for record in stream:
+            print(record.partition, record.offset, record.value)
+
+It shares a group with Apache's own of 0.8 (`kafka.consumer.ZookeeperConsumerConnector`) and moves
+the group's offsets to Kafka and back (`offsets.storage`, `dual.commit.enabled`). Needs kazoo:
+`pip install 'krust[cluster]'`.
+"""
+
+from krust.clients.zookeeper.connector import ConsumerConnector, RebalanceFailedError
+from krust.clients.zookeeper.sharing import Blacklist, TopicFilter, Whitelist
+from krust.clients.zookeeper.stream import ConsumerTimeoutError, KafkaStream
+
+__all__ = [
+    "Blacklist",
+    "ConsumerConnector",
+    "ConsumerTimeoutError",
+    "KafkaStream",
+    "RebalanceFailedError",
+    "TopicFilter",
+    "Whitelist",
+]

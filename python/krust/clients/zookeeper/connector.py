@@ -1,0 +1,438 @@
+"""The connector: a member of a group that lives in ZooKeeper, and its thread.
+
+The thread owns the session with ZooKeeper: it registers the member, watches members, brokers and
+topics, and after every change shares anew (`sharing`): what is another's is stopped, committed and
+let go; what is ours is claimed (`owners`) and read from the stored offset (`offsets`). What somebody
+else has still is asked for again when it is free, or after `rebalance.backoff.ms`.
+
+    a session that ends: everything is given up, the member registers anew and shares
+    no word from ZooKeeper for as long as a session lasts: streams rest until it is back
+
+Source: `ZookeeperConsumerConnector` of Apache Kafka 0.8.2; what stays with a member is read on
+without a pause here. Not done: `roundrobin`, decoders, TLS and passwords towards ZooKeeper.
+Not promised: each record once where a member dies between handing it out and committing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from krust.clients import options
+from krust.clients.closing import Closing
+from krust.clients.zookeeper import settings, sharing
+from krust.clients.zookeeper.offsets import Offsets
+from krust.clients.zookeeper.owners import Owners
+from krust.clients.zookeeper.stream import KafkaStream
+from krust.clients.zookeeper.tree import AwayError, Tree
+from krust.errors import ConfigError, ForkedError, KafkaError, KrustError, UnreachableError
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, Broker, ConsumerMember
+from krust.metadata.store import Create, Exists, Refusal, SessionChanged, SessionState, Stat
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from krust.clients.zookeeper.sharing import TopicFilter
+    from krust.coordinator.consumer_protocol import TopicPartition
+
+IDLE_S = 1.0
+LAST_S = 3.0
+"""how long a shutdown waits for ZooKeeper"""
+_log = logging.getLogger("krust.clients.zookeeper")
+_living: weakref.WeakSet[ConsumerConnector] = weakref.WeakSet()
+
+
+class RebalanceFailedError(KrustError):
+    """Others kept what is ours for longer than `rebalance.max.retries`; it is tried on."""
+
+    retriable = True
+
+
+class ConsumerConnector(Closing):
+    """See the module, and `krust.clients.zookeeper.settings` for what may be set.
+
+    config, more  settings: group.id, zookeeper.connect, auto.commit.enable, auto.offset.reset
+                  (largest or smallest), offsets.storage (zookeeper or kafka), ...
+    raises        ConfigError: a setting that does not exist or cannot be, or no kazoo;
+                  ServerError: no ZooKeeper answers
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+        self._told = settings.read(config, more)
+        self._pid = os.getpid()
+        self._tree = Tree(self._told.ensemble, self._bad)
+        self._offsets = Offsets(self._told, self._tree)
+        self._owners = Owners(self._told.group, self._tree)
+        self._member: ConsumerMember | None = None
+        self._streams: dict[tuple[str | None, str], KafkaStream] = {}
+        self._owned: dict[TopicPartition, str] = {}
+        """what is read, by which thread"""
+        self._bootstrap = ""
+        self._registered = self._ended = False
+        self._stale, self._away = True, False
+        self._tries, self._again_s = 0, 0.0
+        self._first: Future[None] = Future()
+        self._orders: deque[Future[None]] = deque()
+        self._commit_s = time.monotonic() + (self._told.commit_s or 0)
+        self._faults: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="krust-zookeeper", daemon=True)
+
+    def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
+        """Join the group and read topics, each with so many streams; once a connector.
+
+        raises  RebalanceFailedError: others keep what is ours; ConfigError: it was called before
+        """
+        if not topics or any(count < 1 for count in topics.values()):
+            raise ConfigError("name a topic, and at least one stream of each")
+        made = {name: [self._stream() for _ in range(count)] for name, count in topics.items()}
+        member = self._told.member
+        threads: dict[tuple[str | None, str], KafkaStream] = {
+            (name, f"{member}-{number}"): stream
+            for name, streams in made.items()
+            for number, stream in enumerate(streams)
+        }
+        self._join(topics, sharing.STATIC, threads)
+        return made
+
+    def create_message_streams_by_filter(
+        self, topics: TopicFilter, streams: int = 1
+    ) -> list[KafkaStream]:
+        """Join the group and read all topics that a filter allows, also those yet to come.
+
+        raises  RebalanceFailedError: others keep what is ours; ConfigError: it was called before
+        """
+        if streams < 1:
+            raise ConfigError("there is at least one stream")
+        made = [self._stream() for _ in range(streams)]
+        member = self._told.member
+        threads: dict[tuple[str | None, str], KafkaStream] = {
+            (None, f"{member}-{number}"): stream for number, stream in enumerate(made)
+        }
+        self._join({topics.regex: streams}, topics.pattern, threads)
+        return made
+
+    def commit_offsets(self) -> None:
+        """Store how far every stream has come.
+
+        raises  KafkaError, UnreachableError, AwayError: it is not stored
+        """
+        self._usable()
+        if self._member is None:
+            return
+        order: Future[None] = Future()
+        self._orders.append(order)
+        self._tree.wake()
+        if not self._thread.is_alive():
+            self._refuse()
+        order.result()
+
+    def shutdown(self) -> None:
+        """Commit, if that is automatic, end the streams and leave the group. Idempotent."""
+        if self._ended:
+            return
+        if os.getpid() != self._pid:
+            raise ForkedError("this connector belongs to the process that made it")
+        self._ended = True
+        self._tree.hurry(LAST_S)
+        if self._thread.ident:
+            self._thread.join()
+        else:
+            self._tree.close()
+        _living.discard(self)
+
+    close = shutdown
+
+    def _usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError("this connector belongs to the process that made it")
+        if self._ended:
+            raise ConfigError("this connector is shut down")
+
+    def _stream(self) -> KafkaStream:
+        told = self._told
+        return KafkaStream(options.core(told.given, options.FETCH), told.reset, told.patience_s)
+
+    def _join(
+        self,
+        wanted: Mapping[str, int],
+        pattern: str,
+        threads: dict[tuple[str | None, str], KafkaStream],
+    ) -> None:
+        self._usable()
+        if self._member is not None:
+            raise ConfigError("this connector has its streams", hint="make another connector")
+        self._member = ConsumerMember({**wanted}, pattern, int(time.time() * 1000))
+        self._streams = threads
+        _living.add(self)
+        self._thread.start()
+        self._first.result()
+
+    # From here on: the thread.
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while not self._ended:
+                self._turn()
+            self._leave()
+        except BaseException as error:
+            failure = error
+            _log.exception("the consumer %s ends", self._told.member)
+        finally:
+            for stream in {*self._streams.values()}:
+                stream.close(failure)
+            self._refuse()
+            self._tree.close()
+            if not self._first.done():
+                self._first.set_exception(failure or ConfigError("this connector is shut down"))
+
+    def _turn(self) -> None:
+        """Hear what happened, then do what is due; what cannot be done now is tried again."""
+        for each in self._tree.news(self._idle_s()):
+            if isinstance(each, SessionChanged):
+                self._turned(each.state)
+            else:
+                self._stale, self._again_s = True, 0.0
+        if self._stale and not self._away and time.monotonic() >= self._again_s:
+            self._stale = False
+            try:
+                self._rebalance()
+            except (AwayError, UnreachableError, KafkaError) as error:
+                self._failed(error)
+        self._commit_what_is_due(time.monotonic())
+
+    def _idle_s(self) -> float:
+        """How long there is nothing to do, unless something happens."""
+        now = time.monotonic()
+        if self._ended or self._orders:
+            return 0.0
+        due = now + IDLE_S
+        if self._stale and not self._away:
+            due = min(due, self._again_s)
+        if self._told.commit_s is not None:
+            due = min(due, self._commit_s)
+        return max(due - now, 0.0)
+
+    def _turned(self, state: SessionState) -> None:
+        """The session is in another state."""
+        self._away = state is not SessionState.CONNECTED
+        if state is SessionState.CONNECTED:
+            self._stale, self._again_s = True, 0.0
+            self._halt(False)
+        elif state is SessionState.OVERDUE:
+            self._halt(True)
+        elif state is SessionState.EXPIRED:
+            _log.warning("the ZooKeeper session of %s is over", self._told.member)
+            self._registered = False
+            for stream in {*self._streams.values()}:
+                stream.drop(stream.places)
+            self._offsets.forget([*self._owned])
+            self._owners.forget()
+            self._owned.clear()
+
+    def _halt(self, halted: bool) -> None:
+        for stream in {*self._streams.values()}:
+            stream.halt(halted)
+
+    def _failed(self, error: KrustError) -> None:
+        """Try again later; who waits for the first time hears when that was often enough."""
+        self._stale = True
+        self._tries += 1
+        self._again_s = time.monotonic() + self._told.backoff_s
+        if self._tries <= self._told.retries:
+            return
+        if not self._first.done():
+            self._first.set_exception(error)
+        elif self._tries == self._told.retries + 1:
+            _log.error("%s cannot share its group: %s", self._told.member, error)
+
+    def _rebalance(self) -> None:
+        """Bring what is read to what is ours."""
+        self._owners.let_go()
+        if not self._register():
+            self._failed(RebalanceFailedError(f"a member {self._told.member} is there already"))
+            return
+        mine = self._share()
+        self._release(place for place, thread in self._owned.items() if mine.get(place) != thread)
+        wanted = {place: thread for place, thread in mine.items() if place not in self._owned}
+        claimed = self._owners.claim(wanted)
+        if claimed:
+            self._begin({place: wanted[place] for place in claimed})
+        if blocked := wanted.keys() - claimed:
+            topic, partition = min(blocked)
+            self._failed(RebalanceFailedError(f"{topic}:{partition} is still another's"))
+            return
+        self._tries = 0
+        if not self._first.done():
+            self._first.set_result(None)
+
+    def _begin(self, claimed: Mapping[TopicPartition, str]) -> None:
+        """Read what is ours by now, from the stored offsets."""
+        try:
+            stored = self._offsets.fetch(claimed.keys())
+        except KrustError:
+            self._owners.let_go(claimed)
+            raise
+        self._owned |= claimed
+        by_stream: dict[KafkaStream, dict[TopicPartition, int | None]] = {}
+        for place, thread in claimed.items():
+            stream = self._reader(place.topic, thread)
+            by_stream.setdefault(stream, {})[place] = stored.get(place)
+        for stream, offsets in by_stream.items():
+            stream.take(offsets)
+
+    def _reader(self, topic: str, thread: str) -> KafkaStream:
+        """The stream of one of our threads."""
+        return self._streams.get((topic, thread)) or self._streams[None, thread]
+
+    def _register(self) -> bool:
+        """Make our node among the group's members; False: another has our name."""
+        if self._registered or self._member is None:
+            return True
+        path = znodes.consumer_member(self._told.group, self._told.member)
+        self._tree.make([path.rpartition("/")[0], znodes.consumer_owners(self._told.group)])
+        [said] = self._tree.ask(Create(path, self._member.encode(), ephemeral=True))
+        if said is Refusal.NODE_EXISTS:
+            [stat] = self._tree.ask(Exists(path, watch=True))
+            if not isinstance(stat, Stat) or stat.owner != self._tree.store.session:
+                return False
+        self._registered = True
+        return True
+
+    def _share(self) -> dict[TopicPartition, str]:
+        """What is ours and by which thread, as everything stands now, watched."""
+        tree, told = self._tree, self._told
+        brokers = tree.children(znodes.BROKERS, watch=True)
+        if not self._connected(brokers):
+            return self._owned
+        folder = znodes.consumer_members(told.group)
+        names = tree.children(folder, watch=True)
+        nodes = tree.read(f"{folder}/{name}" for name in names)
+        members: dict[str, ConsumerMember] = {}
+        for path, node in nodes.items():
+            said = tree.decoded(path, node.data, ConsumerMember.decode)
+            if isinstance(said, ConsumerMember):
+                members[path.rpartition("/")[2]] = said
+        patterns = any(each.pattern != sharing.STATIC for each in members.values())
+        topics = tree.children(znodes.TOPICS, watch=True) if patterns else ()
+        asked = {name: self._threads(name, each, topics) for name, each in members.items()}
+        ours = asked.get(told.member, {})
+        partitions = self._partitions(ours)
+        shares = sharing.share(asked.values(), partitions)
+        return {place: name for place, name in shares.items() if name in ours[place.topic]}
+
+    def _threads(
+        self, name: str, member: ConsumerMember, topics: Collection[str]
+    ) -> dict[str, list[str]]:
+        try:
+            return sharing.threads(name, member, topics, internal=self._told.internal)
+        except ConfigError as error:
+            self._bad(name, error)
+            return {}
+
+    def _partitions(self, topics: Iterable[str]) -> dict[str, range]:
+        """The partitions of topics that exist."""
+        paths = {znodes.topic(name): name for name in topics}
+        found = {}
+        for path, node in self._tree.read(paths, watch=True).items():
+            said = self._tree.decoded(path, node.data, Assignment.decode)
+            if isinstance(said, Assignment):
+                found[paths[path]] = range(len(said.replicas))
+        return found
+
+    def _connected(self, brokers: Iterable[str]) -> bool:
+        """Ask the brokers that there are from now on; False: there is none."""
+        bootstrap = self._told.bootstrap
+        if bootstrap is None:
+            paths = [f"{znodes.BROKERS}/{name}" for name in brokers]
+            found = set()
+            for path, node in self._tree.read(paths).items():
+                said = self._tree.decoded(path, node.data, Broker.decode)
+                if isinstance(said, Broker):
+                    found |= {
+                        f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
+                        for at in said.endpoints
+                        if at.protocol == self._told.protocol
+                    }
+            bootstrap = ",".join(sorted(found))
+        if bootstrap and bootstrap != self._bootstrap:
+            for stream in {*self._streams.values()}:
+                stream.connect(bootstrap, options.core(self._told.given, options.COMMON))
+            self._offsets.connect(bootstrap)
+            self._bootstrap = bootstrap
+        return bool(bootstrap)
+
+    def _release(self, places: Iterable[TopicPartition]) -> None:
+        """Stop reading, store how far that was, and let others have them."""
+        gone = [*places]
+        stood: dict[TopicPartition, int] = {}
+        for stream in {self._reader(place.topic, self._owned[place]) for place in gone}:
+            stood |= stream.drop(gone)
+        for place in gone:
+            del self._owned[place]
+        try:
+            if self._told.commit_s is not None:
+                self._offsets.commit(stood)
+        except (KafkaError, UnreachableError) as error:
+            _log.error("offsets of %s are not stored: %s", self._told.member, error)
+        finally:
+            self._offsets.forget(gone)
+            self._owners.let_go(gone)
+
+    def _commit_what_is_due(self, now: float) -> None:
+        if self._told.commit_s is not None and now >= self._commit_s and not self._away:
+            self._commit_s = now + self._told.commit_s
+            try:
+                self._offsets.commit(self._positions())
+            except (AwayError, UnreachableError, KafkaError) as error:
+                _log.warning("offsets of %s are not stored: %s", self._told.member, error)
+        while self._orders:
+            order = self._orders.popleft()
+            try:
+                if self._away:
+                    raise AwayError("there is no connection to ZooKeeper")
+                self._offsets.commit(self._positions())
+            except KrustError as error:
+                order.set_exception(error)
+            else:
+                order.set_result(None)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for stream in {*self._streams.values()}:
+            found |= stream.positions()
+        return {place: at for place, at in found.items() if place in self._owned}
+
+    def _leave(self) -> None:
+        """The last things: nobody reads any more, then the offsets are stored, then all is free."""
+        for stream in {*self._streams.values()}:
+            stream.close()
+        with suppress(AwayError):
+            if not self._away:
+                self._release([*self._owned])
+
+    def _refuse(self) -> None:
+        while self._orders:
+            self._orders.popleft().set_exception(ConfigError("this connector is shut down"))
+
+    def _bad(self, path: str, error: object) -> None:
+        """A node costs a line, once."""
+        if path not in self._faults:
+            self._faults.add(path)
+            _log.error("%s is passed over: %s", path, error)
+
+
+@atexit.register
+def _at_exit() -> None:
+    for connector in list(_living):
+        if connector._pid == os.getpid():
+            connector.shutdown()

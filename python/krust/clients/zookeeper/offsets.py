@@ -1,0 +1,69 @@
+"""Where a group in ZooKeeper has its offsets: there, in Kafka's offsets topic, or in both.
+
+`dual.commit.enabled` writes both and reads the larger: so a group moves from ZooKeeper to Kafka
+(and back) with its members restarted one by one, first with both, then with the new place alone.
+Threads: the connector's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.clients import options
+from krust.clients.coordinator import Coordinator, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from krust.clients.zookeeper.settings import Settings
+    from krust.clients.zookeeper.tree import Tree
+    from krust.coordinator.consumer_protocol import TopicPartition
+
+PATIENCE_MS = 5000
+"""how long the group's coordinator is looked for"""
+
+
+class Offsets:
+    """See the module."""
+
+    def __init__(self, settings: Settings, tree: Tree) -> None:
+        self._settings = settings
+        self._tree = tree
+        self._coordinator: Coordinator | None = None
+        self._known: dict[TopicPartition, int] = {}
+
+    def connect(self, bootstrap: str) -> None:
+        """Ask other brokers from now on."""
+        if self._settings.in_kafka:
+            given = {**self._settings.given, options.BOOTSTRAP: bootstrap}
+            self._coordinator = Coordinator(self._settings.group, given, PATIENCE_MS, PATIENCE_MS)
+
+    def fetch(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """How far the group has read; a partition without an offset is left out.
+
+        raises  AwayError, UnreachableError, KafkaError: it cannot be known now
+        """
+        found: dict[TopicPartition, int] = {}
+        if self._coordinator is not None and places:
+            found = self._coordinator.committed(places)
+        if self._settings.in_zookeeper:
+            for place, offset in self._tree.offsets(self._settings.group, places).items():
+                found[place] = max(offset, found.get(place, offset))
+        self._known |= found
+        return found
+
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Store positions, those that are others than at the last time. As `fetch` raises."""
+        new = {place: at for place, at in positions.items() if self._known.get(place) != at}
+        if not new:
+            return
+        if self._coordinator is not None:
+            self._coordinator.commit(new, Standing())
+        if self._settings.in_zookeeper:
+            self._tree.commit(self._settings.group, new)
+        self._known |= new
+
+    def forget(self, places: Collection[TopicPartition]) -> None:
+        """These are another's."""
+        for place in places:
+            self._known.pop(place, None)

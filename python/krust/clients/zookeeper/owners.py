@@ -1,0 +1,84 @@
+"""Which partitions are ours: an ephemeral node each, `/consumers/G/owners/T/P`, names the thread.
+
+A node is ours if its owner is our session. What should be let go and could not be (no connection)
+is remembered, and goes before anything is claimed again; another's node is never touched.
+Threads: the connector's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.metadata import znodes
+from krust.metadata.store import Create, Delete, Exists, Refusal, SetData, Stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from krust.clients.zookeeper.tree import Tree
+    from krust.coordinator.consumer_protocol import TopicPartition
+
+
+class Owners:
+    """See the module."""
+
+    def __init__(self, group: str, tree: Tree) -> None:
+        self._group = group
+        self._tree = tree
+        self._leaving: set[TopicPartition] = set()
+
+    def claim(self, wanted: Mapping[TopicPartition, str]) -> set[TopicPartition]:
+        """Those of these that are ours from now on; the others' nodes are watched.
+
+        wanted  partition -> name of the thread that is to read it
+        raises  AwayError: it is not known; nothing is claimed
+        """
+        try:
+            return self._claim(wanted)
+        except BaseException:
+            self._leaving |= wanted.keys()
+            raise
+
+    def let_go(self, places: Iterable[TopicPartition] = ()) -> None:
+        """These are ours no more, nor what could not be let go before. AwayError: not yet."""
+        self._leaving |= {*places}
+        ours = self._ours(self._leaving)
+        self._tree.each([Delete(self._path(place))] for place in ours)
+        self._leaving.clear()
+
+    def forget(self) -> None:
+        """The session is over, and all nodes with it."""
+        self._leaving.clear()
+
+    def _claim(self, wanted: Mapping[TopicPartition, str]) -> set[TopicPartition]:
+        tree, claimed, taken = self._tree, set(), list(wanted)
+        tree.make({self._path(place).rpartition("/")[0] for place in wanted})
+        while taken:
+            made = tree.each(
+                [Create(self._path(place), wanted[place].encode(), ephemeral=True)]
+                for place in taken
+            )
+            said = {place: answer for place, [answer] in zip(taken, made, strict=True)}
+            claimed |= {place for place in taken if not isinstance(said[place], Refusal)}
+            taken = [place for place in taken if said[place] is Refusal.NODE_EXISTS]
+            watched = tree.each([Exists(self._path(place), watch=True)] for place in taken)
+            found = {place: stat for place, [stat] in zip(taken, watched, strict=True)}
+            for place, stat in found.items():
+                if isinstance(stat, Stat) and stat.owner == tree.store.session:
+                    tree.ask(SetData(self._path(place), wanted[place].encode()))
+                    claimed.add(place)
+            taken = [place for place in taken if found[place] is Refusal.NO_NODE]  # free by now
+        return claimed
+
+    def _ours(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        listed = list(places)
+        stats = self._tree.each([Exists(self._path(place))] for place in listed)
+        session = self._tree.store.session
+        return [
+            place
+            for place, [stat] in zip(listed, stats, strict=True)
+            if isinstance(stat, Stat) and stat.owner == session
+        ]
+
+    def _path(self, place: TopicPartition) -> str:
+        return znodes.consumer_owner(self._group, *place)

@@ -1,0 +1,205 @@
+"""A session with ZooKeeper for a thread that waits for its answers, and what a group keeps there.
+
+What comes besides answers (watches, changes of the session) is kept for `news`, in order. A tree
+that cannot be asked now raises AwayError: the news will tell when it is back.
+Threads: one; `wake` and `hurry` from any.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from krust.errors import ConfigError, KrustError
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, number
+from krust.metadata.store import (
+    Children,
+    Create,
+    Done,
+    Exists,
+    Node,
+    Operation,
+    Read,
+    Refusal,
+    Result,
+    SessionChanged,
+    SetData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from krust.coordinator.consumer_protocol import TopicPartition
+    from krust.metadata.ensemble import Ensemble
+    from krust.metadata.store import Watched
+
+    Place = tuple[str, int]
+    Answer = tuple[Result, ...]
+
+_AWAY = frozenset({Refusal.NO_SESSION, Refusal.UNKNOWN})
+
+
+class AwayError(KrustError):
+    """There is no connection to ZooKeeper now."""
+
+    retriable = True
+
+
+class Tree:
+    """See the module.
+
+    bad     is told of a node that says nothing sensible
+    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers in time
+    """
+
+    def __init__(self, ensemble: Ensemble, bad: Callable[[str, object], None]) -> None:
+        try:
+            from krust.metadata.zookeeper import open_store
+        except ImportError as error:
+            text = f"consumers in ZooKeeper need kazoo, which is not here ({error})"
+            raise ConfigError(text, hint="pip install 'krust[cluster]'") from None
+        self._woken = threading.Event()
+        self._news: list[Watched | SessionChanged] = []
+        self._until: float | None = None
+        self._asked = 0
+        self._bad = bad
+        self.store = open_store(ensemble, self._woken.set)
+
+    def wake(self) -> None:
+        """Let `news` return."""
+        self._woken.set()
+
+    def hurry(self, seconds: float) -> None:
+        """From now on wait for answers so long in all."""
+        self._until = time.monotonic() + seconds
+        self._woken.set()
+
+    def news(self, seconds: float) -> list[Watched | SessionChanged]:
+        """What happened, waiting so long for something unless `wake` was called."""
+        until = time.monotonic() + seconds
+        while True:
+            self._woken.clear()
+            self._news += [each for each in self.store.events() if not isinstance(each, Done)]
+            told, self._news = self._news, []
+            left_s = until - time.monotonic()
+            if told or left_s <= 0:
+                return told
+            if self._woken.wait(min(left_s, self.store.due_s())):
+                until = 0.0
+
+    def ask(self, *operations: Operation) -> Answer:
+        """The answer to one list. AwayError: there is none now."""
+        return self.each([operations])[0]
+
+    def each(self, lists: Iterable[Sequence[Operation]]) -> list[Answer]:
+        """The answers to several lists that travel together. AwayError: one has none now."""
+        answers: dict[int, Answer | None] = {}
+        for operations in lists:
+            self._asked += 1
+            answers[self._asked] = None
+            self.store.submit(operations, self._asked)
+        while None in answers.values():
+            self._woken.clear()
+            events = self.store.events()
+            self._news += [each for each in events if not isinstance(each, Done)]
+            done = {each.token: each.results for each in events if isinstance(each, Done)}
+            answers |= {token: done[token] for token in answers.keys() & done.keys()}
+            if any(isinstance(each, SessionChanged) for each in events):
+                raise AwayError("the connection to ZooKeeper is another")
+            if not events:
+                self._woken.wait(self._left_s())
+        found = [answer or () for answer in answers.values()]
+        if any(said in _AWAY for answer in found for said in answer if isinstance(said, Refusal)):
+            raise AwayError("there is no connection to ZooKeeper")
+        return found
+
+    def _left_s(self) -> float:
+        if self._until is None:
+            return self.store.due_s()
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise AwayError("ZooKeeper does not answer")
+        return min(left_s, self.store.due_s())
+
+    def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:
+        """The names of a node's children; a node that is not there has none, and is watched too."""
+        while True:
+            [found] = self.ask(Children(path, watch))
+            if type(found) is tuple:
+                return tuple(map(str, found))
+            if not watch or isinstance(self.ask(Exists(path, watch=True))[0], Refusal):
+                return ()
+
+    def read(self, paths: Iterable[str], *, watch: bool = False) -> dict[str, Node]:
+        """Nodes by path; what is not there is left out, and watched too."""
+        found: dict[str, Node] = {}
+        open_ones = [*paths]
+        while open_ones:
+            answers = self.each([Read(path, watch)] for path in open_ones)
+            nodes = dict(zip(open_ones, (node for [node] in answers), strict=True))
+            found |= {path: node for path, node in nodes.items() if isinstance(node, Node)}
+            if not watch:
+                break
+            missing = [path for path, node in nodes.items() if node is Refusal.NO_NODE]
+            there = self.each([Exists(path, watch=True)] for path in missing)
+            open_ones = [path for path, [stat] in zip(missing, there, strict=True) if _is(stat)]
+        return found
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        """Set nodes' data; what is missing, and what is above it, is made."""
+        answers = self.each([SetData(path, data)] for path, data in contents.items())
+        missing = [
+            path for path, [said] in zip(contents, answers, strict=True) if said is Refusal.NO_NODE
+        ]
+        if missing:
+            self.make(path.rpartition("/")[0] for path in missing)
+            made = self.each([Create(path, contents[path])] for path in missing)
+            again = [p for p, [said] in zip(missing, made, strict=True) if not _is(said)]
+            self.each([SetData(path, contents[path])] for path in again)
+
+    def make(self, paths: Iterable[str]) -> None:
+        """Make nodes, with what is above them; those that are there stay."""
+        wanted = dict.fromkeys(
+            "/".join(parts[:end])
+            for parts in (path.split("/") for path in paths)
+            for end in range(2, len(parts) + 1)
+        )
+        self.each([Create(path)] for path in wanted)
+
+    def decoded(self, path: str, data: bytes, decode: Callable[[bytes], object]) -> object:
+        """What stands in a node; None: nothing sensible, which is told."""
+        try:
+            return decode(data)
+        except BadZnodeError as error:
+            self._bad(path, error)
+            return None
+
+    def offsets(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How far a group has read; a partition without an offset is left out."""
+        paths = {znodes.consumer_offset(group, *place): place for place in places}
+        found = {}
+        for path, node in self.read([*paths]).items():
+            offset = self.decoded(path, node.data, number)
+            if isinstance(offset, int) and offset >= 0:
+                found[paths[path]] = offset
+        return found
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write how far a group has read."""
+        self.put(
+            {
+                znodes.consumer_offset(group, *place): str(offset).encode()
+                for place, offset in offsets.items()
+            }
+        )
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go."""
+        self.store.close()
+
+
+def _is(said: Result) -> bool:
+    """Whether a node is there."""
+    return not isinstance(said, Refusal)
