@@ -1,9 +1,9 @@
 """The connector: a member of a group that lives in ZooKeeper, and its thread.
 
 The thread owns the session with ZooKeeper: it registers the member, watches members, brokers and
-topics, and after every change shares anew (`sharing`): what is another's is stopped, committed and
-let go; what is ours is claimed (`owners`) and read from the stored offset (`offsets`). What somebody
-else has still is asked for again when it is free, or after `rebalance.backoff.ms`.
+topics, and after every change shares anew (`sharing`). What is another's is stopped, committed and
+let go; what is ours is claimed (`owners`) and read from the stored offset (`offsets`). What another
+member still has is tried again when that has gone, or after `rebalance.backoff.ms`.
 
     a session that ends: everything is given up, the member registers anew and shares
     no word from ZooKeeper for as long as a session lasts: streams rest until it is back
