@@ -28,7 +28,7 @@ PYTHON_FLOORS = {
     **dict.fromkeys(("Broker", "Scan", "scan"), 3),
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
-    **dict.fromkeys(("controller", "coordinator", "decode"), 3),
+    **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
     **dict.fromkeys(("clients", "shell"), 4),
     **dict.fromkeys(("frames", "server", "spark", "testing"), 5),
     **dict.fromkeys(("cli",), 6),

@@ -162,6 +162,24 @@ class Server:
         raises    ValueError: it is none, or too large
         """
 
+    def segments(
+        self, topics: Sequence[str]
+    ) -> list[tuple[str, str, int, int, list[tuple[int, int, int, int]]]]:
+        """The segments of the partitions of these topics that live here, whose disk works.
+
+        returns   (log directory, topic, partition, high watermark, segments oldest first: (base
+                  offset, next offset, bytes, largest timestamp in ms))
+        """
+
+    def disk_space(self, directory: str) -> tuple[int, int]:
+        """Free and total bytes of a log directory's file system. ServerError: it cannot be read."""
+
+    def drop_segments(self, topic: str, partition: int, below: int) -> int:
+        """Drop whole segments below an offset; how many went.
+
+        Never the active one, nor what is above the high watermark. ServerError: the disk failed.
+        """
+
     def lags(self, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
         """How many records a group has still to read: (topic, partition, records).
 

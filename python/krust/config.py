@@ -28,7 +28,8 @@ _MODES = {"dev": _DEV, "prod": _PROD}
 """What a mode changes; prod changes no default of Kafka's."""
 
 ASSIGNORS = "krust.group.server.assignor"
-MOST_ASSIGNORS = 16
+RETENTION = "krust.retention.policy"
+MOST_PLUG_INS = 16
 """Each may cost a process."""
 
 _MS = {"hours": 3_600_000, "minutes": 60_000, "ms": 1}
@@ -130,7 +131,8 @@ class Config:
                 self._setups.setdefault(other, setup)
         self._choose_mode()
         _check_listeners(self)
-        assignors(self.text(ASSIGNORS) or "")
+        rules(ASSIGNORS, self.text(ASSIGNORS) or "")
+        rules(RETENTION, self.text(RETENTION) or "")
 
     def _choose_mode(self) -> None:
         """Settle `krust.mode`, and what it changes where nobody said otherwise."""
@@ -420,22 +422,21 @@ def _check_listeners(config: Config) -> None:
                 )
 
 
-def assignors(text: str) -> list[tuple[str, str]]:
-    """`orders-*=uniform, billing=my.module:Class` as (pattern of group names, assignor)."""
+def rules(setting: str, text: str) -> list[tuple[str, str]]:
+    """`orders-*=uniform, billing=my.module:Class` as (pattern of names, plug-in)."""
     found: list[tuple[str, str]] = []
     for item in filter(None, map(str.strip, text.split(","))):
         pattern, equals, name = (part.strip() for part in item.partition("="))
         module, colon, attribute = name.partition(":")
         if not (pattern and equals and module and (attribute or not colon)):
             raise ConfigError(
-                f"{ASSIGNORS} = {item!r} does not name groups and their assignor",
-                hint="write PATTERN=NAME or PATTERN=module:Class, as orders-*=uniform",
+                f"{setting} = {item!r} is no pattern of names and a plug-in for them",
+                hint="write PATTERN=NAME or PATTERN=module:Class",
             )
         found.append((pattern, name))
-    if len({name for _, name in found}) > MOST_ASSIGNORS:
-        raise ConfigError(
-            f"{ASSIGNORS} names {len(found)} assignors", hint=f"{MOST_ASSIGNORS} are possible"
-        )
+    if len({name for _, name in found}) > MOST_PLUG_INS:
+        hint = f"{MOST_PLUG_INS} are possible"
+        raise ConfigError(f"{setting} names {len(found)} plug-ins", hint=hint)
     return found
 
 

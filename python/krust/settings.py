@@ -890,6 +890,10 @@ krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
+krust.retention.policy  list  ""  *  yes  fixed
+    Topics whose segments a policy lets go: PATTERN=NAME or PATTERN=module:Class, and so on.
+krust.retention.timeout.ms  int  5000  1..60000  yes  fixed
+    How long a retention policy of your own may take.
 krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
 krust.zookeeper.digest  password  null  *  yes  fixed

@@ -39,6 +39,7 @@ COMMANDS = {
     "cluster": Entry("krust.cli.cluster", "Show a cluster's brokers and what they serve."),
     "pipeline": Entry("krust.cli.pipeline", "Carry topics into tables, exactly once, on Spark."),
     "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),
+    "retention": Entry("krust.cli.retention", "Try what lets old segments go."),
     "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
 }
 """THE table of commands."""

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
-from krust.config import inter_broker_listener, listeners, properties
+from krust.config import RETENTION, inter_broker_listener, listeners, properties, rules
 from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
     from krust.shell.peers import Peers
+    from krust.shell.retaining import Retaining
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
@@ -118,6 +119,7 @@ class Shell:
         self._advertised: list[tuple[str, str, int]] = []
         self._goodbye: ToBroker | None = None
         self._dir = None if temporary else dirs[0]
+        self._retaining = _retaining(config, self.server)
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
@@ -157,6 +159,8 @@ class Shell:
             self._steps(loading.settings(self.state))
             self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
         self.server.start()
+        if self._retaining is not None:
+            self._retaining.start()
         advertised = str(self.config.text("advertised.listeners") or "")
         self._advertised = endpoints = listeners(advertised) if advertised else []
         held, self._held = self._held or Changes(), None
@@ -233,6 +237,8 @@ class Shell:
             self._groups.close()
         if self._peers is not None:
             self._peers.close()
+        if self._retaining is not None:
+            self._retaining.close()
         try:
             self.server.stop()
         except KrustError as error:
@@ -463,10 +469,13 @@ class Shell:
         """A topic as the image takes it."""
         if topic is None:
             return None
+        values = self.state.topic_values(topic)
+        if self._retaining is not None:
+            values = self._retaining.shown(topic.name, values)
         return {
             "id": topic.id or NO_TOPIC_ID,
             "internal": topic.name in INTERNAL,
-            "config": self.state.topic_values(topic),
+            "config": values,
             "partitions": [
                 {
                     "leader": each.leader,
@@ -499,6 +508,18 @@ def _node_id(config: Config, dirs: list[Path]) -> int:
             )
         wanted = stored
     return max(wanted, 0)
+
+
+def _retaining(config: Config, server: Server) -> Retaining | None:
+    """The retention that policies do; None where no topic has one."""
+    ruled = rules(RETENTION, config.text(RETENTION) or "")
+    if not ruled:
+        return None
+    from krust.shell.retaining import Retaining, Settings
+
+    interval_s = max(config.whole("log.retention.check.interval.ms"), 1) / 1000
+    timeout_s = config.whole("krust.retention.timeout.ms") / 1000
+    return Retaining(Settings(ruled, interval_s, timeout_s), server)
 
 
 def _threads(config: Config) -> int:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from krust.config import ASSIGNORS, assignors
+from krust.config import ASSIGNORS, rules
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings, TopicShape
 
@@ -46,7 +46,7 @@ class Groups:
     ) -> None:
         self._server = server
         self._state = state
-        named = assignors(state.broker_text(ASSIGNORS) or "")
+        named = rules(ASSIGNORS, state.broker_text(ASSIGNORS) or "")
         self._rules: list[tuple[str, str | Assignor]] = [*(objects or {}).items(), *named]
         self._assigning: Assigning | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000

@@ -20,9 +20,9 @@ use super::decided;
 use super::errors::{of_start, of_storage, server};
 use super::events::Events;
 use super::settings::{self, Table};
-use crate::broker::{Broker, Event, Loaded, Settings, Store, Ticket, Wake};
+use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
 use crate::clock::SystemClock;
-use crate::ids::TopicPartition;
+use crate::ids::{Offset, TopicPartition};
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
@@ -35,6 +35,10 @@ use crate::sys;
 const RESERVED_DESCRIPTORS: u64 = 512;
 /// Log files kept open at most.
 const MOST_DESCRIPTORS: u64 = 8192;
+
+/// Log directory, topic, partition, high watermark, and the segments: base offset, next offset,
+/// bytes, largest timestamp.
+type SegmentRow = (String, String, i32, i64, Vec<(i64, i64, u64, i64)>);
 
 /// The broker's core.
 #[pyclass(frozen, module = "krust._krust")]
@@ -253,6 +257,52 @@ impl Server {
     ) -> PyResult<Vec<(String, i32, i64)>> {
         self.guard(py)?;
         Ok(py.detach(|| self.broker.lags(group_id, &topics)))
+    }
+
+    fn segments(&self, py: Python<'_>, topics: Vec<String>) -> PyResult<Vec<SegmentRow>> {
+        self.guard(py)?;
+        Ok(py.detach(|| {
+            let mut rows = Vec::new();
+            for partition in self.broker.partitions() {
+                let (name, log) = (&partition.name, &partition.log);
+                if !topics.iter().any(|topic| **topic == *name.topic) {
+                    continue;
+                }
+                let Ok(facts) = log.segment_facts() else { continue };
+                let segments = facts
+                    .iter()
+                    .map(|s| (s.base_offset.0, s.next_offset.0, s.size, s.largest_timestamp))
+                    .collect();
+                let dir = log.dir().path().display().to_string();
+                let high = log.high_watermark().0;
+                rows.push((dir, name.topic.to_string(), name.partition, high, segments));
+            }
+            rows
+        }))
+    }
+
+    fn disk_space(&self, py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64)> {
+        let dir = self.dirs.iter().find(|dir| dir.path() == directory);
+        let offline = || StorageError::Offline(directory.display().to_string().into());
+        let space = dir.ok_or_else(offline).and_then(|dir| dir.disk_space());
+        space.map_err(|error| of_storage(py, &error))
+    }
+
+    fn drop_segments(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        below: i64,
+    ) -> PyResult<usize> {
+        self.guard(py)?;
+        let dropped = || {
+            let all = self.broker.partitions();
+            let is_it =
+                |it: &&Arc<Partition>| *it.name.topic == *topic && it.name.partition == partition;
+            all.iter().find(is_it).map_or(Ok(0), |it| it.log.drop_segments_below(Offset(below)))
+        };
+        py.detach(dropped).map_err(|error| of_storage(py, &error))
     }
 
     fn reload_groups(&self, py: Python<'_>, group_ids: Vec<String>) -> PyResult<()> {

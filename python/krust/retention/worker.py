@@ -1,0 +1,53 @@
+"""A process that asks one retention policy once, and nothing else.
+
+In: pickled (disk, partitions, now_ms) on standard input, written by krust itself. Out: a line of
+JSON, because whoever runs in here is not trusted with more:
+    {"expired": [[topic, number, count], ...]} | {"error": text}
+What takes longer than it may ends the process, and where it stood is written to standard error,
+where also goes what user code prints.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from typing import Any
+
+from krust.retention import find
+from krust.retention.spec import validate
+
+LOAD_S = 10.0
+"""so long may it take until the policy's module is loaded"""
+
+
+def main(place: str, seconds: float) -> None:
+    """Answer one question to the policy at `place`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    question = pickle.load(sys.stdin.buffer)  # noqa: S301 (the broker made it)
+    faulthandler.dump_traceback_later(LOAD_S, exit=True)
+    answer = _asked(place, seconds, question)
+    faulthandler.cancel_dump_traceback_later()
+    with answers:
+        answers.write(json.dumps(answer))
+
+
+def _asked(place: str, seconds: float, question: Any) -> dict[str, Any]:
+    try:
+        policy = find.find(place)
+    except find.FindError as error:
+        cause = f"\n{traceback.format_exc()}" if error.__cause__ else ""
+        return {"error": f"{error} ({error.hint}){cause}"}
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        expired = policy.expired(*question)
+        validate(question[1], expired)
+    except Exception:
+        return {"error": traceback.format_exc()}
+    return {"expired": [[topic, number, count] for (topic, number), count in expired.items()]}

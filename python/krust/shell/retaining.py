@@ -1,0 +1,184 @@
+"""Retention policies at work: which topics have which, when they are asked, what then goes.
+
+Where a rule names a topic, the core's own retention (time and size) leaves it alone, and a thread
+asks the policy each `log.retention.check.interval.ms`, for one log directory at a time: the
+built-in ones here, any other in a process of its own that ends at its deadline. A policy that
+raises, hangs or breaks a rule costs a logged error, and `time_and_size` decides that once.
+Threads: `shown` is called by the policy thread; the rounds are a thread of their own.
+Not promised: that what a policy said still holds when it is done; the core keeps the active
+segment and all above the high watermark, whatever is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust.retention import worker
+from krust.retention.policies import BUILT_IN
+from krust.retention.spec import Disk, Expired, Partition, Segment, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust._krust import Server
+
+DEFAULT = "time_and_size"
+_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from krust.retention.worker import main; main(sys.argv[2], float(sys.argv[3]))"
+)
+_CLOSE_S = 5.0
+
+_log = logging.getLogger("krust.retention")
+
+
+class FailedError(Exception):
+    """A policy that gave no answer; the text is for the log."""
+
+
+class Settings(NamedTuple):
+    """What the rounds go by.
+
+    rules   (pattern of topic names, policy's name or place); the first that fits counts
+    """
+
+    rules: Sequence[tuple[str, str]]
+    interval_s: float
+    timeout_s: float
+
+
+class Limits(NamedTuple):
+    """What a topic's settings say."""
+
+    deletes: bool
+    retention_ms: int
+    retention_bytes: int
+
+
+class Retaining:
+    """The retention of one broker, as far as policies do it."""
+
+    def __init__(self, settings: Settings, server: Server) -> None:
+        self._settings = settings
+        self._server = server
+        self._limits: dict[str, tuple[str, Limits]] = {}
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+
+    def shown(self, topic: str, values: dict[str, Any]) -> dict[str, Any]:
+        """A topic's settings as the core is to have them."""
+        rules = self._settings.rules
+        policy = next((name for pattern, name in rules if fnmatchcase(topic, pattern)), None)
+        if policy is None:
+            self._limits.pop(topic, None)
+            return values
+        time_ms, size = values["retention.ms"], values["retention.bytes"]
+        self._limits[topic] = (policy, Limits("delete" in values["cleanup.policy"], time_ms, size))
+        return {**values, "retention.ms": -1, "retention.bytes": -1}
+
+    def start(self) -> None:
+        """Begin the rounds, if there is a rule."""
+        if self._settings.rules:
+            self._thread = threading.Thread(target=self._run, name="krust-retention", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End them, and whatever policy is asked."""
+        self._stopping.set()
+        with self._lock:
+            if self._child is not None:
+                self._child.kill()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._settings.interval_s):
+            try:
+                self.round(time.time_ns() // 1_000_000)
+            except Exception:
+                _log.exception("a round of retention failed")
+
+    def round(self, now_ms: int) -> None:
+        """Ask every policy about every directory, and have done what they say."""
+        limits = dict(self._limits)
+        ruled = [topic for topic, (_, each) in limits.items() if each.deletes]
+        asked: dict[tuple[str, str], list[Partition]] = {}
+        for directory, topic, number, high, segments in self._server.segments(ruled):
+            policy, (_, time_ms, size) = limits[topic]
+            facts = tuple(Segment(*each) for each in segments)
+            found = Partition(topic, number, facts, high, time_ms, size)
+            asked.setdefault((policy, directory), []).append(found)
+        for (policy, directory), partitions in asked.items():
+            if self._stopping.is_set():
+                return
+            disk = Disk(*self._server.disk_space(directory))
+            self._drop(self._expired(policy, disk, partitions, now_ms), partitions)
+
+    def _drop(self, expired: Expired, partitions: Sequence[Partition]) -> None:
+        for each in partitions:
+            if count := expired.get(each.key, 0):
+                below = each.segments[count - 1].next_offset
+                self._server.drop_segments(each.topic, each.number, below)
+
+    def _expired(
+        self, policy: str, disk: Disk, partitions: Sequence[Partition], now_ms: int
+    ) -> Expired:
+        """What a policy says; where it fails, what the default says."""
+        try:
+            if policy in BUILT_IN:
+                answer = BUILT_IN[policy]().expired(disk, partitions, now_ms)
+                validate(partitions, answer)
+                return answer
+            return self._elsewhere(policy, (disk, partitions, now_ms))
+        except Exception as error:
+            if self._stopping.is_set():
+                return {}
+            why = str(error) if isinstance(error, FailedError) else traceback.format_exc()
+            _log.error("retention policy %s failed, %s decides instead: %s", policy, DEFAULT, why)
+            return BUILT_IN[DEFAULT]().expired(disk, partitions, now_ms)
+
+    def _elsewhere(
+        self, policy: str, question: tuple[Disk, Sequence[Partition], int]
+    ) -> dict[tuple[str, int], int]:
+        """Ask in a process of its own."""
+        seconds = self._settings.timeout_s
+        path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
+        command = [sys.executable, "-c", _CODE, json.dumps(path), policy, str(seconds)]
+        with self._lock:
+            if self._stopping.is_set():
+                raise FailedError("the broker stops")
+            pipe = subprocess.PIPE
+            self._child = child = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        try:
+            body = pickle.dumps(question, pickle.HIGHEST_PROTOCOL)
+            said, trace = child.communicate(body, worker.LOAD_S + seconds + 1)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            said, trace = child.communicate()
+        finally:
+            with self._lock:
+                self._child = None
+        answer: dict[str, Any] = {}
+        with suppress(ValueError):
+            answer = json.loads(said)
+        if "expired" not in answer:
+            told = trace.decode(errors="replace")[-4000:]
+            raise FailedError(answer.get("error") or f"no answer within {seconds:g} s\n{told}")
+        expired = {(topic, number): count for topic, number, count in answer["expired"]}
+        validate(question[1], expired)
+        return expired

@@ -1,0 +1,92 @@
+"""`krust retention` needs no broker, changes nothing, and blames the right one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import krust
+
+MINE = """
+class All:
+    name = "all"
+    def expired(self, disk, partitions, now_ms):
+        return {each.key: len(each.may_go) for each in partitions}
+class Raises(All):
+    def expired(self, disk, partitions, now_ms):
+        return {}[len(partitions)]
+class Lies(All):
+    def expired(self, disk, partitions, now_ms):
+        return {each.key: len(each.segments) for each in partitions}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A module with policies, and a data directory with a topic of five segments."""
+    folder = tmp_path_factory.mktemp("retention")
+    (folder / "mine.py").write_text(MINE)
+    with (
+        krust.Broker(folder / "data", config={"log.segment.bytes": 200}) as broker,
+        krust.Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        for number in range(10):
+            producer.produce("t", b"%d" % number * 60)
+            assert producer.flush(10_000) == 0
+    return folder
+
+
+def retention(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; del sys.path[0]; from krust.cli import main; main(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, "retention", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+
+
+def would_go(folder: Path, *args: str) -> dict[str, Any]:
+    before = sorted((folder / "data/t-0").iterdir())
+    run = retention(folder, "check", *args, "data", "--json")
+    assert run.returncode == 0, run.stderr
+    assert sorted((folder / "data/t-0").iterdir()) == before
+    return next(row for row in json.loads(run.stdout) if row["partition"] == "t-0")
+
+
+def test_what_would_go_is_shown(folder: Path) -> None:
+    young = would_go(folder, "--policy", "time")
+    assert (young["would_go"], young["may_go"]) == (0, young["segments"] - 1)
+    everything = would_go(folder, "--policy", "mine:All")
+    assert everything["would_go"] == everything["may_go"] > 2
+    assert everything["new_start"] == 9
+    assert would_go(folder, "--policy", "size", "--retention-bytes", "0")["would_go"] > 2
+    full = would_go(folder, "--policy", "keep_free_disk_space", "--free", "0")
+    assert full["would_go"] == full["may_go"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "says"),
+    [
+        ("mine:Raises", 1, "raised KeyError"),
+        ("mine:Lies", 9, "the active one among them"),
+        ("mine:None", 2, "cannot be loaded"),
+        ("tiem", 2, "there is no retention policy"),
+    ],
+)
+def test_who_is_wrong_is_told(folder: Path, policy: str, code: int, says: str) -> None:
+    run = retention(folder, "check", "--policy", policy, "data")
+    assert says in run.stderr
+    assert run.returncode == code
+
+
+def test_policies_are_listed(folder: Path) -> None:
+    run = retention(folder, "policies", "--json")
+    names = [row["name"] for row in json.loads(run.stdout)]
+    assert names[:4] == ["time_and_size", "time", "size", "keep_free_disk_space"]

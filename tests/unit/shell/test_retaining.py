@@ -1,0 +1,139 @@
+"""Retention policies at work: on a broker, and against every way they can fail."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import krust
+from krust._krust import Server
+from krust.shell.retaining import Retaining, Settings
+
+MODULE = '''
+import os, time
+
+class KeepsTwo:
+    """All sealed segments but one go."""
+    name = "keeps_two"
+
+    def expired(self, disk, partitions, now_ms):
+        print("not for the broker's ears")
+        assert 0 < disk.free <= disk.total
+        return {each.key: max(0, len(each.may_go) - 1) for each in partitions}
+
+class Raises(KeepsTwo):
+    def expired(self, disk, partitions, now_ms):
+        raise LookupError("planted")
+
+class Slow(KeepsTwo):
+    def expired(self, disk, partitions, now_ms):
+        time.sleep(60)
+
+class Dies(KeepsTwo):
+    def expired(self, disk, partitions, now_ms):
+        os._exit(7)
+
+class Greedy(KeepsTwo):
+    def expired(self, disk, partitions, now_ms):
+        return {each.key: len(each.segments) for each in partitions}
+'''
+VALUES = {"retention.ms": 100, "retention.bytes": -1, "cleanup.policy": ["delete"]}
+
+
+class Double:
+    """A core with one partition of four segments; the oldest is beyond its time."""
+
+    def __init__(self) -> None:
+        self.dropped: list[tuple[str, int, int]] = []
+
+    def segments(self, topics: list[str]) -> list[Any]:
+        ages = (500, 50, 50, 0)
+        facts = [(n * 10, n * 10 + 10, 100, 1000 - age) for n, age in enumerate(ages)]
+        return [("/d", topic, 0, 40, facts) for topic in topics]
+
+    def disk_space(self, directory: str) -> tuple[int, int]:
+        return 500, 1000
+
+    def drop_segments(self, topic: str, partition: int, below: int) -> int:
+        self.dropped.append((topic, partition, below))
+        return 1
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "policies_of_mine.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def one_round(policy: str, timeout_s: float = 5.0) -> Double:
+    double = Double()
+    settings = Settings([("t*", policy)], 1000.0, timeout_s)
+    retaining = Retaining(settings, cast("Server", double))
+    assert retaining.shown("other", dict(VALUES)) == VALUES
+    told = retaining.shown("t", dict(VALUES))
+    assert (told["retention.ms"], told["retention.bytes"]) == (-1, -1)
+    retaining.shown("t-compact", {**VALUES, "cleanup.policy": ["compact"]})
+    retaining.round(1000)
+    retaining.close()
+    return double
+
+
+def test_one_of_your_own_says_what_goes() -> None:
+    assert one_round("policies_of_mine:KeepsTwo").dropped == [("t", 0, 20)]
+
+
+def test_a_built_in_one_says_what_goes() -> None:
+    assert one_round("time").dropped == [("t", 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Raises", "planted"),
+        ("Slow", "in expired"),
+        ("Dies", "no answer within"),
+        ("Greedy", "the active one among them"),
+        ("Missing", "cannot be loaded"),
+    ],
+)
+def test_one_that_fails_is_told_and_the_default_decides(
+    name: str, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "krust.retention"):
+        assert one_round(f"policies_of_mine:{name}", 0.2).dropped == [("t", 0, 10)]
+    assert says in caplog.text
+    assert "time_and_size decides instead" in caplog.text
+
+
+def test_a_broker_drops_what_a_policy_lets_go() -> None:
+    config = {
+        "krust.retention.policy": "logs-*=policies_of_mine:KeepsTwo",
+        "log.retention.check.interval.ms": 100,
+        "log.segment.bytes": 200,
+    }
+    with (
+        krust.Broker(config=config) as broker,
+        krust.Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        for topic in ("logs-a", "others"):
+            for number in range(10):
+                producer.produce(topic, b"%d" % number * 60)
+                assert producer.flush(10_000) == 0
+        admin = krust.Admin(bootstrap_servers=broker.bootstrap)
+        until = time.monotonic() + 20
+        while _start(admin, "logs-a") < 7:
+            assert time.monotonic() < until
+        assert _start(admin, "others") == 0
+        admin.close()
+
+
+def _start(admin: krust.Admin, topic: str) -> int:
+    asked = {"partition_index": 0, "timestamp": -2}
+    topics = [{"name": topic, "partitions": [asked]}]
+    answer = admin.request("ListOffsets", {"replica_id": -1, "topics": topics})
+    start: int = answer["topics"][0]["partitions"][0]["offset"]
+    return start
