@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from krust.cli.options import Options
 
-GROUP_ID_NOT_FOUND = 69
+NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = 68, 69
 LATEST, EARLIEST = -1, -2
 DEAD = "Dead"
+WITHOUT_MEMBERS = ("Empty", DEAD)
 CONSUMER = "consumer"
 MOMENT_S = 2.0
 
@@ -210,6 +211,14 @@ class Coordinators:
         hint = f'did you mean "{near[0]}"?' if near else "all of them: krust group list"
         text = f'group "{group_id}" does not exist on {self._options.bootstrap}'
         return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
+
+
+def stopped(group: Group) -> None:
+    """Refuse what is not possible while members read: they would commit over it."""
+    if group.state not in WITHOUT_MEMBERS or group.members:
+        text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"
+        hint = f"stop them first; who they are: krust group describe {group.group_id} --members"
+        raise session.refused(NON_EMPTY_GROUP, text, hint=hint)
 
 
 def _consumer(member: dict[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust.cli import history, output, session
+from krust.cli import history, output, session, zookeeper
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, LATEST, Coordinators
+from krust.cli.coordinator import CONSUMER, DEAD, LATEST, Coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.cli.coordinator import Place
+    from krust.cli.coordinator import Group, Place
     from krust.cli.options import Options
+    from krust.cli.zookeeper import OldGroups
 
 _PARTITION = (
     *("topic", "partition", "committed", "end", "lag", "lag_time"),
@@ -35,25 +36,31 @@ _MEMBER = ("member", "instance", "client", "host", "assigned")
 @click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
 @click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
 @click.option("--watch", type=click.FloatRange(0.1), metavar="S", help="Again every S seconds.")
+@zookeeper.option
 @shared.client
 @click.pass_obj
 def describe(
     options: Options,
     names: tuple[str, ...],
+    connect: str | None,
     *,
     members: bool,
     lag_only: bool,
     past: bool,
     watch: float | None,
 ) -> None:
-    """Show state, members, offsets and lag of groups, and why they rebalanced last."""
+    """Show state, members, offsets and lag of groups, and why they rebalanced last.
+
+    A group that lives in ZooKeeper too, or there alone, is shown as it is there.
+    """
     asked = Coordinators(options)
+    old = zookeeper.found(options, asked.client, connect)
     while True:
         many = session.Many(len(names))
         described: list[dict[str, Any]] = []
         for name in names:
             with many.item():
-                described.append(_described(asked, name, lag_only=lag_only))
+                described += _described(asked, old, name, lag_only=lag_only)
         if watch is not None:
             click.clear()  # nothing, where no terminal is
         _show(options, described, members=members, past=past)
@@ -81,11 +88,24 @@ def _show(
                 click.echo(line)
 
 
-def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, Any]:
-    group = asked.describe(name)
-    committed = asked.committed(name)
-    if group.state == DEAD and not committed:
+def _described(
+    asked: Coordinators, old: OldGroups | None, name: str, *, lag_only: bool
+) -> list[dict[str, Any]]:
+    """A group as Kafka has it, and as ZooKeeper has it: where it is."""
+    found = []
+    for keeper in (asked, old):
+        group = None if keeper is None else keeper.describe(name)
+        committed = {} if keeper is None else keeper.committed(name)
+        if group is not None and (group.state != DEAD or committed):
+            found.append(_shown(asked, group, committed, lag_only=lag_only))
+    if not found:
         raise asked.missing(name)
+    return found
+
+
+def _shown(
+    asked: Coordinators, group: Group, committed: Mapping[Place, int], *, lag_only: bool
+) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})
     ends = asked.offsets(asked.existing(places), LATEST)
@@ -109,13 +129,13 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
         who = {"client": member.get("client_id"), "host": member.get("host")}
         partitions.append({**numbers, "member": member.get("member_id"), **who})
     return {
-        "group": name,
+        "group": group.group_id,
         "state": group.state,
         "type": group.type,
         "epoch": group.epoch,
         "protocol_type": group.protocol_type or None,
         "protocol": group.protocol or None,
-        "coordinator": group.coordinator,
+        "coordinator": group.coordinator if group.coordinator >= 0 else None,
         "lag": sum(row["lag"] or 0 for row in partitions),
         "lag_ms": max((row["lag_ms"] or 0 for row in partitions), default=0),
         "members": group.members,
@@ -127,9 +147,11 @@ def _described(asked: Coordinators, name: str, *, lag_only: bool) -> dict[str, A
 def _title(group: Mapping[str, Any]) -> str:
     count = len(group["members"])
     said = [group["group"], group["state"]]
-    what = "protocol" if group["type"] == "classic" else f"epoch {group['epoch']}   assignor"
+    what = f"epoch {group['epoch']}   assignor" if group["type"] == CONSUMER else "protocol"
     said += [f"{what} {group['protocol']}"] if group["protocol"] else []
-    said += [f"coordinator {group['coordinator']}", f"{count} member{'s' * (count != 1)}"]
+    there = group["coordinator"] is None
+    said += ["in ZooKeeper" if there else f"coordinator {group['coordinator']}"]
+    said += [f"{count} member{'s' * (count != 1)}"]
     about = f" (~{history.span(group['lag_ms'])})" if group["lag_ms"] else ""
     return "   ".join([*said, f"lag {group['lag']:,}{about}"])
 

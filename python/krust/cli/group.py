@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import spec
-from krust.cli import assignors, describe_group, output, session
+from krust.cli import assignors, describe_group, migrate_group, output, session, zookeeper
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators
+from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, stopped
+from krust.cli.plans import agreed
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from krust.cli.coordinator import Group, Place
+    from krust.cli.coordinator import Place
     from krust.cli.options import Options
-
-NON_EMPTY_GROUP = 68
-WITHOUT_MEMBERS = ("Empty", DEAD)
 
 
 @click.group(no_args_is_help=True)
@@ -33,6 +31,7 @@ def command() -> None:
 
 
 command.add_command(describe_group.describe)
+command.add_command(migrate_group.migrate)
 command.add_command(assignors.list_)
 command.add_command(assignors.simulate)
 
@@ -40,12 +39,20 @@ command.add_command(assignors.simulate)
 @command.command("list")
 @click.argument("pattern", required=False)
 @click.option("--state", "states", multiple=True, metavar="S", help="Stable, Empty, ...; several.")
+@zookeeper.option
 @shared.client
 @click.pass_obj
-def list_(options: Options, pattern: str | None, states: tuple[str, ...]) -> None:
-    """List groups, all or those that match PATTERN (* and ?)."""
+def list_(
+    options: Options, pattern: str | None, states: tuple[str, ...], connect: str | None
+) -> None:
+    """List groups, all or those that match PATTERN (* and ?).
+
+    Those that live in ZooKeeper have the type zookeeper.
+    """
     from fnmatch import fnmatchcase
 
+    asked = Coordinators(options)
+    old = zookeeper.found(options, asked.client, connect)
     rows = [
         {
             "group": group["group_id"],
@@ -54,7 +61,7 @@ def list_(options: Options, pattern: str | None, states: tuple[str, ...]) -> Non
             "protocol_type": group["protocol_type"] or None,
             "coordinator": group["coordinator"],
         }
-        for group in Coordinators(options).groups(states)
+        for group in asked.groups(states) + (old.groups(states) if old else [])
         if pattern is None or fnmatchcase(group["group_id"], pattern)
     ]
     output.rows(options, ("group", "state", "type", "protocol_type", "coordinator"), rows)
@@ -79,7 +86,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
         raise click.UsageError("give one of --to SPEC, --to-group GROUP and --to-file FILE")
     asked = Coordinators(options)
     old = asked.committed(name)
-    _stopped(asked.describe(name))
+    stopped(asked.describe(name))
     if how["to"] is not None:
         new = _by_spec(asked, how["to"], _places(asked, options, topics, old))
     else:
@@ -98,7 +105,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
         text = f'topic "{gone[0][0]}" has no partition {gone[0][1]}'
         raise session.refused(session.UNKNOWN_TOPIC, text)
     rows = _plan(asked, old, new)
-    done = _agreed(options, rows, how["dry_run"], f"Move {len(rows)} offsets of group {name}?")
+    done = agreed(options, rows, how["dry_run"], f"Move {len(rows)} offsets of group {name}?")
     failed = asked.commit(name, new) if done else {}
     many = session.Many(len(rows))
     for row in rows:
@@ -109,14 +116,6 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
     if done or options.output not in ("table", "wide"):
         output.rows(options, ("topic", "partition", "old", "new", "lag", "moved"), rows)
     many.leave()
-
-
-def _stopped(group: Group) -> None:
-    """Refuse what is not possible while members read: they would commit over it."""
-    if group.state not in WITHOUT_MEMBERS or group.members:
-        text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"
-        hint = f"stop them first; who they are: krust group describe {group.group_id} --members"
-        raise session.refused(NON_EMPTY_GROUP, text, hint=hint)
 
 
 def _places(
@@ -184,21 +183,6 @@ def _plan(
     ]
 
 
-def _agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, question: str) -> bool:
-    """Whether to go on from a plan: `--yes`, or yes on a terminal. The plan is shown first."""
-    import sys
-
-    if options.yes and not dry_run:
-        return True
-    if options.output in ("table", "wide") and rows:
-        output.table(list(rows[0]), rows)
-    if not dry_run and sys.stdin.isatty() and sys.stderr.isatty():
-        session.confirm(options, question)
-        return True
-    session.note(options, "nothing is changed; --yes does it")
-    return False
-
-
 @command.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
@@ -212,7 +196,7 @@ def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
         group, offsets = asked.describe(name), asked.committed(name)
         if group.state == DEAD and not offsets:
             raise asked.missing(name)
-        _stopped(group)
+        stopped(group)
         return {"group": name, "state": group.state, "offsets": len(offsets)}
 
     def act(row: dict[str, Any]) -> None:
@@ -270,7 +254,7 @@ def _plan_and_act(
     for item in items:
         with many.item():
             rows.append(plan(item))
-    done = bool(rows) and _agreed(options, rows, dry_run, question)
+    done = bool(rows) and agreed(options, rows, dry_run, question)
     for row in rows:
         row[column] = False
         with many.item():

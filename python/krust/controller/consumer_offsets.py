@@ -13,7 +13,7 @@ from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, number
-from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData
+from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,54 +21,54 @@ if TYPE_CHECKING:
     from krust.controller.state import Asked, Policy, Request, State
 
 _NONE_YET = -1
+_Place = tuple[str, int]
 
 
 def commit(state: State, request: Request) -> Policy:
     """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be a node's."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
+    codes: dict[_Place, Code] = {}
+    data: dict[_Place, bytes] = {}
+    for topic in request.message["topics"]:
+        for each in topic["partitions"]:
+            place = (topic["name"], each["partition_index"])
+            codes[place] = _refused(state, group, *place)
+            if len((each["committed_metadata"] or "").encode()) > most:
+                codes[place] = Code.OFFSET_METADATA_TOO_LARGE
+            if codes[place] is Code.NONE:
+                data[place] = str(each["committed_offset"]).encode()
+    codes |= yield from _write(group, data)
     topics = []
     for topic in request.message["topics"]:
-        codes = []
-        for each in topic["partitions"]:
-            partition: int = each["partition_index"]
-            if len((each["committed_metadata"] or "").encode()) > most:
-                code = Code.OFFSET_METADATA_TOO_LARGE
-            else:
-                code = _refused(state, group, topic["name"], partition)
-            if code is Code.NONE:
-                path = znodes.consumer_offset(group, topic["name"], partition)
-                code = yield from _write(path, str(each["committed_offset"]).encode())
-            codes.append({"partition_index": partition, "error_code": code})
-        topics.append({"name": topic["name"], "partitions": codes})
+        indexes = [each["partition_index"] for each in topic["partitions"]]
+        said = [{"partition_index": n, "error_code": codes[topic["name"], n]} for n in indexes]
+        topics.append({"name": topic["name"], "partitions": said})
     return {"topics": topics}
 
 
 def fetch(state: State, request: Request) -> Policy:
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
+    asked = request.message["topics"] or []
+    places = [(topic["name"], n) for topic in asked for n in topic["partition_indexes"]]
+    codes = {place: _refused(state, group, *place) for place in places}
+    wanted = [place for place in places if codes[place] is Code.NONE]
+    found = {place: (code, _NONE_YET) for place, code in codes.items()}
+    found |= yield from _read(state, group, wanted)
     topics = []
-    for topic in request.message["topics"] or []:
-        found = []
+    for topic in asked:
+        partitions = []
         for partition in topic["partition_indexes"]:
-            code, offset = _refused(state, group, topic["name"], partition), _NONE_YET
-            if code is Code.NONE:
-                path = znodes.consumer_offset(group, topic["name"], partition)
-                code, offset = yield from _read(state, path)
-            found.append(
-                {
-                    "partition_index": partition,
-                    "committed_offset": offset,
-                    "metadata": "",
-                    "error_code": code,
-                }
-            )
-        topics.append({"name": topic["name"], "partitions": found})
+            code, offset = found[topic["name"], partition]
+            facts = {"partition_index": partition, "committed_offset": offset}
+            partitions.append({**facts, "metadata": "", "error_code": code})
+        topics.append({"name": topic["name"], "partitions": partitions})
     return {"topics": topics}
 
 
 def _refused(state: State, group: str, name: str, partition: int) -> Code:
-    if not group or "/" in group or group in (".", ".."):
+    if not group or not is_path(f"/{group}") or "/" in group:
         return Code.INVALID_GROUP_ID
     topic = state.topics.get(name)
     if topic is None or not 0 <= partition < len(topic.partitions):
@@ -76,28 +76,49 @@ def _refused(state: State, group: str, name: str, partition: int) -> Code:
     return Code.NONE
 
 
-def _write(path: str, data: bytes) -> Generator[Asked, list[Done], Code]:
-    """Set a node's data, making it and what is above it where it is missing."""
-    (done,) = yield [[SetData(path, data)]]
-    if done.refused is Refusal.NO_NODE:
-        parts = path.split("/")
-        for end in range(3, len(parts)):
-            (done,) = yield [[Create("/".join(parts[:end]))]]
-        (done,) = yield [[Create(path, data)]]
-        if done.refused is Refusal.NODE_EXISTS:
-            (done,) = yield [[SetData(path, data)]]
-    return Code.NONE if done.refused is None else refused_code(done.refused)
+def _write(
+    group: str, data: dict[_Place, bytes]
+) -> Generator[Asked, list[Done], dict[_Place, Code]]:
+    """Set nodes' data, making them and what is above them where they are missing."""
+    paths = {place: znodes.consumer_offset(group, *place) for place in data}
+    done = yield [[SetData(paths[place], data[place])] for place in data]
+    said = {place: each.refused for place, each in zip(data, done, strict=True)}
+    missing = [place for place in data if said[place] is Refusal.NO_NODE]
+    if missing:
+        split = [paths[place].split("/") for place in missing]
+        above = {"/".join(parts[:end]) for parts in split for end in range(2, len(parts))}
+        yield [[Create(path)] for path in sorted(above)]
+        done = yield [[Create(paths[place], data[place])] for place in missing]
+        said |= {place: each.refused for place, each in zip(missing, done, strict=True)}
+        raced = [place for place in missing if said[place] is Refusal.NODE_EXISTS]
+        done = (yield [[SetData(paths[place], data[place])] for place in raced]) if raced else []
+        said |= {place: each.refused for place, each in zip(raced, done, strict=True)}
+    return {place: _code(reason) for place, reason in said.items()}
 
 
-def _read(state: State, path: str) -> Generator[Asked, list[Done], tuple[Code, int]]:
-    (done,) = yield [[Read(path)]]
-    node: Any = done.results[0]
-    if done.refused is Refusal.NO_NODE:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION, _NONE_YET
-    if not isinstance(node, Node):
-        return Code.UNKNOWN_SERVER_ERROR, _NONE_YET
-    try:
-        return Code.NONE, number(node.data)
-    except BadZnodeError as error:
-        state.fault(path, error)
-        return Code.UNKNOWN_SERVER_ERROR, _NONE_YET
+def _read(
+    state: State, group: str, places: list[_Place]
+) -> Generator[Asked, list[Done], dict[_Place, tuple[Code, int]]]:
+    paths = {place: znodes.consumer_offset(group, *place) for place in places}
+    done = yield [[Read(paths[place])] for place in places]
+    found: dict[_Place, tuple[Code, int]] = {}
+    for place, each in zip(places, done, strict=True):
+        node: Any = each.results[0]
+        if isinstance(node, Node):
+            try:
+                found[place] = Code.NONE, number(node.data)
+            except BadZnodeError as error:
+                state.fault(paths[place], error)
+                found[place] = Code.UNKNOWN_SERVER_ERROR, _NONE_YET
+        elif node is Refusal.NO_NODE:
+            found[place] = Code.UNKNOWN_TOPIC_OR_PARTITION, _NONE_YET
+        else:
+            found[place] = _code(each.refused), _NONE_YET
+    return found
+
+
+def _code(reason: Refusal | None) -> Code:
+    """What the client is told; one that may ask again knows COORDINATOR_NOT_AVAILABLE."""
+    if reason is Refusal.NO_SESSION:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    return Code.NONE if reason is None else refused_code(reason)

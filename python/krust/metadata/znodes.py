@@ -19,6 +19,7 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT = (
@@ -42,6 +43,11 @@ PERSISTENT = (
     "/log_dir_event_notification",
 )
 """The nodes that stand before anything else, parents first."""
+
+
+def consumer_offsets(group: str) -> str:
+    """Where a group of before Kafka 0.9 keeps its offsets, by topic."""
+    return f"/consumers/{group}/offsets"
 
 
 def consumer_offset(group: str, topic: str, partition: int) -> str:

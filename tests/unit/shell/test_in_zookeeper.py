@@ -203,6 +203,29 @@ def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
     assert first.stop() == 0
 
 
+def test_offsets_of_the_oldest_consumers_are_znodes(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    with served(tmp_path / "data", connect) as broker:
+        create(broker.bootstrap, "orders", 3)
+        client = krust._krust.Client(broker.bootstrap)
+        offsets = [
+            {"partition_index": n, "committed_offset": 10 + n, "committed_metadata": ""}
+            for n in range(2)
+        ]
+        body = {"group_id": "g", "topics": [{"name": "orders", "partitions": offsets}]}
+        [said] = client.request("OffsetCommit", body, 0)["topics"]
+        assert [each["error_code"] for each in said["partitions"]] == [0, 0]
+        folder = "/consumers/g/offsets/orders"
+        assert [tree.get(f"{folder}/{n}")[0] for n in range(2)] == [b"10", b"11"]
+        tree.set(f"{folder}/0", b"77")
+        tree.create(f"{folder}/2", b"a few")
+        asked = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
+        [found] = client.request("OffsetFetch", asked, 0)["topics"]
+        told = [(each["committed_offset"], each["error_code"]) for each in found["partitions"]]
+        assert told == [(77, 0), (11, 0), (-1, -1)]
+
+
 def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path) -> None:
     with peer.running(tmp_path / "zk") as ensemble:
         broker = served(tmp_path / "data", f"{ensemble.connect}/k")

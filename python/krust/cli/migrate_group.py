@@ -1,0 +1,93 @@
+"""`krust group migrate`: a group's offsets from ZooKeeper to Kafka, or back, where it does not run.
+
+The newer of both wins, as with `dual.commit.enabled`: an offset that is larger there already stays.
+What is moved stays where it was, so members of the old kind can still be started again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krust.cli import options as shared
+from krust.cli import output, session, zookeeper
+from krust.cli.coordinator import Coordinators, stopped
+from krust.cli.plans import agreed
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from krust.cli.coordinator import Place
+    from krust.cli.options import Options
+    from krust.cli.zookeeper import OldGroups
+
+_COLUMNS = ("topic", "partition", "old", "new", "moved")
+
+
+@click.command()
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--to",
+    type=click.Choice(("kafka", "zookeeper")),
+    required=True,
+    help="Where its members will look.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show old and new offsets.")
+@zookeeper.option
+@shared.client
+@click.pass_obj
+def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_run: bool) -> None:
+    """Carry a group's offsets from ZooKeeper to Kafka, or back; its members must have stopped.
+
+    An offset that is larger in the new place already stays. For a group that must not stop:
+    offsets.storage and dual.commit.enabled of its members.
+    """
+    asked = Coordinators(options)
+    old = zookeeper.found(options, asked.client, connect)
+    if old is None:
+        raise KrustError(
+            f"no ZooKeeper is known to {options.bootstrap}", hint="name it: --zookeeper HOSTS"
+        )
+    for keeper in (asked, old):
+        stopped(keeper.describe(name))
+    in_kafka, in_zookeeper = asked.committed(name), old.committed(name)
+    now, come = (in_kafka, in_zookeeper) if to == "kafka" else (in_zookeeper, in_kafka)
+    if not now and not come:
+        raise asked.missing(name)
+    there = set(asked.existing(come))
+    if gone := sorted(come.keys() - there):
+        session.note(options, f"left out, there is no such partition: {_listed(gone)}")
+    rows: list[dict[str, Any]] = [
+        {"topic": topic, "partition": partition, "old": now.get((topic, partition)), "new": offset}
+        for (topic, partition), offset in sorted(come.items())
+        if (topic, partition) in there and offset > now.get((topic, partition), -1)
+    ]
+    question = f"Move {len(rows)} offsets of group {name} to {to}?"
+    done = bool(rows) and agreed(options, rows, dry_run, question)
+    failed = _moved(asked, old, name, to, rows) if done else {}
+    many = session.Many(len(rows))
+    for row in rows:
+        code = failed.get((row["topic"], row["partition"]), 0)
+        with many.item():
+            session.check({"error_code": code}, f"{row['topic']}:{row['partition']}")
+        row["moved"] = done and not code
+    if done or options.output not in ("table", "wide"):
+        output.rows(options, _COLUMNS, rows)
+    elif not rows:
+        session.note(options, f"group {name!r} is at least as far in {to} already")
+    many.leave()
+
+
+def _moved(
+    asked: Coordinators, old: OldGroups, name: str, to: str, rows: list[dict[str, Any]]
+) -> dict[Place, int]:
+    """Store the new offsets; error codes by place."""
+    new = {(row["topic"], row["partition"]): row["new"] for row in rows}
+    if to == "kafka":
+        return asked.commit(name, new)
+    old.commit(name, new)
+    return {}
+
+
+def _listed(places: list[Place]) -> str:
+    return ", ".join(f"{topic}:{partition}" for topic, partition in places)
