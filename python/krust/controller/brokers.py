@@ -112,31 +112,32 @@ def _first(state: State, partition: Partition) -> Partition:
     return Partition(partition.replicas, alive[0], 0, alive, 0)
 
 
-def stale(state: State, written: Mapping[tuple[str, int], int], since: int) -> set[tuple[str, int]]:
-    """Partitions whose leader was registered after their state was written.
+def unled(
+    state: State, topic: Topic, written: Mapping[tuple[str, int], int], since: int, *, led: bool
+) -> Topic:
+    """The topic without those leaders that were registered after their state was written.
 
-    since  the zxid from which on this process is a broker; -1: it took its own up itself
+    since  the zxid from which on this process is a broker
+    led    what has no other replica than here was taken up by `adoption.lead`
     """
-    found = set()
-    epochs = {broker: live.epoch for broker, live in state.brokers.items()}
-    epochs[state.node_id] = since
-    for (name, index), zxid in written.items():
-        topic = state.topics.get(name)
-        leader = topic.partitions[index].leader if topic is not None else -1
-        if zxid < epochs.get(leader, -1):
-            found.add((name, index))
-    return found
+    partitions = list(topic.partitions)
+    for index, each in enumerate(partitions):
+        live = state.brokers.get(each.leader)
+        epoch = since if each.leader == state.node_id else live.epoch if live is not None else -1
+        own = led and each.replicas == (state.node_id,)
+        if written.get((topic.name, index), epoch) < epoch and not own:
+            partitions[index] = each._replace(leader=-1)
+    return topic._replace(partitions=tuple(partitions))
 
 
 def sweep(
     state: State,
     names: Iterable[str],
     anew: Collection[int] = (),
-    aged: Collection[tuple[str, int]] = (),
 ) -> Generator[Asked, list[Done], set[str]]:
     """Elect where a leader is gone or one can be had; the topics that have to be read again.
 
-    anew  as `look` found them; aged: as `stale` did
+    anew  as `look` found them
     raises  AwayError: the store does not take it now
     """
     wanted: list[tuple[Topic, dict[int, Partition]]] = []
@@ -146,9 +147,8 @@ def sweep(
             continue
         other = {}
         for index, partition in enumerate(topic.partitions):
-            again = {partition.leader} if (name, index) in aged else anew
             off = {one for one, *at in state.offline if at == [name, index]}
-            now = elected(state, partition, again, off)
+            now = elected(state, partition, anew, off)
             if now is not partition:
                 other[index] = now
         if other:

@@ -45,12 +45,15 @@ from krust.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
-    from krust.controller.state import Asked, Message, Policy, Request
+    from krust.controller.state import Asked, Message, Policy, Request, Topic
     from krust.metadata.store import Done, SessionChanged
 
     Steps = Generator[Asked, list[Done], None]
+
+_LAST = 2**63
+"""later than any change: what this process led before is not known yet"""
 
 RETRY_MS = 200
 """until a job that did not come to its end is begun again"""
@@ -114,7 +117,7 @@ class Cluster:
         }
         """THE table of watches: a path, or the one above it, and the job that looks."""
         self._words: registration.Registration | None = None
-        self._since = -1
+        self._since, self._led = _LAST, True
         self._wanted: set[str] = set()
         self._open = False
         self._settled = False
@@ -171,13 +174,16 @@ class Cluster:
     # What the shell runs.
 
     def claim(self, now_ms: int) -> Steps:
-        """At the start: take the office if it is free, for a broker that is about to read all."""
+        """At the start: take the office if it is free, and read all then; else the settings."""
         self.now_ms = now_ms
         state = self._state
         try:
             if (yield from office.stand(state, now_ms)):
                 state.brokers.setdefault(state.node_id, Live())
                 state.leading = True
+                yield from loading.load(state, self._revised)
+            else:
+                yield from loading.settings(state)
         except AwayError as error:
             raise ServerError(str(error), hint="look at the metadata store") from None
 
@@ -185,7 +191,7 @@ class Cluster:
         """At the start's end: register, and begin to work."""
         self._words = words
         yield from registration.announce(self._state, words)
-        self._since = -1 if self._state.leading else self._state.broker_epoch
+        self._since, self._led = self._state.broker_epoch, self._state.leading
         self._open = True
         self._wanted |= {"office", "registration"}
 
@@ -203,6 +209,8 @@ class Cluster:
         except AwayError as error:
             raise ServerError(f"the cluster: {error}", hint="look at the store") from None
         yield from registration.announce(self._state, words)
+        if not self._open:
+            raise ServerError("the connection went again", hint="look at the store")
         self._wanted.add("registration")
 
     # What follows.
@@ -327,17 +335,15 @@ class Cluster:
 
     def _settle(self) -> Steps:
         state, term = self._state, self._state.term
-        written: loading.Written = {}
         yield from self._notices.begin(state, topics=False)
         anew = yield from brokers.look(state)
-        yield from loading.load(state, written)
+        yield from loading.load(state, self._revised)
         yield from deletion.look(state)
         if state.term != term or state.epoch_version == NEVER:
             raise AwayError("the office was lost")
         state.leading = True
         self._anew |= anew
-        aged = brokers.stale(state, written, self._since)
-        self._unsure |= yield from brokers.sweep(state, state.topics, self._anew, aged)
+        self._unsure |= yield from brokers.sweep(state, list(state.topics), self._anew)
         if state.term != term:
             raise AwayError("the office was lost")
         self._anew.clear()
@@ -345,6 +351,9 @@ class Cluster:
         self._settled = self._noticing = True
         self._balance_ms = self._next_balance()
         self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
+
+    def _revised(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
+        return brokers.unled(self._state, topic, written, self._since, led=self._led)
 
     def _brokers(self) -> Steps:
         anew = yield from brokers.look(self._state)
@@ -365,6 +374,7 @@ class Cluster:
     def _topics(self) -> Steps:
         """Topics that others made or changed, and those that were not as we thought."""
         state = self._state
+        known = set(state.topics)
         (read,) = yield [[Children(znodes.TOPICS, watch=True)]]
         names = set(loading.children(znodes.TOPICS, read.results[0]))
         unsure, self._unsure = self._unsure & names, set()
@@ -377,7 +387,7 @@ class Cluster:
         for topic in found:
             if topic.name not in state.doomed:
                 state.read(topic)
-        for name in state.topics.keys() - names:
+        for name in known & state.topics.keys() - names:
             state.lose(name, "it is gone; its files are kept")
 
     def _settings(self) -> Steps:

@@ -253,9 +253,9 @@ class Controller:
         answer: Message | Exception
         if waiting.term not in (None, self.state.term):
             waiting.steps.close()
-            answer = KrustError("the office was lost")
+            answer = {}
             if waiting.request is not None:
-                answer = refusal(waiting.request, Code.NOT_CONTROLLER, str(answer))
+                answer = refusal(waiting.request, Code.NOT_CONTROLLER, "the office was lost")
         else:
             try:
                 asked = waiting.steps.send(answers) if answers else next(waiting.steps)

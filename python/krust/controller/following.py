@@ -356,6 +356,9 @@ def _stopped(message: Message) -> Iterator[tuple[str, int, int, bool]]:
 def _stop(state: State, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:
     """Stop one replica. One that is not here is stopped already."""
     topic, number = state.topics.get(name[0]), name[1]
+    if topic is None and deletes and name in state.found:
+        state.found.discard(name)
+        state.changes.topics.setdefault(name[0], None)
     if topic is None or not 0 <= number < len(topic.partitions):
         return Code.NONE
     known = topic.partitions[number]

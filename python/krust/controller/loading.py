@@ -24,12 +24,13 @@ from krust.metadata.store import Children, Created, Node, Read, Refusal, Stat
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator
+    from collections.abc import Callable, Collection, Generator
 
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Result
 
     Written = dict[tuple[str, int], int]
+    Revised = Callable[[Topic, Written], Topic]
     Steps = Generator[Asked, list[Done], None]
 
 
@@ -42,16 +43,22 @@ class _Found(NamedTuple):
     entity: Entity
 
 
-def load(state: State, written: Written | None = None) -> Steps:
+def load(state: State, revised: Revised | None = None) -> Steps:
     """Read topics and settings. ServerError: the tree cannot be read now.
 
-    written   takes the zxid of each partition's state
+    revised   says how a topic is to be taken, by the zxids of its partitions' states
     """
+    known = set(state.topics)
     (read,) = yield [[Children(znodes.TOPICS, state.shared)]]
-    names = children(znodes.TOPICS, read.results[0])
+    there = children(znodes.TOPICS, read.results[0])
+    names = [name for name in there if name not in state.doomed]
     state.damaged.clear()
+    written: Written = {}
     found = yield from topics(state, names, written)
-    for topic in found:
+    for each in found:
+        if each.name in state.doomed:
+            continue
+        topic = revised(each, written) if revised is not None else each
         before = state.topics.get(topic.name)
         if before is not None and before.id != topic.id:
             if not state.shared:
@@ -59,7 +66,7 @@ def load(state: State, written: Written | None = None) -> Steps:
                 continue
             state.lose(topic.name, "it is another topic of that name; the old one's files are kept")
         state.read(topic)
-    for name in set(state.topics) - {each.name for each in found}:
+    for name in known & state.topics.keys() - {each.name for each in found}:
         if not state.shared or name in state.damaged:
             why = "it is gone, or cannot be read; its records are served on"
             state.fault(znodes.topic(name), why)

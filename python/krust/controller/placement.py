@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 def spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
     """The replicas of so many new partitions; the place of the next topic moves on."""
     staying = {each: live for each, live in state.brokers.items() if each not in state.leaving}
-    ring = turns(staying or state.brokers)
+    ring = turns(staying if len(staying) >= factor else state.brokers)
+    if len(ring) < factor:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than available brokers: {len(ring)}.",
+        )
     first, state.placed = state.placed, state.placed + count
     size = len(ring)
     return [

@@ -139,6 +139,7 @@ class Shell:
         cluster = None if self._metadata.alone else self._controller.share()
         if cluster is None:
             self._steps(registration.claim(self.state, _now_ms()))
+            self._steps(loading.load(self.state))
         else:
             self._steps(cluster.claim(_now_ms()))
         found = [
@@ -152,11 +153,9 @@ class Shell:
             for each in on_disk
         ]
         if self.state.leading:
-            self._steps(loading.load(self.state))
             fresh = self._metadata.alone or self.state.founded
             self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         else:
-            self._steps(loading.settings(self.state))
             self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
         self.server.start()
         if self._retaining is not None:

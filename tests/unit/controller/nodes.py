@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from krust.config import load
-from krust.controller import adoption, ids, loading, registration
+from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, Outcome
 from krust.controller.state import Message, Request, State, ToBroker
 from krust.metadata.local import Tree
@@ -65,7 +65,6 @@ class Member:
         self.run(registration.free(self.state))
         self.run(self.cluster.claim(NOW_MS))
         if self.state.leading:
-            self.run(loading.load(self.state))
             self.run(adoption.take_over(self.state, ()))
         self.run(self.cluster.opened(self.words))
 

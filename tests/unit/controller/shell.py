@@ -42,8 +42,11 @@ class Shell:
         self.state.session = self.store.session
         self.run(registration.found(self.state, CLUSTER))
         cluster = self.controller.share() if shared else None
-        self.run(cluster.claim(NOW_MS) if cluster else registration.claim(self.state, NOW_MS))
-        self.run(loading.load(self.state))
+        if cluster is None:
+            self.run(registration.claim(self.state, NOW_MS))
+            self.run(loading.load(self.state))
+        else:
+            self.run(cluster.claim(NOW_MS))
         self.run(adoption.take_over(self.state, found))
         self.run(cluster.opened(OWN) if cluster else registration.announce(self.state, OWN))
 

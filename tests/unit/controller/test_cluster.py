@@ -2,6 +2,7 @@
 
 import json
 
+from krust.controller.state import Message
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
 from krust.metadata.store import Check, Create, Delete, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
@@ -423,6 +424,28 @@ def test_every_write_of_the_office_checks_the_epoch() -> None:
             bare += [each.path for each in writes(operations) if not fenced]
     founding = [path for path in bare if not path.startswith("/brokers/ids/")]
     assert set(founding) <= FOUNDING
+
+
+def test_what_was_begun_in_an_office_since_lost_ends_with_it() -> None:
+    nodes = Nodes(1, 2)
+    one = nodes.members[1]
+    ticket = one.send("CreateTopics", _asked("late"))
+    one.state.follow(2, 2)
+    before = one.state.topics.copy()
+    answer = one.answer(ticket)
+    assert answer["topics"][0]["error_code"] == 41
+    assert one.state.topics == before
+
+
+def test_a_fence_matches_nothing_out_of_office() -> None:
+    nodes = Nodes(1, 2)
+    two = nodes.members[2].state
+    assert two.fence().version not in (-1, nodes.leader.state.fence().version)
+
+
+def _asked(name: str) -> Message:
+    facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    return {"topics": [{"name": name, **facts}], "validate_only": False}
 
 
 FOUNDING = {

@@ -76,8 +76,6 @@ class ConsumerConnector(Closing):
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}
         """what is read, by which thread"""
-        self._unstored: dict[TopicPartition, int] = {}
-        """where partitions stood that are let go"""
         self._bootstrap = ""
         self._registered = self._ended = False
         self._stale, self._away = True, False
@@ -239,7 +237,6 @@ class ConsumerConnector(Closing):
                 stream.drop(stream.places)
             self._offsets.forget([*self._owned])
             self._owners.forget()
-            self._unstored.clear()
             self._owned.clear()
 
     def _halt(self, halted: bool) -> None:
@@ -260,7 +257,7 @@ class ConsumerConnector(Closing):
 
     def _rebalance(self) -> None:
         """Bring what is read to what is ours."""
-        self._let_go()
+        self._owners.let_go()
         if not self._register():
             self._failed(RebalanceFailedError(f"a member {self._told.member} is there already"))
             return
@@ -283,7 +280,7 @@ class ConsumerConnector(Closing):
         try:
             stored = self._offsets.fetch(claimed.keys())
         except KrustError:
-            self._owners.leave(claimed)
+            self._owners.let_go(claimed)
             raise
         self._owned |= claimed
         by_stream: dict[KafkaStream, dict[TopicPartition, int | None]] = {}
@@ -376,24 +373,20 @@ class ConsumerConnector(Closing):
 
     def _release(self, places: Iterable[TopicPartition]) -> None:
         """Stop reading, store how far that was, and let others have them."""
-        gone = {*places}
+        gone = [*places]
+        stood: dict[TopicPartition, int] = {}
         for stream in {self._reader(place.topic, self._owned[place]) for place in gone}:
-            self._unstored |= stream.drop(gone)
+            stood |= stream.drop(gone)
         for place in gone:
             del self._owned[place]
-        self._owners.leave(gone)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Store how far that was what is ours no more, then let others have it."""
         try:
             if self._told.commit_s is not None:
-                self._offsets.commit(self._unstored)
+                self._offsets.commit(stood)
         except (KafkaError, UnreachableError) as error:
             _log.error("offsets of %s are not stored: %s", self._told.member, error)
-        self._offsets.forget([*self._unstored])
-        self._unstored.clear()
-        self._owners.let_go()
+        finally:
+            self._offsets.forget(gone)
+            self._owners.let_go(gone)
 
     def _commit_what_is_due(self, now: float) -> None:
         if self._told.commit_s is not None and now >= self._commit_s and not self._away:

@@ -64,32 +64,30 @@ class Tree:
         self._news: list[Watched | SessionChanged] = []
         self._until: float | None = None
         self._asked = 0
-        self._called = False
         self._bad = bad
         self.store = open_store(ensemble, self._woken.set)
 
     def wake(self) -> None:
         """Let `news` return."""
-        self._called = True
         self._woken.set()
 
     def hurry(self, seconds: float) -> None:
         """From now on wait for answers so long in all."""
         self._until = time.monotonic() + seconds
-        self.wake()
+        self._woken.set()
 
     def news(self, seconds: float) -> list[Watched | SessionChanged]:
         """What happened, waiting so long for something unless `wake` was called."""
         until = time.monotonic() + seconds
         while True:
             self._woken.clear()
-            called, self._called = self._called, False
             self._news += [each for each in self.store.events() if not isinstance(each, Done)]
             told, self._news = self._news, []
             left_s = until - time.monotonic()
-            if told or called or left_s <= 0:
+            if told or left_s <= 0:
                 return told
-            self._woken.wait(min(left_s, self.store.due_s()))
+            if self._woken.wait(min(left_s, self.store.due_s())):
+                until = 0.0
 
     def ask(self, *operations: Operation) -> Answer:
         """The answer to one list. AwayError: there is none now."""

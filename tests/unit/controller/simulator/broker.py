@@ -1,0 +1,305 @@
+"""A model of a broker around the real controller: its process, its disk, and what it asks others.
+
+As `krust.shell` does it: the start is one run of steps, and one that fails is begun again by
+whoever watches over the process; events of the store go to the controller, CONNECTED and answers
+that nobody knows bring it back into the tree, and requests wait for that; requests to other brokers
+leave in their order, one at a time for each, and are sent again until they are answered or the
+broker is another than they were meant for.
+The disk outlives the process: directories of replicas, with the topic's id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from krust.config import load
+from krust.controller import adoption, ids, registration
+from krust.controller.controller import Controller, Outcome
+from krust.controller.state import NO_TOPIC_ID, Message, Request, State, ToBroker
+from krust.errors import ServerError
+from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, StoreEvent
+from tests.unit.controller.simulator.zookeeper import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tests.unit.controller.simulator.world import World
+
+CONFIG = load(options={"offsets.topic.num.partitions": 2, "num.partitions": 2})
+CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
+RETRY_MS = 60
+"""between two tries to reach a broker"""
+ORDERS = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
+BOOT = 1
+"""the ticket of the start"""
+
+
+class Broker:
+    """A broker's number, its disk, and the process that there is."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.world = world
+        self.id = node_id
+        self.disk: dict[tuple[str, int], str] = {}
+        """topic and partition -> topic id"""
+        self.process: Process | None = None
+        self.left: Link | None = None
+        self.lives = 0
+
+    def start(self) -> None:
+        if self.process is None:
+            if self.left is not None and self.world.dice.random() < 0.7:
+                self.left.end_by_next()
+            self.lives += 1
+            self.process = Process(self, self.world)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.left = self.process.store
+            self.left.abandon()
+            self.process.alive = False
+            self.process = None
+
+
+class Process:
+    """One life of a broker."""
+
+    def __init__(self, broker: Broker, world: World) -> None:
+        self.broker, self.world = broker, world
+        self.alive, self.asleep_since = True, -1.0
+        self.ready = self.overdue = False
+        self.life = broker.lives
+        self.key = (broker.id, broker.lives)
+        self._backlog: list[Callable[[], None]] = []
+        self._tickets = BOOT
+        self._answers: dict[int, Callable[[Any], None]] = {}
+        self._returning = 0
+        self._later: list[tuple[str, Message, Callable[[Any], None]]] = []
+        self._out: dict[int, deque[ToBroker]] = {}
+        self._connected, self._cut = True, False
+        self._due = -1.0
+        self.store = Link(world.zookeeper, self._hear)
+        self.state = State(CONFIG, world.new_id, broker.id)
+        self.state.session = self.store.session
+        self.controller = Controller(self.state)
+        self.cluster = self.controller.share()
+        where = [("PLAINTEXT", f"host{broker.id}", 9092)]
+        self._words = registration.Registration(where, None, int(world.now))
+        self._answers[BOOT] = self._booted
+        self.perform(self.controller.run(BOOT, self._boot()))
+
+    def _boot(self) -> Generator[Any, Any, None]:
+        state, disk = self.state, self.broker.disk
+        yield from registration.found(state, CLUSTER)
+        yield from registration.free(state)
+        yield from self.cluster.claim(int(self.world.now))
+        if state.leading:
+            found = [
+                adoption.Found(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
+                for (name, index), topic_id in disk.items()
+            ]
+            yield from adoption.take_over(state, found, unknown_too=state.founded)
+        else:
+            state.found = set(disk)
+        yield from self.cluster.opened(self._words)
+
+    def _booted(self, answer: Any) -> None:
+        if isinstance(answer, ServerError):
+            self.world.note(f"broker {self.broker.id} does not start: {answer}")
+            self.broker.kill()
+            self.world.at(self.world.now + 150, self.broker.start)
+        elif isinstance(answer, Exception):
+            raise answer
+        else:
+            self.ready = True
+            if self._cut:
+                self._come_back()
+            for name in self.state.topics:
+                self.world.checks.topic(self, name)
+
+    # Standing still.
+
+    def sleep(self) -> None:
+        if self.asleep_since < 0:
+            self.asleep_since = self.world.now
+            self.store.silence()
+
+    def wake(self) -> None:
+        if self.asleep_since < 0 or not self.alive:
+            return
+        slept, self.asleep_since = self.world.now - self.asleep_since, -1.0
+        backlog, self._backlog = self._backlog, []
+        if self.world.dice.random() < 0.5:
+            self.store.woke(slept)
+            slept = 0
+        for each in backlog:
+            if self.alive:
+                each()
+        if slept and self.alive:
+            self.store.woke(slept)
+
+    def _when_awake(self, act: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.asleep_since >= 0:
+            self._backlog.append(act)
+        else:
+            act()
+
+    # What happens to it.
+
+    def ask(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
+        """A client or another broker asks; after sleep, in any order, for each has a connection."""
+        if self.asleep_since >= 0:
+            self._backlog.append(lambda: self._late(api, message, answer))
+        else:
+            self._asked(api, message, answer)
+
+    def _late(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
+        wait = self.world.dice.choice((0, 0, 10, 40))
+        self.world.at(self.world.now + wait, lambda: self.ask(api, message, answer))
+
+    def _asked(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
+        if not self.alive:
+            return
+        if self._returning:
+            self._later.append((api, message, answer))
+            return
+        self._tickets += 1
+        self._answers[self._tickets] = answer
+        request = Request(api, 99, message, {}, int(self.world.now))
+        self.perform(self.controller.request(self._tickets, request))
+
+    def _hear(self, event: StoreEvent) -> None:
+        self._when_awake(lambda: self._heard(event))
+
+    def _heard(self, event: StoreEvent) -> None:
+        if not self.alive:
+            return
+        now_ms = int(self.world.now)
+        if isinstance(event, Done):
+            self.perform(self.controller.done(event))
+            if self.alive and Refusal.UNKNOWN in event.results and self.ready:
+                self._come_back()
+            return
+        if isinstance(event, SessionChanged):
+            self.overdue = event.state is SessionState.OVERDUE
+        self.perform(self.controller.heard(event, now_ms))
+        if isinstance(event, SessionChanged):
+            self._connected = event.state is SessionState.CONNECTED
+            self._cut |= not self.ready
+            if self._connected and self.ready:
+                self._come_back()
+
+    def _come_back(self) -> None:
+        if self._returning or not self._connected or not self.alive:
+            return
+        self.state.session = self.store.session
+        self._tickets += 1
+        self._returning = self._tickets
+        self._answers[self._returning] = self._returned
+        self._words = self._words._replace(now_ms=int(self.world.now))
+        self.perform(self.controller.run(self._returning, self.controller.back(self._words)))
+
+    def _returned(self, answer: Any) -> None:
+        self._returning = 0
+        if isinstance(answer, Exception):
+            if not isinstance(answer, ServerError):
+                raise answer
+            self.world.at(self.world.now + 100, lambda: self._when_awake(self._come_back))
+        elif self.state.session != self.store.session:
+            self._come_back()
+        later, self._later = self._later, []
+        for each in later:
+            self._asked(*each)
+
+    # What it does.
+
+    def perform(self, outcome: Outcome) -> None:
+        for token, operations in outcome.submits:
+            self.store.submit(operations, token)
+        self.world.checks.process(self, outcome)
+        self._apply(outcome)
+        for asked in outcome.requests:
+            queue = self._out.setdefault(asked.broker, deque())
+            queue.append(asked)
+            if len(queue) == 1:
+                self._send(asked.broker)
+        for ticket, reply in outcome.replies:
+            tell = self._answers.pop(ticket)
+            tell(reply)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Have `tick` called when it is due."""
+        due = self.controller.due_ms(int(self.world.now))
+        at = self.world.now + due + 1
+        if due < 10_000 and (self._due <= self.world.now or at < self._due):
+            self._due = at
+            self.world.at(at, lambda: self._when_awake(self._tick))
+
+    def _tick(self) -> None:
+        self.perform(self.controller.tick(int(self.world.now)))
+
+    def _apply(self, outcome: Outcome) -> None:
+        """Changes, as the core would take them to its directories."""
+        disk, changes = self.broker.disk, outcome.changes
+        for name, topic in changes.topics.items():
+            parts = topic.partitions if topic is not None else ()
+            mine = {
+                (name, index) for index, each in enumerate(parts) if self.broker.id in each.replicas
+            }
+            topic_id = topic.id if topic is not None else ""
+            for key in [each for each in disk if each[0] == name]:
+                if key not in mine or disk[key] != topic_id:
+                    kept = key in changes.strays
+                    self.world.checks.removed(self, key, disk.pop(key), kept=kept)
+            for key in mine:
+                disk.setdefault(key, topic_id)
+        for key in changes.strays:
+            if key[0] not in changes.topics and key in disk:
+                self.world.checks.removed(self, key, disk.pop(key), kept=True)
+
+    def _send(self, broker: int) -> None:
+        """Send what is first in a broker's queue."""
+        if not self.alive or not self._out[broker]:
+            return
+        asked, world = self._out[broker][0], self.world
+        said: list[bool] = []
+
+        def answered(message: Message | None) -> None:
+            """Once; whatever comes later was sent twice."""
+            if said or not self.alive or not self._out[broker]:
+                return
+            said.append(True)
+            if message is not None and message.get("error_code") == 7:
+                world.at(world.now + RETRY_MS, lambda: self._when_awake(lambda: self._send(broker)))
+                return
+            if message is not None and message.get("error_code") == 77:
+                message = None
+            self._out[broker].popleft()
+            self.perform(self.controller.answered(asked, message, int(world.now)))
+            self._send(broker)
+
+        def again() -> None:
+            if said:
+                return
+            live = self.state.brokers.get(broker)
+            epoch = asked.message.get("broker_epoch", -1)
+            if live is None or (asked.api in ORDERS and live.epoch > epoch):
+                answered(None)
+            elif world.reachable(broker):
+                said.append(True)
+                self._send(broker)
+            else:
+                world.at(world.now + RETRY_MS, lambda: self._when_awake(again))
+
+        world.at(world.now + 300, lambda: self._when_awake(again))
+        if world.lost():
+            return
+        world.deliver(asked, lambda message: self._when_awake(lambda: answered(message)))
+
+
+def fresh_id(number: int) -> str:
+    return ids.from_random(number.to_bytes(16, "big"))

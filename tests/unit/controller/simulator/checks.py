@@ -1,0 +1,226 @@
+"""What must hold in a cluster, looked at whenever something happens.
+
+C1  an epoch of `/controller_epoch` belongs to one process; whoever leads by it was elected by its
+    own session; each state, topic, mark and producer block is written in the epoch that holds
+C2  a broker past its session's deadline is not the controller
+C3  who lives is registered, by its own session; nobody takes another's ephemeral for its own
+C4  epochs and versions never go back, in the tree and in any broker's State; a leader epoch of a
+    partition belongs to one leader, in one life
+C5  nothing is half done when all is well again: see `Checks.at_rest`
+D   records of a replica go only when somebody asked for the topic's deletion
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from krust.metadata.contents import Assignment, PartitionState
+from krust.metadata.store import Check, Create, Delete, Done, Node, Operation, Read, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust.controller.controller import Outcome
+    from tests.unit.controller.simulator.broker import Process
+    from tests.unit.controller.simulator.world import World
+
+OF_THE_OFFICE = ("/brokers/topics/", "/latest_producer_id_block")
+STANDING = [Create("/latest_producer_id_block")]
+Key = tuple[str, int]
+
+
+class Checks:
+    """What was seen so far."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.terms: dict[int, Process] = {}
+        self.leaders: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.orders: dict[tuple[tuple[int, int], str, int], tuple[int, int]] = {}
+        self.epochs: dict[tuple[int, int], int] = {}
+        self.states: dict[str, int] = {}
+        self.asked_to_go: set[str] = set()
+        """topic ids"""
+        self.names: dict[str, str] = {}
+        """topic id -> name, whatever was in the tree"""
+        self.strays: list[tuple[str, int, str]] = []
+        self.blocks: set[int] = set()
+
+    # Each write.
+
+    def executed(self, session: int, operations: Sequence[Operation], done: Done) -> None:
+        """The server did what a list says, or refused it."""
+        if done.refused is not None:
+            return
+        epoch = self.world.epoch()
+        for each in operations:
+            if isinstance(each, Create) and each.path == "/controller":
+                assert epoch not in self.world.zookeeper.offices, f"C1: {epoch} twice"
+                self.world.zookeeper.offices[epoch] = session
+            if isinstance(each, Create | SetData | Delete) and not self.world.by_tool(session):
+                self._write(session, each, operations[0], epoch)
+            if isinstance(each, Create | SetData) and each.path.startswith("/brokers/topics/"):
+                self._content(each)
+
+    def _write(self, session: int, each: Any, first: Operation, epoch: int) -> None:
+        if each.path.startswith(OF_THE_OFFICE) and each not in STANDING:
+            fenced = isinstance(first, Check) and first.path == "/controller_epoch"
+            assert fenced, f"C1: {each.path} is written without a look at the epoch"
+            holder = self.world.zookeeper.offices.get(epoch)
+            assert holder == session, f"C1: {each.path} is written by {session}, not by {holder}"
+
+    def _content(self, each: Create | SetData) -> None:
+        if each.path.endswith("/state"):
+            facts = PartitionState.decode(each.data)
+            if not self.world.tooling:
+                assert facts.controller_epoch == self.world.epoch(), f"C1: {each}"
+            before = self.states.get(each.path, -1)
+            fresh = isinstance(each, Create)
+            assert fresh or facts.leader_epoch >= before, f"C4: {each.path}: {before}, {facts}"
+            self.states[each.path] = facts.leader_epoch
+        elif each.path.count("/") == 3:
+            topic_id = Assignment.decode(each.data).topic_id
+            self.names[topic_id] = each.path.rpartition("/")[2]
+
+    # Each step of a process.
+
+    def process(self, process: Process, outcome: Outcome) -> None:
+        """A controller decided something."""
+        state, who = process.state, process.broker.id
+        if state.leading:
+            holder = self.terms.setdefault(state.controller_epoch, process)
+            assert holder is process, f"C1: {who} and {holder.broker.id} lead one epoch"
+            elected = self.world.zookeeper.offices.get(state.controller_epoch)
+            assert elected == process.store.session, f"C3: {who} leads by the node of {elected}"
+        assert not (process.overdue and state.leading), f"C2: {who} leads past its deadline"
+        before = self.epochs.get(process.key, 0)
+        assert state.controller_epoch >= before, f"C4: {who} goes back to an older controller"
+        self.epochs[process.key] = state.controller_epoch
+        for line in outcome.lines:
+            assert "Error" not in line[1] or "AwayError" in line[1], line
+        for name, topic in outcome.changes.topics.items():
+            if topic is not None and state.topics.get(name) is topic:
+                self.topic(process, name)
+
+    def topic(self, process: Process, name: str) -> None:
+        """A broker has learned of a topic, or serves it from now on."""
+        topic = process.state.topics[name]
+        for index, each in enumerate(topic.partitions):
+            if not each.replicas:
+                continue
+            order = (each.leader_epoch, each.version)
+            seen = (process.key, topic.id, index)
+            before = self.orders.get(seen, (-1, -1))
+            assert order >= before, f"C4: {process.broker.id}: {name}-{index} {before} {order}"
+            self.orders[seen] = order
+            if each.leader == process.broker.id and process.ready:
+                epoch = (topic.id, index, each.leader_epoch)
+                mine = (process.broker.id, process.life)
+                holder = self.leaders.setdefault(epoch, mine)
+                assert holder == mine, f"C4: {name}-{index} {epoch} is led by {holder} and {mine}"
+
+    def removed(self, process: Process, key: Key, topic_id: str, *, kept: bool) -> None:
+        """A replica's directory is taken away, or put aside."""
+        if kept:
+            self.strays.append((*key, topic_id))
+            return
+        asked = topic_id in self.asked_to_go
+        assert asked, f"D: {process.broker.id} deletes {key} that nobody asked to go"
+
+    def block(self, first: int) -> None:
+        """A broker got producer ids."""
+        assert first not in self.blocks, f"C4: the block {first} is given out twice"
+        self.blocks.add(first)
+
+    # When nothing happens any more.
+
+    def at_rest(self) -> None:
+        """All brokers live, ZooKeeper is there, time has passed: everybody knows the same."""
+        world = self.world
+        processes = [each.process for each in world.brokers]
+        alive = [each for each in processes if each is not None and each.ready]
+        assert len(alive) == len(world.brokers), "C5: not all brokers start"
+        leaders = [each for each in alive if each.state.leading]
+        assert len(leaders) == 1, f"C5: {len(leaders)} are the controller"
+        leader = leaders[0]
+        tree = self._tree()
+        assert "/controller" in tree, "C5: nobody holds the office"
+        node = json.loads(tree["/controller"].data)
+        assert node["brokerid"] == leader.broker.id, "C5: another holds the office"
+        assert tree["/controller"].stat.owner == leader.store.session, "C3: it is not its own"
+        for each in alive:
+            registered = tree.get(f"/brokers/ids/{each.broker.id}")
+            assert registered is not None, f"C3: {each.broker.id} is not registered"
+            assert registered.stat.owner == each.store.session, "C3: it is another's"
+            assert each.state.broker_epoch == registered.stat.czxid, "C3: another epoch"
+            assert each.state.controller_id == leader.broker.id, f"C5: {each.broker.id}"
+            assert each.state.controller_epoch == world.epoch(), f"C5: {each.broker.id}"
+            known = sorted(each.state.brokers)
+            assert len(known) == len(world.brokers), f"C5: {each.broker.id} knows {known}"
+        self._topics(tree, alive)
+        left = [path for path in tree if path.startswith("/admin/") and path.count("/") > 2]
+        assert not left, f"C5: {left} is not done"
+
+    def _topics(self, tree: dict[str, Node], alive: list[Process]) -> None:
+        names = {path.split("/")[3] for path in tree if path.startswith("/brokers/topics/")}
+        for name in names:
+            assignment = Assignment.decode(tree[f"/brokers/topics/{name}"].data)
+            assert f"/config/topics/{name}" in tree, f"C5: {name} has no settings"
+            for index, replicas in enumerate(assignment.replicas):
+                node = tree.get(f"/brokers/topics/{name}/partitions/{index}/state")
+                assert node is not None, f"C5: {name}-{index} has no state"
+                facts = PartitionState.decode(node.data)
+                assert facts.leader in replicas, f"C5: {name}-{index} has no leader: {facts}"
+                assert facts.leader in facts.isr, f"C4: {name}-{index}: {facts}"
+                for each in alive:
+                    self._agrees(each, name, index, facts)
+                    if each.broker.id in replicas:
+                        has = each.broker.disk.get((name, index))
+                        assert has == assignment.topic_id, f"C5: {each.broker.id} {name} {has}"
+        for each in alive:
+            assert each.state.topics.keys() == names, (
+                f"C5: {each.broker.id}: {sorted(each.state.topics)}, the tree: {sorted(names)}"
+            )
+        for name, index, topic_id in self.strays:
+            gone = topic_id in self.asked_to_go
+            assert not gone, f"C5: {name}-{index} was to go, and is a stray"
+        self._promises(tree, names)
+
+    def _agrees(self, process: Process, name: str, index: int, facts: PartitionState) -> None:
+        topic = process.state.topics.get(name)
+        assert topic is not None, f"C5: {process.broker.id} does not know {name}"
+        mine = topic.partitions[index]
+        known = (mine.leader, mine.leader_epoch, mine.isr)
+        said = (facts.leader, facts.leader_epoch, facts.isr)
+        assert known == said, f"C5: {process.broker.id}: {name}-{index} {known}, the tree {said}"
+
+    def _promises(self, tree: dict[str, Node], names: set[str]) -> None:
+        """What clients were told is so."""
+        world = self.world
+        for name, topic_id in world.made.items():
+            if topic_id not in self.asked_to_go:
+                assert name in names, f"C5: {name} was made, and is not there"
+        for name, topic_id in world.gone.items():
+            node = tree.get(f"/brokers/topics/{name}")
+            now = Assignment.decode(node.data).topic_id if node is not None else None
+            assert now != topic_id, f"C5: {name} was deleted, and is there"
+        for name, (topic_id, value) in world.settings.items():
+            node = tree.get(f"/brokers/topics/{name}")
+            if node is None or Assignment.decode(node.data).topic_id != topic_id:
+                continue
+            stored = json.loads(tree[f"/config/topics/{name}"].data)["config"]
+            assert stored.get("retention.ms") == value, f"C5: {name}: {stored}, not {value}"
+            for broker in world.brokers:
+                assert broker.process is not None
+                held = broker.process.state.topics[name].config.get("retention.ms")
+                assert held == value, f"C5: {broker.id}: {name} has {held}, not {value}"
+
+    def _tree(self) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        tree = self.world.zookeeper.tree
+        for path in tree._nodes:
+            node = tree.query(Read(path))
+            assert isinstance(node, Node)
+            found[path] = node
+        return found

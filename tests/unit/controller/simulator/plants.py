@@ -1,0 +1,175 @@
+"""Bugs to plant into the controller: each must be found by the checks, or these prove little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from krust.controller import (
+    brokers,
+    cluster,
+    deletion,
+    following,
+    notices,
+    office,
+    orders,
+    registration,
+)
+from krust.controller.state import NEVER, State
+from krust.metadata import znodes
+from krust.metadata.contents import Controller
+from krust.metadata.store import ANY, Check, Children, Exists, Node, Read, SessionState
+
+
+def no_epoch_check() -> Any:
+    """Writes of the office match any epoch."""
+    return patch.object(State, "fence", lambda _: Check(znodes.CONTROLLER_EPOCH, ANY))
+
+
+def watch_on_brokers_not_set_again() -> Any:
+    """Who is alive is read without a watch."""
+    return patch.object(brokers, "Children", lambda path, watch: Children(path, watch and not path))
+
+
+def watch_on_the_office_not_set_again() -> Any:
+    """Who holds the office is read without a watch."""
+    return patch.object(office, "Exists", lambda path, watch: Exists(path, watch and not path))
+
+
+def stale_ephemeral_taken_for_mine() -> Any:
+    """A node that names this broker is its own, whatever session made it."""
+
+    def stand(state: State, now_ms: int) -> Generator[Any, Any, bool]:
+        (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
+        holder, node = read.results
+        if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
+            if state.epoch_version == NEVER:
+                state.rise(int(node.data), node.stat.version)
+            return True
+        return (yield from honest(state, now_ms))
+
+    honest = office.stand
+    return _both(
+        patch.object(office, "stand", stand),
+        patch.object(registration, "_ours", lambda *_: None),
+    )
+
+
+def office_kept_past_the_deadline() -> Any:
+    """OVERDUE is nothing to resign for."""
+    real = cluster.Cluster.heard
+
+    def heard(self: Any, event: Any) -> None:
+        if getattr(event, "state", None) is not SessionState.OVERDUE:
+            real(self, event)
+
+    return patch.object(cluster.Cluster, "heard", heard)
+
+
+def older_partitions_are_taken() -> Any:
+    """What is told of a partition holds, however old it is."""
+    return patch.object(following, "_order", lambda _: (0, 0))
+
+
+def bounced_brokers_are_told_nothing() -> Any:
+    """A broker that is there anew is taken for the one that it was."""
+    real = orders.Orders.after
+
+    def after(self: Any, state: State, changes: Any) -> Any:
+        for broker in self._told.keys() & state.brokers.keys():
+            self._told[broker] = state.brokers[broker].epoch
+        return real(self, state, changes)
+
+    return patch.object(orders.Orders, "after", after)
+
+
+def bounced_brokers_lead_on() -> Any:
+    """No new epoch for a leader that was registered anew."""
+
+    def look(state: State) -> Generator[Any, Any, set[int]]:
+        yield from real(state)
+        return set()
+
+    real = brokers.look
+    return patch.object(brokers, "look", look)
+
+
+def dead_brokers_keep_their_replicas() -> Any:
+    """A deletion waits for nobody who is not there."""
+    real = deletion.doom
+
+    def doom(state: State, name: str) -> None:
+        real(state, name)
+        if name in state.doomed:
+            state.doomed[name].waiting.intersection_update(state.brokers)
+
+    return patch.object(deletion, "doom", doom)
+
+
+def marks_of_others_are_not_read() -> Any:
+    """Who comes into office does not ask what was to be deleted."""
+
+    def look(_: State) -> Generator[Any, Any, None]:
+        yield [[Children(znodes.DELETE_TOPICS)]]
+
+    return patch.object(deletion, "look", look)
+
+
+def notices_are_seen_once() -> Any:
+    """The watch on changes of settings is not set again."""
+    real = notices.Notices.look
+
+    def look(self: Any, state: State, now_ms: int) -> Generator[Any, Any, None]:
+        with patch.object(notices, "Children", lambda path, watch: Children(path, not watch)):
+            steps = real(self, state, now_ms)
+            first = next(steps)
+        answers = yield first
+        yield from _rest(steps, answers)
+
+    return patch.object(notices.Notices, "look", look)
+
+
+def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            answers = yield steps.send(answers)
+        except StopIteration:
+            return
+
+
+def doomed_topics_come_back() -> Any:
+    """A topic that is marked is one still, if it is read again."""
+    real = State.read
+
+    def read(self: State, topic: Any) -> None:
+        real(self, topic)
+
+    def doom(state: State, name: str) -> None:
+        state.drop(name)
+
+    return _both(patch.object(deletion, "doom", doom), patch.object(State, "read", read))
+
+
+@contextmanager
+def _both(first: Any, second: Any) -> Generator[None, None, None]:
+    with first, second:
+        yield
+
+
+PLANTS: tuple[tuple[str, Callable[[], Any], str], ...] = (
+    ("C1", no_epoch_check, "_sleep"),
+    ("C5", watch_on_brokers_not_set_again, ""),
+    ("C5", watch_on_the_office_not_set_again, "_depose"),
+    ("C3", stale_ephemeral_taken_for_mine, "_restart"),
+    ("C2", office_kept_past_the_deadline, ""),
+    ("C4", older_partitions_are_taken, "_restart"),
+    ("C5", bounced_brokers_are_told_nothing, "_blink"),
+    ("C4", bounced_brokers_lead_on, "_blink"),
+    ("C5", dead_brokers_keep_their_replicas, ""),
+    ("C5", marks_of_others_are_not_read, ""),
+    ("C5", notices_are_seen_once, "_configure"),
+    ("C5", doomed_topics_come_back, ""),
+)
+"""A bug, the check that is for it, and what happens most in the films that are to show it."""

@@ -1,0 +1,400 @@
+"""A film from a seed: brokers, a ZooKeeper, clients, what goes wrong; then rest, and the checks.
+
+Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
+made; then clients ask for things, tools write into the tree, and faults come: processes are killed
+and started, stand still, lose their connection; answers and requests between brokers get lost,
+ZooKeeper is away. At the end all is mended and the world runs until nothing is left to be done.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from krust.controller.orders import INCREMENTAL
+from krust.controller.state import Message, ToBroker
+from krust.metadata import znodes
+from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
+from krust.metadata.store import Create, Delete, Done, Node, Operation, Read
+from tests.unit.controller.simulator.broker import CLUSTER, Broker, fresh_id
+from tests.unit.controller.simulator.checks import Checks
+from tests.unit.controller.simulator.zookeeper import Link, ZooKeeper
+
+BROKERS = 3
+STEPS = 12
+REST_MS = 6_000
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, seed: int, favoured: str = "") -> None:
+        self.dice = random.Random(seed)
+        self._acts = [*ACTS, *([getattr(World, favoured)] * 20 if favoured else ())]
+        self._lossy = bool(favoured)
+        self.now = 0.0
+        self.log: list[str] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._ids = count(1)
+        self._names = count(1)
+        self.losing = 0.0
+        self.tooling = False
+        self.zookeeper = ZooKeeper(self)
+        self.checks = Checks(self)
+        self._tool = self.zookeeper.tree.session()
+        self._found()
+        self.made: dict[str, str] = {}
+        self.gone: dict[str, str] = {}
+        self.settings: dict[str, tuple[str, str]] = {}
+        self.brokers = [Broker(self, node_id) for node_id in range(1, BROKERS + 1)]
+
+    def _found(self) -> None:
+        """A cluster that was founded before: each film would begin with the same dull minute."""
+        facts = (ClusterId(CLUSTER).encode(), Features({}).encode())
+        made = [Create(path) for path in znodes.PERSISTENT]
+        made += [Create("/cluster/id", facts[0]), Create("/feature", facts[1])]
+        self._tool.submit([*made, Create("/controller_epoch", b"0")], "found")
+        self._tool.events()
+
+    # What the others need.
+
+    def at(self, when: float, act: Callable[[], Any]) -> None:
+        heappush(self._queue, (when, next(self._order), act))
+
+    def short(self) -> float:
+        """How long a message is under way."""
+        return self.dice.choice((0.5, 1.0, 1.0, 2.0, 5.0))
+
+    def pause(self) -> float:
+        """How long something is away: now and then longer than a session lasts."""
+        return self.dice.choice((10.0, 60.0, 200.0, 450.0, 900.0))
+
+    def lost(self) -> bool:
+        return self.dice.random() < self.losing
+
+    def new_id(self) -> str:
+        return fresh_id(next(self._ids))
+
+    def note(self, text: str) -> None:
+        self.log.append(f"{self.now:8.1f} {text}")
+
+    def asleep(self, link: Link) -> bool:
+        return any(
+            each.process is not None
+            and each.process.store is link
+            and each.process.asleep_since >= 0
+            for each in self.brokers
+        )
+
+    def reachable(self, broker: int) -> bool:
+        return self.brokers[broker - 1].process is not None
+
+    def by_tool(self, session: int) -> bool:
+        return session == self._tool.session
+
+    def executed(self, session: int, operations: Any, done: Done) -> None:
+        self.checks.executed(session, operations, done)
+
+    def epoch(self) -> int:
+        node = self.zookeeper.tree.query(Read("/controller_epoch"))
+        return int(node.data) if isinstance(node, Node) else 0
+
+    def deliver(self, asked: ToBroker, answer: Callable[[Message], None]) -> None:
+        """A request between brokers; its answer may get lost.
+
+        One that is fenced by partition may come again after later ones, by a connection that was
+        given up. Those that say all there is have no such fence, in Kafka neither.
+        """
+
+        def arrive() -> None:
+            process = self.brokers[asked.broker - 1].process
+            if process is not None and process.ready:
+                process.ask(asked.api, asked.message, back)
+
+        def back(message: Any) -> None:
+            if not self.lost() and isinstance(message, dict):
+                self.at(self.now + self.short(), lambda: answer(message))
+
+        self.at(self.now + self.short(), arrive)
+        if asked.message.get("type") == INCREMENTAL and asked.api == "LeaderAndIsr" and self.lost():
+            self.at(self.now + self.dice.choice((30, 400)), arrive)
+
+    # The film.
+
+    def run(self, ms: float) -> None:
+        end = self.now + ms
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, act = heappop(self._queue)
+            act()
+        self.now = end
+
+    def film(self) -> None:
+        for broker in self.brokers:
+            self.at(self.dice.choice((0, 0, 3, 40)), broker.start)
+        self.run(40)
+        for _ in range(2):
+            self._create()
+        self.run(40)
+        self.losing = 0.3 if self._lossy else self.dice.choice((0.0, 0.0, 0.05, 0.3))
+        for _ in range(STEPS):
+            act = self.dice.choice(self._acts)
+            self.note(act.__name__)
+            act(self)
+            self.run(self.dice.choice((0, 1, 3, 10, 50, 300)))
+
+    def rest(self) -> None:
+        """Mend everything, and let it come to rest."""
+        self.losing = 0.0
+        if self.zookeeper.down:
+            self.zookeeper.start()
+        for broker in self.brokers:
+            if broker.process is not None:
+                broker.process.wake()
+        self.run(1_000)
+        for broker in self.brokers:
+            broker.start()
+        self.run(REST_MS)
+
+    # What happens in it.
+
+    def _process(self) -> Any:
+        able = [each.process for each in self.brokers if each.process and each.process.ready]
+        return self.dice.choice(able) if able else None
+
+    def _leader(self) -> Any:
+        able = [each.process for each in self.brokers if each.process and each.process.ready]
+        first = [each for each in able if each and each.state.leading]
+        return next(iter(first or able), None)
+
+    def _topic(self) -> str | None:
+        return self.dice.choice(sorted(self.made)) if self.made else None
+
+    def _create(self) -> None:
+        name = self._name()
+        factor = self.dice.choice((1, 1, 2))
+        process = self._leader()
+        if factor > 1 or process is None:
+            self._tool_creates(name)
+            return
+        count_ = self.dice.choice((1, 2, 3))
+        facts = {"num_partitions": count_, "replication_factor": 1, "assignments": []}
+        topic = {"name": name, **facts, "configs": []}
+
+        def answer(message: Any) -> None:
+            (result,) = message["topics"]
+            if result["error_code"] == 0:
+                self.made[name] = result["topic_id"]
+
+        process.ask("CreateTopics", {"topics": [topic], "validate_only": False}, answer)
+
+    def _name(self) -> str:
+        old = sorted(self.gone)
+        return (
+            self.dice.choice(old) if old and self.dice.random() < 0.5 else f"t{next(self._names)}"
+        )
+
+    def _tool_creates(self, name: str) -> None:
+        """A topic of two replicas, as another controller would have made it."""
+        replicas = self.dice.sample(range(1, BROKERS + 1), 2)
+        topic_id = self.new_id()
+        facts = {"partitions": {"0": replicas}, "topic_id": topic_id, "version": 3}
+        done = self._write(
+            Create(f"/config/topics/{name}", b'{"version":1,"config":{}}'),
+            Create(f"/brokers/topics/{name}", json.dumps(facts).encode()),
+        )
+        if done.refused is None:
+            self.made[name] = topic_id
+
+    def _write(self, *operations: Operation) -> Done:
+        self._tool.submit(list(operations), "tool")
+        (done,) = [each for each in self._tool.events() if isinstance(each, Done)]
+        self.tooling = True
+        self.checks.executed(self._tool.session, operations, done)
+        self.tooling = False
+        self.zookeeper.told()
+        return done
+
+    def _delete(self) -> None:
+        name, process = self._topic(), self._leader()
+        if name is None or process is None:
+            return
+        self._will_go(name)
+
+        def answer(message: Any) -> None:
+            (result,) = message["responses"]
+            if result["error_code"] == 0 and topic_id is not None:
+                self.gone[name] = topic_id
+                if self.made.get(name) == topic_id:
+                    del self.made[name]
+
+        topic_id = self._id_of(name)
+        if self.dice.random() < 0.3:
+            self._write(Create(f"/admin/delete_topics/{name}"))
+        process.ask("DeleteTopics", {"topic_names": [name], "timeout_ms": 500}, answer)
+
+    def _id_of(self, name: str) -> str | None:
+        node = self.zookeeper.tree.query(Read(f"/brokers/topics/{name}"))
+        if not isinstance(node, Node):
+            return None
+        found: str = json.loads(node.data)["topic_id"]
+        return found
+
+    def _will_go(self, name: str) -> None:
+        """From now on any topic of that name that was ever made may go."""
+        for topic_id, known in self.checks.names.items():
+            if known == name:
+                self.checks.asked_to_go.add(topic_id)
+
+    def _grow(self) -> None:
+        name, process = self._topic(), self._leader()
+        if name is not None and process is not None:
+            wanted = {"name": name, "count": self.dice.choice((2, 3, 4))}
+            process.ask("CreatePartitions", {"topics": [wanted]}, lambda _: None)
+
+    def _configure(self) -> None:
+        name, process = self._topic(), self._process()
+        if name is None or process is None:
+            return
+        value, topic_id = str(self.dice.randrange(1000, 9999)), self._id_of(name)
+        pair = {"name": "retention.ms", "config_operation": 0, "value": value}
+        resource = {"resource_type": 2, "resource_name": name, "configs": [pair]}
+        self.settings.pop(name, None)
+
+        def answer(message: Any) -> None:
+            (result,) = message["responses"]
+            if result["error_code"] == 0 and topic_id is not None:
+                self.settings[name] = (topic_id, value)
+
+        message = {"resources": [resource], "validate_only": False}
+        process.ask("IncrementalAlterConfigs", message, answer)
+
+    def _wish(self) -> None:
+        process = self._process()
+        if process is not None:
+            process.ask("AutoCreate", {"topics": ["wished"]}, lambda _: None)
+
+    def _producer(self) -> None:
+        process = self._process()
+
+        def answer(message: Any) -> None:
+            if message["error_code"] == 0:
+                self.checks.block(message["producer_id_start"])
+
+        if process is not None:
+            process.ask("AllocateProducerIds", {"broker_id": process.broker.id}, answer)
+
+    def _tool_asks(self) -> None:
+        name = self._topic() or "nothing"
+        if self.dice.random() < 0.5:
+            path, data = "/admin/preferred_replica_election", Partitions(((name, 0),)).encode()
+        else:
+            path, data = "/admin/reassign_partitions", Reassignment(((name, 0, (1,)),)).encode()
+        self._write(Create(path, data))
+
+    def _depose(self) -> None:
+        self._write(Delete("/controller"))
+
+    def _stop_well(self) -> None:
+        broker = self.dice.choice(self.brokers)
+        process, leader = broker.process, self._leader()
+        if process is None or leader is None:
+            return
+        asked = {"broker_id": broker.id, "broker_epoch": process.state.broker_epoch}
+        leader.ask("ControlledShutdown", asked, lambda _: None)
+        self.at(self.now + 20, broker.kill)
+
+    def _kill(self) -> None:
+        self.dice.choice(self.brokers).kill()
+
+    def _restart(self) -> None:
+        broker = self.dice.choice(self.brokers)
+        broker.kill()
+        self.at(self.now + self.dice.choice((0, 5, 100, 700)), broker.start)
+
+    def _start(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+
+    def _sleep(self) -> None:
+        process = self._leader() if self.dice.random() < 0.6 else self._process()
+        if process is not None:
+            process.sleep()
+            self.at(self.now + self.pause(), process.wake)
+
+    def _cut(self) -> None:
+        process = self._leader() if self.dice.random() < 0.6 else self._process()
+        if process is not None and not self.zookeeper.down:
+            process.store.cut()
+
+    def _blink(self) -> None:
+        """The controller does not see that another broker is another process."""
+        leader = self._leader()
+        others = [each for each in self.brokers if each.process is not leader]
+        if leader is not None and not self.zookeeper.down:
+            if self.dice.random() < 0.5:
+                leader.store.cut()
+            else:
+                leader.sleep()
+                self.at(self.now + 120, leader.wake)
+            broker = self.dice.choice(others)
+            broker.kill()
+            self.at(self.now + 1, broker.start)
+
+    def _outage(self) -> None:
+        if not self.zookeeper.down:
+            self.zookeeper.stop()
+            self.at(self.now + self.pause(), self._restored)
+
+    def _restored(self) -> None:
+        if self.zookeeper.down:
+            self.zookeeper.start()
+
+
+ACTS: tuple[Callable[[World], None], ...] = (
+    World._create,
+    World._create,
+    World._delete,
+    World._delete,
+    World._grow,
+    World._configure,
+    World._configure,
+    World._wish,
+    World._producer,
+    World._tool_asks,
+    World._depose,
+    World._stop_well,
+    World._kill,
+    World._kill,
+    World._restart,
+    World._restart,
+    World._start,
+    World._sleep,
+    World._sleep,
+    World._cut,
+    World._cut,
+    World._blink,
+    World._blink,
+    World._outage,
+)
+
+
+def simulate(seed: int, favoured: str = "") -> str:
+    """Show the film of a seed; what it came to, as text.
+
+    favoured  what happens in it most of the time
+    """
+    world = World(seed, favoured)
+    try:
+        world.film()
+        world.rest()
+        world.checks.at_rest()
+    except Exception as error:
+        error.add_note("\n".join(world.log))
+        raise
+    paths = sorted(world.zookeeper.tree._nodes)
+    return f"{world.zookeeper.tree.zxid} {paths}"

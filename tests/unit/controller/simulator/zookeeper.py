@@ -1,0 +1,294 @@
+"""A model of a ZooKeeper, over the real contract: sessions that expire, answers that get lost.
+
+The tree is krust's own (`metadata/local.py`); what lies between it and a broker is modelled here.
+A `Link` is one broker's session as the broker sees it, and as the server does, which is not the
+same: lists are under way in both directions, in their order; a connection that is cut loses
+what is under way, whether it was done or not; the server ends a session that it has not heard of
+for its timeout, and the broker learns of that when it is back. While the server is down no session
+ends. A broker counts its own deadline, and is told OVERDUE before the server can have ended it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from krust.metadata.local import Tree
+from krust.metadata.store import (
+    Create,
+    Done,
+    Refusal,
+    SessionChanged,
+    SessionState,
+    StoreEvent,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from krust.metadata.local import LocalStore
+    from krust.metadata.store import Operation
+    from tests.unit.controller.simulator.world import World
+
+TIMEOUT_MS = 400
+"""of a session"""
+
+
+class _Asked:
+    """A list on its way."""
+
+    def __init__(self, operations: Sequence[Operation], token: Any, session: int) -> None:
+        self.operations = operations
+        self.token = token
+        self.session = session
+        self.results: tuple[Any, ...] | None = None
+
+    @property
+    def writes(self) -> bool:
+        return any(isinstance(each, Write) for each in self.operations)
+
+
+class ZooKeeper:
+    """The server, and who is connected to it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.tree = Tree()
+        self.links: list[Link] = []
+        self.down = False
+        self.offices: dict[int, int] = {}
+        """controller epoch -> the session that was elected"""
+
+    def told(self) -> None:
+        """Watches fired and answers are there: each goes to who waits for it."""
+        for link in self.links:
+            if link.server._events:
+                link.collect()
+
+    def stop(self) -> None:
+        """Nobody is heard; sessions are frozen."""
+        self.down = True
+        for link in list(self.links):
+            link.cut(back=False)
+
+    def start(self) -> None:
+        self.down = False
+        for link in list(self.links):
+            link.reconnect_soon()
+
+
+class Link:
+    """One broker's way to the tree (the contract is `store.Store`)."""
+
+    def __init__(self, zookeeper: ZooKeeper, hear: Callable[[StoreEvent], None]) -> None:
+        self._zk = zookeeper
+        self._world = zookeeper.world
+        self._hear = hear
+        self.server: LocalStore = zookeeper.tree.session()
+        self.session = self.server.session
+        self._alive = True
+        """the server still has the session"""
+        self._open = True
+        self._up = True
+        self._told_up = True
+        self.overdue = False
+        self._generation = 0
+        self._waiting: list[_Asked] = []
+        self._arrives = self._done = 0.0
+        zookeeper.links.append(self)
+
+    # What the broker does.
+
+    def submit(self, operations: Sequence[Operation], token: Any) -> None:
+        asked = _Asked(operations, token, self.session)
+        if not self._told_up or self.overdue or not operations:
+            refused = (Refusal.NO_SESSION,) * len(operations)
+            self._world.at(self._next(), lambda: self._hear(Done(token, refused)))
+            return
+        self._waiting.append(asked)
+        generation = self._generation
+        at = max(self._done, self._world.now + self._world.short())
+        self._done = at
+        self._world.at(at, lambda: self._execute(asked, generation))
+
+    def close(self) -> None:
+        """The process ended well: its session ends."""
+        self._leave()
+        self._end()
+
+    def abandon(self) -> None:
+        """The process was killed: the server waits for it until the timeout."""
+        self._leave()
+        self._world.at(self._world.now + TIMEOUT_MS, self._end_unless_down)
+
+    def end_by_next(self) -> None:
+        """The next process of that broker ends what this one left."""
+        self._end()
+
+    def _leave(self) -> None:
+        self._open = self._up = False
+        self._generation += 1
+        if self in self._zk.links:
+            self._zk.links.remove(self)
+
+    # What the network and the server do.
+
+    def cut(self, *, back: bool = True) -> None:
+        """The connection is gone; the broker learns of it a little later."""
+        if not self._up or not self._open:
+            return
+        self._up = False
+        self._generation += 1
+        self._forget_watches()
+        self._tell_later(SessionState.SUSPENDED)
+        now, generation = self._world.now, self._generation
+        self._world.at(now + TIMEOUT_MS - 20, lambda: self._deadline(generation))
+        self._world.at(now + TIMEOUT_MS + self._world.short(), lambda: self._missed(generation))
+        if back:
+            self._world.at(now + self._world.pause(), self.reconnect)
+
+    def reconnect_soon(self) -> None:
+        if not self._up and self._open:
+            self._world.at(self._world.now + self._world.short(), self.reconnect)
+
+    def reconnect(self) -> None:
+        """The connection is back, with the same session or a new one."""
+        if self._up or not self._open or self._zk.down:
+            return
+        if self._world.asleep(self):
+            self._world.at(self._world.now + 50, self.reconnect)
+            return
+        self._up = True
+        self._generation += 1
+        if not self._alive:
+            self._tell_later(SessionState.EXPIRED)
+            self.server = self._zk.tree.session()
+            self._alive = True
+        self._tell_later(SessionState.CONNECTED)
+
+    def silence(self) -> None:
+        """The broker stands still: the server hears nothing of it."""
+        generation = self._generation
+
+        def missed() -> None:
+            if self._world.asleep(self):
+                self._missed(generation)
+
+        self._world.at(self._world.now + TIMEOUT_MS, missed)
+
+    def woke(self, slept_ms: float) -> None:
+        """The broker goes on; first of all it looks at its own deadline."""
+        if slept_ms > TIMEOUT_MS - 20 and self._open:
+            self.overdue = True
+            self._hear(SessionChanged(SessionState.OVERDUE))
+            if self._up and self._alive:
+                self._up = False
+                self._generation += 1
+                self._forget_watches()
+                self._tell_later(SessionState.SUSPENDED)
+            self.reconnect_soon()
+
+    def _missed(self, generation: int) -> None:
+        """The server has not heard of the session for its timeout."""
+        if generation != self._generation or not self._open:
+            return
+        if self._up:
+            self._up = False
+            self._generation += 1
+            self._tell_later(SessionState.SUSPENDED)
+            self._world.at(self._world.now + self._world.pause(), self.reconnect)
+        self._end_unless_down()
+
+    def _deadline(self, generation: int) -> None:
+        if generation == self._generation and not self.overdue and self._open:
+            self.overdue = True
+            self._hear(SessionChanged(SessionState.OVERDUE))
+
+    def _end_unless_down(self) -> None:
+        if self._zk.down:
+            self._world.at(self._world.now + TIMEOUT_MS, self._end_unless_down)
+        elif not self._up:
+            self._end()
+
+    def _end(self) -> None:
+        if self._alive:
+            self._alive = False
+            self._zk.tree.end(self.server)
+            self._zk.told()
+
+    def _execute(self, asked: _Asked, generation: int) -> None:
+        if generation != self._generation or not self._alive:
+            return
+        self.server.submit(asked.operations, asked)
+        self._zk.told()
+
+    def collect(self) -> None:
+        """What the server has for the broker sets out."""
+        for event in self.server.events():
+            if isinstance(event, Done):
+                asked = event.token
+                assert isinstance(asked, _Asked)
+                asked.results = event.results
+                self._world.executed(self.server.session, asked.operations, event)
+                if self._up:
+                    self._tell_over(partial(self._answer, asked))
+            elif self._up:
+                self._tell(event)
+
+    def _answer(self, asked: _Asked) -> None:
+        if asked in self._waiting:
+            self._waiting.remove(asked)
+            assert asked.results is not None
+            self._hear(Done(asked.token, asked.results))
+
+    def _forget_watches(self) -> None:
+        self.server._nodes.clear()
+        self.server._children.clear()
+
+    # How it is told: in its order, with the connection it came by.
+
+    def _tell(self, event: StoreEvent) -> None:
+        self._tell_over(lambda: self._hear(event))
+
+    def _tell_over(self, tell: Callable[[], None]) -> None:
+        generation = self._generation
+        self._world.at(self._next(), lambda: tell() if generation == self._generation else None)
+
+    def _tell_later(self, state: SessionState) -> None:
+        self._world.at(self._next(), lambda: self._turn(state))
+
+    def _next(self) -> float:
+        """When what sets out now arrives, behind what set out before."""
+        self._arrives = max(self._arrives, self._world.now + self._world.short())
+        return self._arrives
+
+    def _turn(self, state: SessionState) -> None:
+        """The broker learns how it stands; then what became of what it had asked for."""
+        if not self._open:
+            return
+        self._told_up = state is SessionState.CONNECTED
+        if state is not SessionState.SUSPENDED:
+            self.overdue = False
+        if self._told_up:
+            self.session = self.server.session
+        self._hear(SessionChanged(state))
+        lost = [each for each in self._waiting if self._told_up or not each.writes]
+        lost = lost if state in (SessionState.SUSPENDED, SessionState.CONNECTED) else []
+        for asked in lost:
+            self._waiting.remove(asked)
+            self._hear(Done(asked.token, self._became(asked)))
+
+    def _became(self, asked: _Asked) -> tuple[Any, ...]:
+        """What is found out of a list whose answer was lost."""
+        none: tuple[Any, ...] = (Refusal.NO_SESSION,) * len(asked.operations)
+        if asked.results is None or not asked.writes:
+            return none
+        refused = Done(None, asked.results).refused
+        if refused is not None:
+            return none
+        creates = [each for each in asked.operations if isinstance(each, Create)]
+        gone = asked.session != self.session and any(each.ephemeral for each in creates)
+        if gone or any(each.sequential for each in creates) or self._world.dice.random() < 0.2:
+            return (Refusal.UNKNOWN,) * len(asked.operations)
+        return asked.results

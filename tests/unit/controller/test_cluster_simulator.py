@@ -1,0 +1,57 @@
+"""The real controllers of three brokers in a world made from a seed: C1-C5 hold at every step.
+
+KRUST_CLUSTER_SEEDS: how many seeds (1000); KRUST_CLUSTER_SEED: this one alone, as a failure prints
+it. What each check means stands in `simulator/checks.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.controller.simulator.plants import PLANTS
+from tests.unit.controller.simulator.world import simulate
+
+SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "1000"))
+ONE = os.environ.get("KRUST_CLUSTER_SEED")
+COMMAND = "KRUST_CLUSTER_SEED={} python -m pytest tests/unit/controller/test_cluster_simulator.py"
+CHUNKS = 10
+PLANTED_SEEDS = 300
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("chunk", range(CHUNKS) if ONE is None else [0])
+def test_a_cluster_holds_together_whatever_happens(chunk: int) -> None:
+    for seed in range(chunk, SEEDS, CHUNKS) if ONE is None else [int(ONE)]:
+        try:
+            simulate(seed)
+        except Exception as error:
+            error.add_note(f"seed {seed}; again: {COMMAND.format(seed)}")
+            raise
+
+
+def test_a_seed_is_the_same_film_each_time() -> None:
+    for seed in range(10):
+        assert simulate(seed) == simulate(seed)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    ("check", "plant", "favoured"), PLANTS, ids=[plant.__name__ for _, plant, _ in PLANTS]
+)
+def test_a_planted_bug_is_found_by_its_check(
+    check: str, plant: Callable[[], Any], favoured: str
+) -> None:
+    others = set()
+    with plant():
+        for seed in range(PLANTED_SEEDS):
+            try:
+                simulate(seed, favoured)
+            except AssertionError as found:
+                if str(found).startswith(check):
+                    return
+                others.add(str(found)[:60])
+    pytest.fail(f"it lived through {PLANTED_SEEDS} seeds; others found {sorted(others)}")
