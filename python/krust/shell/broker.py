@@ -118,6 +118,7 @@ class Shell:
         self._peers: Peers | None = None
         self._advertised: list[tuple[str, str, int]] = []
         self._goodbye: ToBroker | None = None
+        self._last_controller = -1
         self._dir = None if temporary else dirs[0]
         self._retaining = _retaining(config, self.server)
 
@@ -415,8 +416,11 @@ class Shell:
 
     def _cluster(self) -> dict[str, Any]:
         """The brokers as the image takes them. Where nothing is advertised, clients of this one
-        are told what they connected to.
+        are told what they connected to. While nobody is the controller they are told of the last
+        one, which refuses them: told of none, librdkafka waits and does not ask again.
         """
+        if self.state.controller_id >= 0:
+            self._last_controller = self.state.controller_id
         own = self.state.node_id
         shown = [
             {
@@ -430,7 +434,7 @@ class Shell:
         rack = self.config.text("broker.rack")
         shown.append({"id": own, "rack": rack, "endpoints": self._advertised})
         return {
-            "controller_id": self.state.controller_id,
+            "controller_id": self._last_controller,
             "brokers": shown,
             "waits": not self._placed(),
         }

@@ -136,6 +136,9 @@ impl Broker {
                 local.for_each(|partition| self.drop_partition(partition, &mut step));
                 deleted.push(Arc::clone(&old.name));
             }
+            if topic.is_none() && old.is_none() {
+                self.delete_unopened(&name, &mut step);
+            }
             if let Some(topic) = topic {
                 let old = image.topic(&name).cloned();
                 let topic = self.build(&name, topic, (old.as_deref(), &mut step));
@@ -258,6 +261,20 @@ impl Broker {
             step.failures.push(ApplyError { partition: partition.name.clone(), error });
         }
         step.left.push(Arc::clone(partition));
+    }
+
+    /// Deletes what lies in the log directories of a topic that was in no image.
+    fn delete_unopened(&self, topic: &str, step: &mut Step) {
+        let mut places = self.store.places.lock();
+        let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
+        let gone: Vec<_> = places.extract_if(|name, _| gone(name)).collect();
+        drop(places);
+        for (partition, index) in gone {
+            let dir = self.store.dirs.get(index);
+            if let Some(Err(error)) = dir.map(|dir| dir.delete_unopened(&partition)) {
+                step.failures.push(ApplyError { partition, error });
+            }
+        }
     }
 
     /// Sets aside what lies in the log directories and was in no image.

@@ -315,6 +315,19 @@ impl LogDir {
         self.set_aside(name, &path).map(drop)
     }
 
+    /// Deletes the directory of a partition that no log is open of.
+    pub fn delete_unopened(&self, name: &TopicPartition) -> Result<(), StorageError> {
+        let target = self.path().join(names::delete_name(name));
+        let fail = |error| self.failed(&format!("delete {name}"), error);
+        let path = self.path().join(name.to_string());
+        let there = files::rename_if_there(self.disk(), &path, &target).map_err(fail)?;
+        if there {
+            self.sync_dir(self.path())?;
+        }
+        self.forget(name)?;
+        if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
+    }
+
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();

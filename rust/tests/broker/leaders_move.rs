@@ -168,3 +168,18 @@ fn a_broker_that_was_not_told_what_there_is_sends_clients_to_others() {
     let mut conn = house.connect();
     assert!(!house.ask(&mut conn, &request).is_empty());
 }
+
+#[test]
+fn a_deleted_topic_that_nobody_opened_is_deleted() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let mut conn = house.connect();
+    house.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
+    drop(conn);
+    let mut house = house.again();
+    assert_eq!(kept(&house), ["Live"]);
+    change(&mut house, "another", None, &[]);
+    assert_eq!(kept(&house), ["Live"]);
+    change(&mut house, TOPIC, None, &[]);
+    assert!(kept(&house).is_empty());
+}

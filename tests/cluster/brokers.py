@@ -1,0 +1,220 @@
+"""Several `krust serve` on one ZooKeeper, for tests that kill them, stop them and look at them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from krust._krust import Client
+from krust.errors import KrustError
+from tests.serving import Served
+
+WAIT_S = 60.0
+SESSION_MS = 2000
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """What it is when it is true."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+class Cluster:
+    """Brokers 1 to `count`; the first one is the controller at first."""
+
+    def __init__(self, folder: Path, connect: str, count: int = 3, **settings: object) -> None:
+        self.connect = connect
+        self.count = count
+        self._folder = folder
+        self._settings = settings
+        self._ports: dict[int, int] = {}
+        self.brokers: dict[int, Served] = {}
+        self.tree = KazooClient(connect)
+        self.tree.start_async().wait(WAIT_S)
+        try:
+            for number in range(1, count + 1):
+                self.start(number)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def start(self, number: int) -> Served:
+        """Start a broker, or start it again, where it was."""
+        options = {"zookeeper.session.timeout.ms": SESSION_MS, **self._settings}
+        flags = ("--zookeeper", self.connect, "--node-id", str(number))
+        port = self._ports.get(number, 0)
+        served = Served(self._folder / str(number), *flags, options=options, port=port)
+        self._ports[number] = served.address[1]
+        self.brokers[number] = served
+        return served
+
+    def mend(self) -> None:
+        """All brokers run, and know each other."""
+        for number in range(1, self.count + 1):
+            if number in self.brokers:
+                self.resume(number)
+            else:
+                self.start(number)
+        everybody = list(range(1, self.count + 1))
+        until(lambda: all(self._sees(each) == everybody for each in everybody))
+
+    def _sees(self, number: int) -> list[int]:
+        return sorted(each["node_id"] for each in self.view(number).get("brokers", ()))
+
+    def kill(self, number: int) -> None:
+        self.brokers.pop(number).kill()
+
+    def stop(self, number: int) -> None:
+        assert self.brokers.pop(number).stop() == 0
+
+    def pause(self, number: int) -> None:
+        """Let it stand still; what it is connected to notices nothing at first."""
+        self.brokers[number].process.send_signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        self.brokers[number].process.send_signal(signal.SIGCONT)
+
+    def folder(self, number: int) -> Path:
+        """Its log directory."""
+        return self._folder / str(number)
+
+    def bootstrap(self, *numbers: int) -> str:
+        """The addresses of these brokers; of all that run, without any."""
+        chosen = numbers or tuple(self.brokers)
+        return ",".join(self.brokers[each].bootstrap for each in chosen)
+
+    # -- what it is like
+
+    @property
+    def controller(self) -> int:
+        """Who holds the office, by the tree; -1: nobody."""
+        try:
+            data, _ = self.tree.retry(self.tree.get, "/controller")
+        except NoNodeError:
+            return -1
+        return int(json.loads(data)["brokerid"])
+
+    @property
+    def epoch(self) -> int:
+        """How often the office was taken."""
+        return int(self.tree.retry(self.tree.get, "/controller_epoch")[0])
+
+    def ids(self) -> list[int]:
+        """Who is registered."""
+        return sorted(map(int, self.tree.retry(self.tree.get_children, "/brokers/ids")))
+
+    def view(self, number: int) -> dict[str, Any]:
+        """The answer to Metadata of one broker; empty: there is none."""
+        try:
+            client = Client(self.brokers[number].bootstrap, {"request.timeout.ms": 5000})
+            return client.request("Metadata", {"topics": None})
+        except KrustError:
+            return {}
+
+    def leaders(self, topic: str, number: int) -> list[int]:
+        """Who leads each partition, as a broker says."""
+        for each in self.view(number).get("topics", ()):
+            if each["name"] == topic:
+                parts = sorted(each["partitions"], key=lambda one: one["partition_index"])
+                return [one["leader_id"] for one in parts]
+        return []
+
+    def agree(self, topic: str, true: Callable[[list[int]], bool]) -> list[int]:
+        """Wait until all brokers that run say the same leaders, and it is `true` of them."""
+
+        def found() -> list[int] | None:
+            seen = [self.leaders(topic, each) for each in self.brokers]
+            return seen[0] if all(each == seen[0] for each in seen) and true(seen[0]) else None
+
+        leaders = until(found)
+        assert isinstance(leaders, list)
+        return leaders
+
+    # -- what clients do
+
+    def create(self, name: str, partitions: int = 1, through: str = "") -> None:
+        """Make a topic, asking again while the office changes hands."""
+        admin = AdminClient({"bootstrap.servers": through or self.bootstrap()})
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            made = admin.create_topics([NewTopic(name, partitions, 1)])[name]
+            try:
+                made.result(WAIT_S)
+                return
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return  # an answer was lost
+                if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+                    raise
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def produce(
+        self, topic: str, values: Iterable[str], partition: int = -1, **config: Any
+    ) -> None:
+        """Produce, and see that all is acknowledged."""
+        errors: list[Any] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap(), **config})
+        for value in values:
+            producer.produce(
+                topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error)
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert {str(error) for error in errors} == {"None"}
+
+    def consume(self, topic: str, count: int, group: str = "readers", **config: Any) -> list[str]:
+        """So many values, as a member of a group, committed."""
+        settings = {
+            "bootstrap.servers": self.bootstrap(),
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **config,
+        }
+        consumer = Consumer(settings)
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + WAIT_S
+        values: list[str] = []
+        try:
+            while len(values) < count:
+                assert time.monotonic() < deadline, values
+                message = consumer.poll(0.5)
+                if message is not None and message.error() is None:
+                    value = message.value()
+                    assert isinstance(value, bytes)
+                    values.append(value.decode())
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        return values
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, each in self.brokers.items():
+            self.resume(number)
+            if kind is not None:
+                each.kill()
+        for each in self.brokers.values():
+            each.__exit__(kind, error, trace)
+        self.tree.stop()
+        self.tree.close()
