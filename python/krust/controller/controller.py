@@ -67,7 +67,7 @@ OF_THE_CONTROLLER = frozenset(
 _ELSEWHERE = "This is not the correct controller for this cluster."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Outcome:
     """What the shell has to do, in this order."""
 
@@ -83,7 +83,7 @@ class Outcome:
     """for the log, with its level"""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Waiting:
     """A policy between two steps."""
 

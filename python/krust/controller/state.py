@@ -179,7 +179,7 @@ class Entity:
     """of its znode; -1: there is none"""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Changes:
     """What Rust has to hear before the next answer."""
 
@@ -209,7 +209,7 @@ class Changes:
         self.lines += later.lines
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class State:
     """The cluster, as far as the tree says."""
 

@@ -22,7 +22,7 @@ _INT = 2**31
 _LONG = 2**63
 _DIGITS = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{22}\Z", re.ASCII)
-_ENDPOINT = re.compile(r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z", re.ASCII)
+_ENDPOINT = r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z"
 _MISSING = object()
 NO_ID = ""
 """the id of a topic that was made before topics had any"""
@@ -545,7 +545,7 @@ def _by_partition(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 
 
 def _endpoint(text: str, protocols: _Fields) -> Endpoint:
-    found = _ENDPOINT.match(text)
+    found = re.match(_ENDPOINT, text, re.ASCII)
     if found is None or int(found[4]) > 65535:
         raise BadZnodeError(f"{text[:100]!r} is no endpoint")
     listener = found[1]

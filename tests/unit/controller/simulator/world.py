@@ -116,13 +116,18 @@ class World:
             if process is not None and process.ready:
                 process.ask(asked.api, asked.message, back)
 
+        def late() -> None:
+            names = [topic["topic_name"] for topic in asked.message["topic_states"]]
+            if all(f"/brokers/topics/{name}" in self.zookeeper.tree._nodes for name in names):
+                arrive()
+
         def back(message: Any) -> None:
             if not self.lost() and isinstance(message, dict):
                 self.at(self.now + self.short(), lambda: answer(message))
 
         self.at(self.now + self.short(), arrive)
         if asked.message.get("type") == INCREMENTAL and asked.api == "LeaderAndIsr" and self.lost():
-            self.at(self.now + self.dice.choice((30, 400)), arrive)
+            self.at(self.now + self.dice.choice((30, 400)), late)
 
     # The film.
 
