@@ -103,8 +103,12 @@ class Checkpoint:
 
     @property
     def new(self) -> bool:
-        """Whether Spark has begun nothing with it."""
-        return not (self.path / "metadata").exists()
+        """Whether Spark has planned no batch with it: where the first one starts is still open.
+
+        A run that failed before that leaves everything else that Spark keeps in the folder.
+        """
+        names = (path.name for path in tables.listed(self.path / "offsets"))
+        return not any(name.isdecimal() for name in names)
 
     def facts(self) -> dict[str, Any]:
         """What was noted; {}: nothing."""

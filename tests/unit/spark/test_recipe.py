@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from krust.errors import ConfigError, KrustError
 from krust.spark import positions, recipe
-from krust.spark.flow import Checkpoint
+from krust.spark.flow import Checkpoint, Flow
 from krust.spark.recipe import Pipeline
 
 WHOLE = """
@@ -167,11 +169,27 @@ def test_a_checkpoint_has_one_driver_and_a_job_of_its_own(tmp_path: Path) -> Non
     one.free()
     assert one.running() is None
     one.take()
-    assert one.job() != job, "nothing had begun with it"
     (one.path / "metadata").write_text("{}")
+    assert one.job() != job, "no batch was planned with it"
+    (one.path / "offsets").mkdir()
+    (one.path / "offsets/.0.tmp").touch()
+    assert one.new
+    (one.path / "offsets/0").touch()
     kept = one.job()
     assert one.job() == kept
     one.free()
+
+
+def test_a_run_that_failed_before_its_first_batch_leaves_the_start_open(tmp_path: Path) -> None:
+    """The source's own default is `latest`: without the option all that is there would be lost."""
+    nothing: Any = None
+    flow = Flow(nothing, dataclasses.replace(made(), checkpoint=str(tmp_path)))
+    (tmp_path / "metadata").write_text("{}")
+    assert flow._begin() == {"startingOffsets": "earliest"}
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").touch()
+    assert flow._begin() == {}
+    flow.__exit__()
 
 
 def test_offsets_are_read_from_sparks_log(tmp_path: Path) -> None:
