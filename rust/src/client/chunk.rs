@@ -8,6 +8,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::error::{Error, Result};
 use crate::record::batch::{self, Batch, Mark, Record, TimestampType};
 use crate::record::compression::{Codec, Inflate};
@@ -29,7 +31,7 @@ pub struct Chunk {
     first: i64,
     end: Option<i64>,
     magic: i8,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     hidden: HashSet<i64>,
     walk: Walk,
 }
@@ -48,7 +50,7 @@ pub struct Parts {
     /// The format that the records had before they became batches.
     pub magic: i8,
     /// Whole batches of magic 2.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// The base offsets of batches not to show.
     pub hidden: HashSet<i64>,
 }
@@ -81,8 +83,8 @@ impl Chunk {
         let key = (topic, partition);
         let magic = fetched.get(MAGIC_AT).map_or(2, |magic| magic.cast_signed());
         let mut bytes = match magic {
-            0 | 1 => super::legacy::upgrade(fetched, &key)?,
-            _ => fetched.to_vec(),
+            0 | 1 => super::legacy::upgrade(fetched, &key)?.into(),
+            _ => Bytes::copy_from_slice(fetched),
         };
         let whole =
             batch::iter(&bytes).map_while(|batch| batch.ok()).map(|batch| batch.size()).sum();
@@ -205,9 +207,9 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// The bytes, to be used again.
+    /// The bytes, to be used again; nothing is copied where no one else holds them.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        self.bytes.into()
     }
 
     fn corrupt(&self, error: &dyn std::fmt::Display) -> Error {

@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
+
 use super::error::{Error, Result};
 use super::options::{Address, Options, Wait};
 use super::socket::Socket;
@@ -59,7 +61,7 @@ pub struct Call<'a> {
 /// One answer.
 #[derive(Debug)]
 pub struct Reply {
-    frame: Vec<u8>,
+    frame: Bytes,
     body: usize,
     /// The version it is written in.
     pub version: i16,
@@ -69,6 +71,11 @@ impl Reply {
     /// A reader of the body.
     pub fn body(&self) -> Reader<'_> {
         Reader::new(self.frame.get(self.body..).unwrap_or_default())
+    }
+
+    /// A part of the body without a copy; it keeps the whole answer.
+    pub(super) fn part(&self, bytes: &[u8]) -> Bytes {
+        self.frame.slice_ref(bytes)
     }
 }
 

@@ -361,7 +361,7 @@ impl Consumer {
                 }
                 match data.error_code {
                     OFFSET_OUT_OF_RANGE if self.config.tell_strayed => place.strayed = true,
-                    0 => chunks.extend(self.advance(&key, data)?),
+                    0 => chunks.extend(self.advance(&key, data, reply)?),
                     code => {
                         let subject = format!("{}:{}", key.0, key.1);
                         let refused = Error::refused(code, subject);
@@ -382,7 +382,12 @@ impl Consumer {
     }
 
     /// Moves a partition past what came, and makes it a chunk.
-    fn advance(&mut self, key: &Key, data: &PartitionData<'_>) -> Result<Option<Chunk>> {
+    fn advance(
+        &mut self,
+        key: &Key,
+        data: &PartitionData<'_>,
+        reply: &Reply,
+    ) -> Result<Option<Chunk>> {
         let Some(place) = self.places.get_mut(key) else { return Ok(None) };
         place.high_watermark = data.high_watermark;
         let bytes = data.records.bytes().unwrap_or_default();
@@ -391,8 +396,8 @@ impl Consumer {
         }
         let magic = bytes.get(16).map_or(2, |magic| magic.cast_signed());
         let mut bytes = match magic {
-            0 | 1 => super::legacy::upgrade(bytes, key)?,
-            _ => bytes.to_vec(),
+            0 | 1 => super::legacy::upgrade(bytes, key)?.into(),
+            _ => reply.part(bytes),
         };
         let (first, end) = (place.offset, place.end);
         let mut hidden = HashSet::new();

@@ -18,6 +18,7 @@ pub mod connection;
 pub mod consumer;
 pub mod error;
 mod fetch_session;
+mod frames;
 pub mod legacy;
 pub mod metadata;
 pub mod options;

@@ -1,7 +1,10 @@
 //! One TCP connection with a deadline on every wait. Whole frames in, whole frames out.
 //!
 //! Frame: i32 length, then that many bytes. A length below 4 or above the limit ends the
-//! connection before a byte is reserved; the buffer grows with what has arrived, never ahead of it.
+//! connection before a byte is reserved; the buffer grows with what has arrived, to the double of
+//! it at most. A large frame is handed out as the buffer it was received in, without a copy, and
+//! that buffer comes back when the frame is let go of (`frames`).
+//! Invariant: `start <= end <= inbox.len()`; what is received and not handed out is between them.
 //! Threads: one at a time; waits are cut into slices so that the caller can be interrupted.
 //! Not promised: encryption.
 
@@ -11,13 +14,17 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::{Error, Result};
+use super::frames::Shelf;
 use super::options::{Address, Options, Wait};
 
-/// Bytes asked of the socket at once; also what a frame's buffer grows by.
+/// Bytes asked of the socket where a frame's length is not known; the least a buffer grows by.
 const CHUNK: usize = 256 << 10;
+/// From this size on a frame keeps its buffer; below it is copied.
+const LARGE: usize = 64 << 10;
 
 /// An open connection.
 pub(super) struct Socket {
@@ -25,9 +32,11 @@ pub(super) struct Socket {
     address: Address,
     peer: SocketAddr,
     max_frame_bytes: usize,
-    /// Read and not yet handed out: `inbox[start..]`.
+    /// Read and not yet handed out: `inbox[start..end]`.
     inbox: Vec<u8>,
     start: usize,
+    end: usize,
+    shelf: Shelf,
 }
 
 impl Socket {
@@ -44,8 +53,16 @@ impl Socket {
             match connect_one(peer, address, &wait) {
                 Ok(stream) => {
                     let max_frame_bytes = options.max_frame_bytes;
-                    let (address, inbox) = (address.clone(), Vec::new());
-                    return Ok(Self { stream, address, peer, max_frame_bytes, inbox, start: 0 });
+                    return Ok(Self {
+                        stream,
+                        address: address.clone(),
+                        peer,
+                        max_frame_bytes,
+                        inbox: Vec::new(),
+                        start: 0,
+                        end: 0,
+                        shelf: Shelf::default(),
+                    });
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(Error::Timeout { .. }) => last = failed("no answer in time".to_owned()),
@@ -79,7 +96,7 @@ impl Socket {
     }
 
     /// Waits for one whole frame and returns its bytes, without the length.
-    pub(super) fn receive(&mut self, wait: &Wait) -> Result<Vec<u8>> {
+    pub(super) fn receive(&mut self, wait: &Wait) -> Result<Bytes> {
         loop {
             if let Some(frame) = self.take_frame()? {
                 return Ok(frame);
@@ -106,7 +123,7 @@ impl Socket {
     }
 
     fn held(&self) -> &[u8] {
-        self.inbox.get(self.start..).unwrap_or_default()
+        self.inbox.get(self.start..self.end).unwrap_or_default()
     }
 
     fn frame_length(&self) -> Result<Option<usize>> {
@@ -121,14 +138,19 @@ impl Socket {
         }
     }
 
-    fn take_frame(&mut self) -> Result<Option<Vec<u8>>> {
+    fn take_frame(&mut self) -> Result<Option<Bytes>> {
         let Some(len) = self.frame_length()? else { return Ok(None) };
         let Some(frame) = self.held().get(4..4 + len) else { return Ok(None) };
-        let frame = frame.to_vec();
+        if self.start == 0 && self.end == 4 + len && len >= LARGE {
+            let filled = std::mem::take(&mut self.inbox);
+            self.end = 0;
+            return Ok(Some(self.shelf.lend(filled, 4 + len).slice(4..)));
+        }
+        let frame = Bytes::copy_from_slice(frame);
         self.start += 4 + len;
-        if self.start == self.inbox.len() {
-            self.start = 0;
-            self.inbox.clear();
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            self.inbox.truncate(CHUNK);
             self.inbox.shrink_to(CHUNK);
         }
         Ok(Some(frame))
@@ -144,14 +166,25 @@ impl Socket {
     /// Reads once; `false`: nothing is there yet.
     fn read_some(&mut self) -> Result<bool> {
         if self.start > 0 {
-            self.inbox.drain(..self.start);
-            self.start = 0;
+            self.inbox.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        let held = self.inbox.len();
-        self.inbox.resize(held + CHUNK, 0);
-        let room = self.inbox.get_mut(held..).unwrap_or_default();
-        let got = self.stream.read(room);
-        self.inbox.truncate(held + got.as_ref().map_or(0, |count| *count));
+        let missing = self.frame_length()?.map(|len| (4 + len).saturating_sub(self.end));
+        let missing = missing.filter(|missing| *missing > 0);
+        if self.inbox.is_empty() {
+            self.inbox = self.shelf.take();
+        }
+        let wanted = self.end + missing.unwrap_or(CHUNK).min(self.end.max(CHUNK));
+        if self.inbox.len() < wanted {
+            self.inbox.resize(wanted, 0);
+        }
+        // Not beyond the frame: so its buffer holds nothing else.
+        let room = match missing {
+            Some(missing) => self.inbox.len().min(self.end + missing),
+            None => self.inbox.len().min(self.end + CHUNK),
+        };
+        let got = self.stream.read(self.inbox.get_mut(self.end..room).unwrap_or_default());
+        self.end += got.as_ref().map_or(0, |count| *count);
         match got {
             Ok(0) => Err(self.closed()),
             Ok(_) => Ok(true),

@@ -377,7 +377,7 @@ mod tests {
     }
 
     fn chunk(bytes: Vec<u8>, first: i64, end: Option<i64>) -> Chunk {
-        let (topic, hidden) = ("t".into(), HashSet::new());
+        let (topic, hidden, bytes) = ("t".into(), HashSet::new(), bytes.into());
         Chunk::new(Parts { topic, partition: 7, first, end, magic: 2, bytes, hidden }, -1)
     }
 

@@ -178,7 +178,7 @@ impl Reading {
             end = unstable;
             self.reader.skip_to(self.reader.next().min(unstable));
         }
-        let (topic, end) = (Arc::clone(&self.topic), Some(end));
+        let (topic, end, bytes) = (Arc::clone(&self.topic), Some(end), bytes.into());
         Ok(Chunk::new(Parts { topic, partition, first, end, magic, bytes, hidden }, -1))
     }
 
