@@ -16,6 +16,7 @@ from typing_extensions import disjoint_base
 from krust.errors import KrustError
 
 __all__ = [
+    "COLUMNS",
     "ArrowBatch",
     "ArrowStream",
     "Client",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 __version__: str
+COLUMNS: tuple[str, ...]
+"""What can be known of a record, in the order of Spark's Kafka source; `scan` takes these names."""
 
 _Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 

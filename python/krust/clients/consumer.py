@@ -72,7 +72,7 @@ OF_THE_OTHER = {
     },
 }
 """By group.protocol: settings that hold under the other one only."""
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+COLUMNS = _krust.COLUMNS
 """Those of Spark's Kafka source."""
 LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22

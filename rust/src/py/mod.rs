@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _krust {
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     #[pymodule_export]
     use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};
@@ -51,6 +52,8 @@ mod _krust {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::logs::install();
+        let columns = crate::columns::Column::ALL.map(crate::columns::Column::name);
+        module.add("COLUMNS", PyTuple::new(module.py(), columns)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
