@@ -13,8 +13,8 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients bench-arrow bench-compaction bench-flush release fuzz \
-	crash crash-images \
+	bench-start bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
+	release fuzz crash crash-images \
 	chaos-groups spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -114,6 +114,9 @@ bench-flush: ## group commit beside the disk's own time, recovery, lookups
 
 bench-arrow: release ## columns from brokers and files beside confluent-kafka's messages
 	$(BIN)/python benches/arrow.py $(ARGS)
+
+bench-spark: release $(VENV)/.spark ## Spark's source and sink beside the official connector
+	$(BIN)/python benches/spark.py $(ARGS)
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)

@@ -58,6 +58,7 @@ class Served:
         port: int = 0,
         limit: Callable[[], None] | None = None,
     ) -> None:
+        self.data_dir = data_dir
         ready, child = os.pipe()
         command = [sys.executable, "-m", "krust", "serve", "--port", str(port)]
         command += ["--data-dir", str(data_dir), "--ready-fd", str(child), "--exit-on-stdin-close"]

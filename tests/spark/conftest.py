@@ -106,6 +106,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
+def log_dir(served: Served) -> str:
+    """Where its files are."""
+    return str(served.data_dir)
+
+
+@pytest.fixture(scope="session")
 def bootstrap(served: Served) -> str:
     """Its address."""
     return served.bootstrap

@@ -189,7 +189,7 @@ def _checks(made: Pipeline, sample: int) -> Iterator[tuple[str, Any]]:
         return "pyspark and Java are here"
 
     def source() -> str:
-        places = positions.Position(made).places()
+        places = positions.Position(made).spans()
         return f"{len(places)} partitions of {', '.join(sorted({topic for topic, _ in places}))}"
 
     def decode() -> str:

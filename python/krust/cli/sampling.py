@@ -21,13 +21,10 @@ def decoded(made: Pipeline, count: int) -> str:
     from krust.decode import options
     from krust.spark import positions
 
-    position = positions.Position(made)
-    places = position.places()[:PARTITIONS]
-    starts = position.at(places, positions.EARLIEST)
-    ends = position.at(places, positions.LATEST)
+    spans = list(positions.Position(made).spans().items())[:PARTITIONS]
     consumer = _krust.Consumer(made.bootstrap, {"request.timeout.ms": WAIT_MS})
     consumer.assign(
-        [(*one, max(starts[one], ends[one] - count), ends[one]) for one in places if ends[one] > 0]
+        [(*one, max(span.earliest, span.latest - count), span.latest) for one, span in spans]
     )
     values: list[bytes | None] = []
     while not consumer.done():

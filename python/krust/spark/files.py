@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from krust.spark.bad import BadRecords
+    from krust.spark.dead_letters import BadRecords
 
 STAGING = "_staging"
 GROUP_BYTES = 32 << 20
@@ -145,7 +145,7 @@ def materialize(
     """
     import pyarrow as pa
 
-    from krust.spark.bad import BadRecords
+    from krust.spark.dead_letters import BadRecords
 
     stem = f"{naming.job}-{naming.batch:012d}-{naming.task:05d}"
     with BadRecords(target.decoding, target.path, stem, target.client) as bad:

@@ -272,14 +272,12 @@ class Flow:
         return Target(str(table.path), made.file_mb << 20, made.compression)
 
     def _source(self, more: dict[str, str]) -> DataFrame:
+        from krust.spark.positions import source_options
         from krust.spark.session import register
 
         register(self._spark)
-        made = self.pipeline
-        options = {"kafka.bootstrap.servers": self._bootstrap}
-        options["subscribePattern" if made.pattern else "subscribe"] = ",".join(made.topics)
-        options["maxOffsetsPerTrigger"] = str(made.max_per_trigger)
-        options |= self._begin() | dict(made.source_options) | more
+        options = {"maxOffsetsPerTrigger": str(self.pipeline.max_per_trigger)}
+        options |= self._begin() | source_options(self.pipeline) | more
         return self._spark.readStream.format("krust").options(**options).load()
 
     def _begin(self) -> dict[str, str]:
@@ -391,7 +389,7 @@ def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
     words = ddl.text(rows.schema(source))
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from krust.spark.bad import BadRecords
+        from krust.spark.dead_letters import BadRecords
 
         stem = f"transform-{os.getpid()}"
         with BadRecords(target.decoding, target.path, stem, target.client) as bad:
@@ -469,10 +467,10 @@ def direct_schema(pipeline: Pipeline) -> pa.Schema:
     """The columns of a table that is written by the source itself."""
     from krust.decode import ddl
     from krust.decode.rows import Rows
-    from krust.spark.positions import RECORD_DDL
+    from krust.spark.reading import full_schema, words
 
     headers = pipeline.source_options.get("includeHeaders", "false").lower() == "true"
-    source = ddl.schema(RECORD_DDL if headers else RECORD_DDL.partition(", headers")[0])
+    source = ddl.schema(words(full_schema(headers)))
     return Rows(pipeline.decode).schema(source) if pipeline.decode else source
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust.errors import ConfigError, KrustError
 from krust.spark.files import local_path
-from krust.spark.moved import PUBLISH, MovingTable
+from krust.spark.moving_table import PUBLISH, MovingTable
 from krust.spark.parquet import rewrite
 from krust.spark.tables import Commit, NoTableError, Offsets, State, grouped, merged
 

@@ -18,12 +18,13 @@ from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark import plan
 from krust.spark.errors import LOG, OptionError
-from krust.spark.files import Target
+from krust.spark.files import Target, local_path
+from krust.spark.option_values import Texts, wrong
 from krust.spark.plan import EARLIEST, LATEST, Bound
-from krust.spark.texts import Texts, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 BATCH, STREAM, SINK = "batch", "stream", "sink"
 READ, ALL = (BATCH, STREAM), (BATCH, STREAM, SINK)
@@ -99,6 +100,7 @@ OPTIONS = (
     *_rows(
         READ,
         OURS,
+        ("logDir", "", "brokers' log directories, with commas: segment files are read themselves"),
         ("maxBytesPerPartition", "", "bytes that a task reads, about"),
         (
             "materialize",
@@ -155,7 +157,6 @@ OPTIONS = (
         ("kafka.key.deserializer", "", "`key` is binary; decode the column"),
         ("kafka.value.deserializer", "", "`value` is binary; decode the column"),
         ("rows", "records", _NOT_YET),
-        ("logDir", "", _NOT_YET),
         ("view", "", _NOT_YET),
     ),
     *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
@@ -176,14 +177,17 @@ OPTIONS = (
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _MODES = {BATCH: "a batch read", STREAM: "a stream", SINK: "a write"}
 
-_CLIENT = {
-    "client.id",
-    "request.timeout.ms",
-    "retry.backoff.ms",
-    "security.protocol",
-    "socket.connection.setup.timeout.ms",
-}
-CONSUMER = frozenset(_CLIENT) | {
+CLIENT = frozenset(
+    {
+        "client.id",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+"""`kafka.*` that each of krust's clients takes: `krust.clients.options`, without importing it."""
+CONSUMER = CLIENT | {
     "fetch.max.bytes",
     "fetch.max.wait.ms",
     "fetch.min.bytes",
@@ -191,7 +195,7 @@ CONSUMER = frozenset(_CLIENT) | {
     "max.partition.fetch.bytes",
 }
 """`kafka.*` that a source hands on to krust's client."""
-PRODUCER = frozenset(_CLIENT) | {
+PRODUCER = CLIENT | {
     "acks",
     "batch.size",
     "buffer.memory",
@@ -240,6 +244,7 @@ class Source:
     max_delay_ms: int
     target: Target | None = None
     file_job: str | None = None
+    log_dirs: tuple[str, ...] = ()
 
     @property
     def read_committed(self) -> bool:
@@ -264,7 +269,8 @@ def headers_wanted(given: Mapping[str, str]) -> bool:
     raises  OptionError: brokers or topics are not named, or not as they have to be
     """
     texts = Texts(given)
-    _bootstrap(texts)
+    if not texts.listed("logDir"):
+        _bootstrap(texts)
     _topics(texts)
     return texts.switch("includeHeaders", False)
 
@@ -283,8 +289,9 @@ def source(given: Mapping[str, str], mode: str) -> Source:
     if mode == BATCH:
         _check_bounds(starting, ending)
     retry_ms = texts.count("fetchOffset.retryIntervalMs", least=0)
+    log_dirs = tuple(str(_folder(one)) for one in texts.listed("logDir"))
     found = Source(
-        bootstrap=_bootstrap(texts),
+        bootstrap="" if log_dirs and not texts.get("groupId") else _bootstrap(texts),
         client=client,
         topics=_topics(texts),
         starting=starting,
@@ -304,6 +311,7 @@ def source(given: Mapping[str, str], mode: str) -> Source:
         max_delay_ms=texts.duration_ms("maxTriggerDelay", 900_000),
         target=_target(texts),
         file_job=texts.get("fileJob"),
+        log_dirs=log_dirs,
     )
     least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
     if mode == STREAM and least is not None and most is not None and least > most:
@@ -411,6 +419,17 @@ def _bootstrap(texts: Texts) -> str:
             'Write e.g. .option("kafka.bootstrap.servers", "localhost:9092").',
         )
     return servers
+
+
+def _folder(text: str) -> Path:
+    """A folder of `logDir`."""
+    try:
+        path = local_path(text)
+    except ConfigError:
+        path = None
+    if path is None or not path.is_dir():
+        raise wrong("logDir", text, "/var/lib/kafka", "folders that planner and workers see")
+    return path
 
 
 def _client(texts: Texts, known: frozenset[str]) -> dict[str, str]:

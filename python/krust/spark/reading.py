@@ -49,6 +49,7 @@ COLUMNS: dict[str, DataType] = {
     "headers": HEADERS,
 }
 """THE table of columns, as Spark's Kafka source has them."""
+_ALL = ", ".join(f"{name} {kind.simpleString()}" for name, kind in COLUMNS.items())
 MAY_BE_NULL = frozenset({"key", "value", "headers"})
 _GONE = frozenset({1, 3, 100})
 """Offset out of range, unknown topic or partition, unknown topic id."""
@@ -69,6 +70,11 @@ def full_schema(headers: bool) -> StructType:
     )
 
 
+def words(schema: StructType) -> str:
+    """A schema as SQL spells it."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+
+
 def columns(schema: StructType) -> list[str]:
     """The columns that a schema names. PlanError: one is not there, or of another type."""
     by_name = {name.lower(): name for name in COLUMNS}
@@ -78,7 +84,7 @@ def columns(schema: StructType) -> list[str]:
         if name is None:
             raise PlanError(
                 "KRUST_UNKNOWN_COLUMN",
-                f"There is no column '{field.name}'. Write a schema of some of these: {_ddl()}.",
+                f"There is no column '{field.name}'. Write a schema of some of these: {_ALL}.",
             )
         if field.dataType != COLUMNS[name]:
             raise PlanError(
@@ -95,7 +101,7 @@ def columns(schema: StructType) -> list[str]:
         found.append(name)
     if not found:
         raise PlanError(
-            "KRUST_UNKNOWN_COLUMN", f"The schema names no column. Write some of these: {_ddl()}."
+            "KRUST_UNKNOWN_COLUMN", f"The schema names no column. Write some of these: {_ALL}."
         )
     return found
 
@@ -153,9 +159,11 @@ def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
 
     wanted = columns(schema)
     lost = "fail" if source.fail_on_data_loss else "skip"
-    stream = _krust.scan(
-        part.ranges, wanted, bootstrap=source.bootstrap, options=dict(source.client), lost=lost
-    )
+    place: dict[str, Any] = {"bootstrap": source.bootstrap, "options": dict(source.client)}
+    if source.log_dirs:
+        level = source.client.get("isolation.level", "read_uncommitted")
+        place = {"data_dirs": source.log_dirs, "options": {"isolation.level": level}}
+    stream = _krust.scan(part.ranges, wanted, lost=lost, **place)
     try:
         reader = pa.RecordBatchReader.from_stream(stream)
         layout = _layout(reader.schema, schema)
@@ -191,16 +199,12 @@ def _told(error: BaseException, part: Part) -> BaseException:
         try:
             Losses(fail=True).report(
                 "COULD_NOT_READ_OFFSET_RANGE",
-                f"Offsets of {_words(part.ranges)} could not be read: {error}.",
+                f"Offsets of {_ranges(part.ranges)} could not be read: {error}.",
             )
         except PlanError as loss:
             return loss
     return error
 
 
-def _words(ranges: tuple[Range, ...]) -> str:
+def _ranges(ranges: tuple[Range, ...]) -> str:
     return ", ".join(f"{names([one.place])} [{one.start}, {one.end})" for one in ranges)
-
-
-def _ddl() -> str:
-    return ", ".join(f"{name} {kind.simpleString()}" for name, kind in COLUMNS.items())

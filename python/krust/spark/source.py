@@ -4,7 +4,7 @@ Spark makes one of these in the driver's child that plans, pickles its reader, a
 every task; so krust has to be installed where tasks run. Two classes read batches, because Spark
 refuses a reader that could take filters while filters are not switched on.
 
-    pushFilters   what filters leave is worked out in `clip`
+    pushFilters   what filters leave is worked out in `filters`
     partitions    one round of questions to the brokers, then `plan` alone decides
     read          runs in a task: `reading`
 """
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from krust.spark import options, plan
-from krust.spark.clip import (
+from krust.spark import cluster, options, plan
+from krust.spark.errors import LOG, Losses
+from krust.spark.filters import (
     AT_LEAST,
     AT_MOST,
     CONTAINS,
@@ -31,8 +32,6 @@ from krust.spark.clip import (
     Check,
     Clip,
 )
-from krust.spark.cluster import Cluster
-from krust.spark.errors import LOG, Losses
 from krust.spark.reading import Part, check, full_schema, manifest_schema, read
 
 if TYPE_CHECKING:
@@ -110,17 +109,17 @@ class KrustBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task a range; nothing to read: no task."""
-        source, cluster = self.source, Cluster(self.source)
-        spans, missing = cluster.survey()
+        source, asked = self.source, cluster.of(self.source)
+        spans, missing = asked.survey()
         if missing:
-            raise cluster.unknown_topics(missing)
+            raise asked.unknown_topics(missing)
         first, last = source.starting, source.ending
-        starts = first.resolve(spans, cluster.at(first.moments(spans)), starting=True)
-        ends = last.resolve(spans, cluster.at(last.moments(spans)), starting=False)
+        starts = first.resolve(spans, asked.at(first.moments(spans)), starting=True)
+        ends = last.resolve(spans, asked.at(last.moments(spans)), starting=False)
         ranges = plan.batch_ranges(starts, ends, spans, Losses(source.fail_on_data_loss))
         ranges = [one for one in ranges if self.clip.wants(one.place)]
-        ranges = self.clip.cut(ranges, cluster.at(self.clip.moments(ranges)))
-        return [Part((one,)) for one in tasks(source, cluster, spans, ranges)]
+        ranges = self.clip.cut(ranges, asked.at(self.clip.moments(ranges)))
+        return [Part((one,)) for one in tasks(source, asked, spans, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task, as Arrow batches."""
@@ -149,7 +148,7 @@ class KrustFilteringReader(KrustBatchReader):
 
 def tasks(
     source: options.Source,
-    cluster: Cluster,
+    asked: cluster.Cluster,
     spans: dict[plan.Place, plan.Span],
     ranges: list[plan.Range],
     *,
@@ -158,7 +157,7 @@ def tasks(
     """Ranges as tasks, by the options; a batch whose options say nothing uses all processors."""
     least = source.min_partitions
     if source.max_bytes is not None and ranges:
-        weights = cluster.bytes_an_offset(spans)
+        weights = asked.bytes_an_offset(spans)
         ranges = [
             part
             for one in ranges

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from krust.errors import KrustError
-from krust.spark import plan
-from krust.spark.cluster import Cluster, Commits
+from krust.spark import cluster, plan
 from krust.spark.errors import LOG, Losses, PlanError
 from krust.spark.reading import Part, check, read
 from krust.spark.source import tasks
@@ -106,13 +105,13 @@ class _Reader(DataSourceStreamReader):
                 LOG.warning("Group '%s' was not committed: %s", self.source.group_id, error)
 
     @cached_property
-    def _cluster(self) -> Cluster:
-        return Cluster(self.source)
+    def _cluster(self) -> cluster.Cluster:
+        return cluster.of(self.source)
 
     @cached_property
-    def _commits(self) -> Commits:
+    def _commits(self) -> cluster.Commits:
         source = self.source
-        return Commits(source.bootstrap, source.group_id or "", source.client)
+        return cluster.Commits(source.bootstrap, source.group_id or "", source.client)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without connections: a reader is pickled for tasks."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
+from krust.clients import options as clients
 from krust.spark import options
 from krust.spark.errors import OptionError
 from krust.spark.options import BATCH, OPTIONS, SINK, STREAM
@@ -128,13 +130,27 @@ def test_a_value_that_cannot_be_names_the_option_and_what_to_write(
         (STREAM, "kafka.sasl.mechanism", "PLAIN"),
         (BATCH, "kafka.ssl.truststore.location", "x"),
         (BATCH, "rows", "metadata"),
-        (BATCH, "logDir", "/data"),
         (BATCH, "valueFormat", "json"),
     ],
 )
 def test_what_would_be_wrong_is_refused(mode: str, name: str, value: str) -> None:
     text = refused(mode, **{name.replace(".", "__"): value})
     assert text.startswith(f"[KRUST_UNSUPPORTED_OPTION] Option '{name}' is not supported")
+
+
+def test_what_is_handed_on_is_what_the_clients_take() -> None:
+    assert clients.COMMON - {clients.BOOTSTRAP} == options.CLIENT
+    assert clients.FETCH - {clients.BOOTSTRAP} == options.CONSUMER
+    assert options.PRODUCER < clients.PRODUCER
+
+
+def test_log_directories_need_no_brokers(tmp_path: Path) -> None:
+    found = options.source({"subscribe": "t", "logDir": f"{tmp_path}, file://{tmp_path}"}, BATCH)
+    assert found.log_dirs == (str(tmp_path), str(tmp_path))
+    assert found.bootstrap == ""
+    assert "folders that planner and workers see" in refused(BATCH, logDir="/no/such/folder")
+    with pytest.raises(OptionError, match=r"'kafka.bootstrap.servers' is needed"):
+        options.source({"subscribe": "t", "logDir": str(tmp_path), "groupId": "g"}, STREAM)
 
 
 def test_a_name_that_is_nearly_right_is_an_error() -> None:

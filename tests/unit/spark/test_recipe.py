@@ -243,6 +243,6 @@ def test_a_pipeline_without_its_topic_or_broker_says_so() -> None:
     import krust
 
     with krust.Broker() as broker, pytest.raises(KrustError, match='topic "t" does not exist'):
-        positions.Position(made("start", broker.bootstrap)).places()
+        positions.Position(made("start", broker.bootstrap)).spans()
     with pytest.raises(ConfigError, match="no broker is named"):
         positions.Position(made("start", ""))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from krust.errors import ConfigError  # noqa: E402
 from krust.spark import tables  # noqa: E402
-from krust.spark.bad import BadRecordError  # noqa: E402
+from krust.spark.dead_letters import BadRecordError  # noqa: E402
 from krust.spark.files import Naming, Target, manifest_schema, materialize  # noqa: E402
 from krust.spark.tables import Commit, OverlapError, Table, open_table  # noqa: E402
 
@@ -120,8 +120,8 @@ def test_a_driver_that_dies_anywhere_in_publish_costs_and_doubles_nothing(
         pass
 
     steps = ["krust.spark.tables.write_once", "pathlib.Path.rename", "pathlib.Path.unlink"]
-    steps += ["krust.spark.parquet.write_once", "krust.spark.moved.write_once", "os.link"]
-    steps += ["os.fsync", "krust.spark.tables.sync_folder", "krust.spark.moved.sync_folder"]
+    steps += ["krust.spark.parquet.write_once", "krust.spark.moving_table.write_once", "os.link"]
+    steps += ["os.fsync", "krust.spark.tables.sync_folder", "krust.spark.moving_table.sync_folder"]
     start, died = 0, 0
     for step in steps:
         for after in (False, True):
@@ -433,7 +433,7 @@ def test_a_table_of_no_kind_and_one_whose_package_is_missing_are_refused(
 
 def test_nothing_heavy_is_imported_for_the_names() -> None:
     code = (
-        "import sys, krust.spark.tables, krust.decode.options, krust.spark.bad\n"
+        "import sys, krust.spark.tables, krust.decode.options, krust.spark.dead_letters\n"
         "heavy = {'pyarrow', 'deltalake', 'pyiceberg', 'fastavro', 'google', 'pyspark', 'numpy'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.spark.clip import Check, Clip
+from krust.spark.filters import Check, Clip
 from krust.spark.plan import Range
 
 SCALAR = ("=", ">", ">=", "<", "<=")
