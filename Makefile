@@ -130,8 +130,8 @@ crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recove
 chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)
 
-spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests with every kind of table
-	KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)
+spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
+	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)
 
 demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets

@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,7 @@ import pyarrow as pa
 import krust
 from tests.serving import Served
 from tests.spark import jars
+from tests.spark.processes import descendants
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,18 +195,10 @@ CASES: dict[tuple[str, str], tuple[Action, float | None]] = {
 """What is done, and how many times the connector's rate is wanted."""
 
 
-def processes(pid: int) -> Iterator[int]:
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for child in map(int, children.read_text().split()):
-                yield child
-                yield from processes(child)
-
-
 def cpu_s(besides: int) -> float:
     """CPU of this process and all below it, the ones that have ended too; not `besides`."""
     total = 0
-    for pid in {os.getpid(), *processes(os.getpid())} - {besides}:
+    for pid in {os.getpid(), *descendants(os.getpid())} - {besides}:
         with suppress(FileNotFoundError, ProcessLookupError):
             facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += sum(map(int, facts[11:15]))

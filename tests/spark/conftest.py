@@ -1,5 +1,8 @@
 """One Spark session for all tests of `format("krust")`, and one broker, which is a process.
 
+By default each kind of case is there; KRUST_SPARK_ALL, which `make spark` sets, adds the others of
+its kind (`others`) and the long ones.
+
 The session has the official connector's jars where Maven has them, so that both sources read the
 same topics. Without pyspark or Java everything here is skipped, and says so.
 """
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 HERE = Path(__file__).parent
+ALL = bool(os.environ.get("KRUST_SPARK_ALL"))
 _NUMBER = itertools.count(1)
 _COMPACTING: dict[str, object] = {
     "log.cleaner.backoff.ms": 50,
@@ -41,6 +45,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("default"))  # Spark's own sockets and such
 
 
+def others(*cases: Any) -> tuple[Any, ...]:
+    """Cases of `make spark` alone."""
+    return cases if ALL else ()
+
+
+def environment() -> dict[str, str]:
+    """What a JVM of a test, and each process it starts, has around it: they start quickly."""
+    found = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    found["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(HERE / "site"), os.getenv("PYTHONPATH")))
+    )
+    return found | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
 def settings(folder: Path, jar_files: list[str]) -> dict[str, str]:
     """What a Spark in a test is started with: loopback only, nothing outside `folder`."""
     found = {
@@ -55,7 +73,7 @@ def settings(folder: Path, jar_files: list[str]) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.minBatchesToRetain": "10",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
     }
     if jar_files:
         found["spark.jars"] = ",".join(jar_files)
@@ -78,13 +96,15 @@ def spark(
         pytest.skip("no Java here")
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("krust")
     for name, value in settings(tmp_path_factory.mktemp("spark"), _official[0]).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     yield session
     session.stop()
 

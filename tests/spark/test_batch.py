@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.conftest import create, fill, reading, values
+from tests.spark.conftest import create, fill, others, reading, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,15 +135,17 @@ def test_filters_that_are_not_allowed_are_told(
         ({"subscribe": None}, "One of the options 'subscribe'"),
         ({"subscribe": "no-such-topic"}, r"UNKNOWN_TOPIC_OR_PARTITION.*no-such-topic"),
         ({"assign": '{"TOPIC":[0,9]}', "subscribe": None}, r"UNKNOWN_TOPIC_OR_PARTITION.*-9"),
-        ({"startingOffsets": "latest"}, "'startingOffsets' cannot be 'latest'.*earliest"),
         ({"startingOffsets": '{"TOPIC":{"0":1}}'}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
         ({"startingOffsets": '{"TOPIC":{"0":99,"1":0,"2":0}}'}, "RESOLVED_START_OFFSET_GREATER"),
         ({"endingOffsets": '{"TOPIC":{"0":99,"1":0,"2":0}}'}, "KAFKA_DATA_LOSS.*failOnDataLoss"),
         ({"startingTimestamp": "99999999999999"}, "startingOffsetsByTimestampStrategy"),
-        ({"minPartitions": "none"}, "'minPartitions' cannot be 'none'.*whole number"),
         ({"startingOfsets": "earliest"}, "Write 'startingOffsets'"),
-        ({"kafka.auto.offset.reset": "earliest"}, "write `startingOffsets`"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "plain text only"),
+        *others(
+            ({"startingOffsets": "latest"}, "'startingOffsets' cannot be 'latest'.*earliest"),
+            ({"minPartitions": "none"}, "'minPartitions' cannot be 'none'.*whole number"),
+            ({"kafka.auto.offset.reset": "earliest"}, "write `startingOffsets`"),
+            ({"kafka.sasl.mechanism": "PLAIN"}, "plain text only"),
+        ),
     ],
 )
 def test_bad_options_name_the_option_and_what_to_write(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.adopted import unpack
 from tests.serving import Served
-from tests.spark.conftest import create, fill, fingerprint, reading, until
+from tests.spark.conftest import create, fill, fingerprint, others, reading, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,10 +119,15 @@ def test_logs_that_kafkas_wrote(
             "startingOffsetsByTimestamp": '{"T":{"0":1700000050000,"1":0,"2":1700000195000}}',
             "endingOffsetsByTimestamp": '{"T":{"0":1700000051000,"1":0,"2":1900000000000}}',
         },
-        {"startingTimestamp": "1700000099999000", "startingOffsetsByTimestampStrategy": "latest"},
         {"minPartitions": "10"},
-        {"maxRecordsPerPartition": "7"},
-        {"maxRecordsPerPartition": "30", "minPartitions": "9"},
+        *others(
+            {
+                "startingTimestamp": "1700000099999000",
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
+            {"maxRecordsPerPartition": "7"},
+            {"maxRecordsPerPartition": "30", "minPartitions": "9"},
+        ),
     ],
 )
 def test_starts_ends_and_tasks(

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,36 +15,35 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.serving import Served
-from tests.spark.conftest import create, fill, fingerprint, settings, until, values
+from tests.spark.conftest import (
+    ALL,
+    create,
+    environment,
+    fill,
+    fingerprint,
+    settings,
+    until,
+    values,
+)
+from tests.spark.processes import workers
 from tests.spark.test_stream import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def workers(pid: int | None = None, name: str = "") -> Iterator[int]:
-    """The processes that read for tasks: children of pyspark's daemon, somewhere below this one."""
-    for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
-        with suppress(OSError, ValueError):
-            for child in map(int, (task / "children").read_text().split()):
-                line = Path(f"/proc/{child}/cmdline").read_text()
-                if "pyspark.daemon" in name:
-                    yield child
-                else:
-                    yield from workers(child, line)
-
-
 def test_workers_that_are_killed(job: Job, topic: str) -> None:
     """Spark tries a task again, or the query is started again where it was the one that plans."""
-    fill(job.bootstrap, topic, 60_000)
-    job.options["maxOffsetsPerTrigger"] = "6000"
+    rows, kills = (60_000, 6) if ALL else (20_000, 3)
+    fill(job.bootstrap, topic, rows)
+    job.options["maxOffsetsPerTrigger"] = str(rows // 10)
     dice, killed = random.Random(3), 0
     query = job.start()
-    while killed < 6:
+    while killed < kills:
         time.sleep(dice.uniform(0.1, 1.0))
         if not query.isActive:
             query = job.start()
-        for pid in dice.sample(list(workers()), 1) if list(workers()) else ():
+        for pid in dice.sample(workers(), 1) if workers() else ():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
@@ -53,7 +51,7 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
         query.awaitTermination(120)
     query.stop()
     job.run()
-    assert job.values() == list(range(60_000))
+    assert job.values() == list(range(rows))
 
 
 def test_a_broker_that_is_killed(spark: SparkSession, name: str, tmp_path: Path) -> None:
@@ -125,7 +123,7 @@ def test_a_driver_that_is_killed_between_planning_and_doing(
         text=True,
         check=False,
         timeout=200,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env=environment(),
     )
     assert run.returncode != 0
     job = Job(spark, bootstrap, topic, tmp_path, maxOffsetsPerTrigger="300")

@@ -1,6 +1,6 @@
 """Topics into tables through Spark: each record once, whoever is killed, and what a run tells.
 
-KRUST_SPARK_TABLES says into which kinds (delta); `make spark` takes them all.
+KRUST_SPARK_TABLES says into which kinds (delta); `make spark` takes them all, more rows and kills.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from krust.errors import KrustError  # noqa: E402
 from krust.spark import pipeline  # noqa: E402
 from krust.spark.tables import OverlapError, Table, open_table  # noqa: E402
 from tests.serving import Served  # noqa: E402
-from tests.spark.conftest import create  # noqa: E402
+from tests.spark.conftest import ALL, create, environment, others  # noqa: E402
+from tests.spark.processes import workers  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -229,7 +230,7 @@ def test_a_batch_that_was_published_before_the_crash_is_not_there_twice(
 ) -> None:
     """Spark forgets that it did the last batch: the commit log's newest file is gone."""
     copy = to(kind, tmp_path)
-    for first in range(0, 300, 100):
+    for first in (0, 100, *others(200)):
         write(bootstrap, topic, first, first + 100)
         ran(copy(spark, topic, bootstrap=bootstrap, once=True))
         commits = tmp_path / "table/_checkpoint/flow/commits"
@@ -257,28 +258,6 @@ def test_a_table_is_replayed_into_a_topic_in_its_order(
 
 
 # Kills
-
-
-def descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for child in (task / "children").read_text().split():
-                yield int(child)
-                yield from descendants(int(child))
-
-
-def python_workers() -> list[int]:
-    """Spark's Python workers below this process: what the daemon has forked."""
-    found = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for pid in descendants(os.getpid()):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-                above = Path(f"/proc/{parent}/cmdline").read_bytes()
-                if b"pyspark.daemon" in line and b"pyspark.daemon" in above:
-                    found.append(pid)
-    return found
 
 
 @contextmanager
@@ -321,20 +300,20 @@ def test_workers_are_killed_at_random_and_the_table_equals_the_topic(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, kind: str
 ) -> None:
     chance = random.Random(f"{SEED} {kind}")
-    killed = 0
+    killed, rows = 0, 20_000 if ALL else 8000
 
     def kill(over: threading.Event) -> None:
         nonlocal killed
         while not over.wait(chance.uniform(0.05, 1.0)):
-            workers = python_workers()
-            if workers and killed < 12:
+            found = workers()
+            if found and killed < (12 if ALL else 5):
                 with suppress(ProcessLookupError):
-                    os.kill(chance.choice(workers), signal.SIGKILL)
+                    os.kill(chance.choice(found), signal.SIGKILL)
                     killed += 1
 
     def produce(over: threading.Event) -> None:
-        for first in range(0, 20_000, 2000):
-            write(bootstrap, topic, first, first + 2000)
+        for first in range(0, rows, 1000):
+            write(bootstrap, topic, first, first + 1000)
             over.wait(0.3)
 
     copy = to(kind, tmp_path)
@@ -344,7 +323,7 @@ def test_workers_are_killed_at_random_and_the_table_equals_the_topic(
         ran(copy(spark, topic, once=True, **more))
 
     with meanwhile(kill, produce):
-        for _ in range(4):
+        for _ in range(4 if ALL else 2):
             with suppress(KrustError):
                 run()
     table = None
@@ -352,7 +331,7 @@ def test_workers_are_killed_at_random_and_the_table_equals_the_topic(
     def equal() -> bool:
         nonlocal table
         table = table_of(ran(copy(spark, topic, once=True, **more)))
-        return ids(table) == Counter(range(20_000))
+        return ids(table) == Counter(range(rows))
 
     until_equal(run, equal, 3)
     assert killed
@@ -364,13 +343,13 @@ def test_workers_are_killed_at_random_and_the_table_equals_the_topic(
 def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    chance = random.Random(SEED)
+    chance, count = random.Random(SEED), 30_000 if ALL else 15_000
     broker = Served(tmp_path / "data", "--prod")
     bootstrap = broker.bootstrap
     port = int(bootstrap.rpartition(":")[2])
     try:
         create(bootstrap, "orders", 3)
-        write(bootstrap, "orders", 0, 30_000)
+        write(bootstrap, "orders", 0, count)
         copy = to("delta", tmp_path)
         more = {"bootstrap": bootstrap, "max_per_trigger": 2000}
 
@@ -389,7 +368,7 @@ def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
                     ran(copy(spark, "orders", once=True, **more))
         flow = ran(copy(spark, "orders", once=True, **more))
         topic = the_topic(bootstrap, "orders")
-        assert sum(topic.values()) == 30_000
+        assert sum(topic.values()) == count
         assert raw_rows(table_of(flow)) == topic
     finally:
         broker.stop()
@@ -424,12 +403,15 @@ def test_the_driver_is_killed_at_random_and_the_table_equals_the_topic(
     chance = random.Random(f"{SEED} driver {kind}")
     file = tmp_path / "flow.toml"
     file.write_text(FILE.format(topic=topic, sink=f'{kind} = "table"', transform=""))
-    write(bootstrap, topic, 0, 15_000, bad_every=1000)
-    rounds = int(os.environ.get("KRUST_CRASH_ROUNDS", "2"))
+    count = 15_000 if ALL else 6000
+    write(bootstrap, topic, 0, count, bad_every=1000)
+    rounds = int(os.environ.get("KRUST_CRASH_ROUNDS", "3" if ALL else "1"))
     for _ in range(rounds):
         table = open_table(kind, str(tmp_path / "table"))
         before = table.state("flow").batch
-        process = subprocess.Popen(command(bootstrap, file, "--once"), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command(bootstrap, file, "--once"), stdout=subprocess.DEVNULL, env=environment()
+        )
         wanted = before + chance.randrange(1, 4)
         while process.poll() is None and table.state("flow").batch < wanted:
             time.sleep(0.02)
@@ -437,11 +419,14 @@ def test_the_driver_is_killed_at_random_and_the_table_equals_the_topic(
         process.kill()
         process.wait()
     done = subprocess.run(
-        [*command(bootstrap, file, "--once"), "--json"], capture_output=True, check=False
+        [*command(bootstrap, file, "--once"), "--json"],
+        capture_output=True,
+        check=False,
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr
     table = open_table(kind, str(tmp_path / "table"))
-    assert ids(table) == Counter(n for n in range(15_000) if n % 1000)
+    assert ids(table) == Counter(n for n in range(count) if n % 1000)
     on_disk = {path.name for path in table.path.glob("*.parquet")}
     assert on_disk == {Path(name).name for name in table.files()}
 
@@ -455,7 +440,10 @@ def test_run_reads_what_is_there_then_what_comes_until_ctrl_c(
     file.write_text(FILE.format(topic=topic, sink='delta = "table"', transform=sql))
     write(bootstrap, topic, 0, 100, bad_every=10)
     process = subprocess.Popen(
-        [*command(bootstrap, file), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command(bootstrap, file), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
     )
     table = open_table("delta", str(tmp_path / "table"))
 
@@ -482,12 +470,11 @@ def test_run_reads_what_is_there_then_what_comes_until_ctrl_c(
 
 
 def test_a_transformation_that_cannot_be_is_told_in_the_house_style(
-    bootstrap: str, topic: str, tmp_path: Path
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "flow.toml"
-    sql = '[transform]\nsql = "SELECT nothing FROM input"'
-    file.write_text(FILE.format(topic=topic, sink='delta = "table"', transform=sql))
-    done = subprocess.run(command(bootstrap, file, "--once"), capture_output=True, check=False)
-    assert done.returncode == 1
-    assert b"Traceback" not in done.stderr
-    assert b"error: the pipeline cannot start: [UNRESOLVED_COLUMN" in done.stderr
+    made = pipeline.Pipeline(
+        (topic,), "delta", str(tmp_path / "table"), bootstrap=bootstrap, decode=JSON,
+        sql="SELECT nothing FROM input",
+    )  # fmt: skip
+    with pytest.raises(KrustError, match=r"^the pipeline cannot start: \[UNRESOLVED_COLUMN"):
+        pipeline.start(spark, made, once=True)

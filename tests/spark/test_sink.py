@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.conftest import create, fill, fingerprint, reading, values
+from tests.spark.conftest import create, fill, fingerprint, others, reading, values
 from tests.spark.test_stream import Job
 
 if TYPE_CHECKING:
@@ -95,13 +95,15 @@ def test_a_copy_keeps_partition_and_timestamp(
         (["id"], {}, "no column 'value'.*to_json"),
         (["id AS value"], {}, "'value' is bigint; it has to be string or binary.*cast"),
         (["'v' AS value", "id AS partition"], {}, "'partition' is bigint; it has to be int"),
-        (["'v' AS value", "'h' AS headers"], {}, "'headers' is string"),
         (["'v' AS value"], {"topic": None}, "neither an option nor a column 'topic'"),
-        (["'v' AS value"], {"keepTimestamp": "true"}, "no column 'timestamp'"),
         (["'v' AS value"], {"exactlyOnce": "true"}, "needs transactions.*at least once"),
-        (["'v' AS value"], {"kafka.transactional.id": "x"}, "no transactions yet"),
-        (["'v' AS value"], {"compresion": "zstd"}, "Write 'compression'"),
         (["'v' AS value", "9 AS partition"], {}, "partition"),
+        *others(
+            (["'v' AS value", "'h' AS headers"], {}, "'headers' is string"),
+            (["'v' AS value"], {"keepTimestamp": "true"}, "no column 'timestamp'"),
+            (["'v' AS value"], {"kafka.transactional.id": "x"}, "no transactions yet"),
+            (["'v' AS value"], {"compresion": "zstd"}, "Write 'compression'"),
+        ),
     ],
 )
 def test_what_is_refused(
