@@ -19,6 +19,9 @@ from typing import Self
 
 READY_S = 30
 OURS = {  # no settings of the broker
+    "KRUST_CLUSTER_ROUNDS",
+    "KRUST_CLUSTER_SEED",
+    "KRUST_CLUSTER_SEEDS",
     "KRUST_CRASH_ROUNDS",
     "KRUST_OLD_SPARKS",
     "KRUST_SPARK_ALL",

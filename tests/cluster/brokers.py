@@ -38,6 +38,7 @@ class Cluster:
     def __init__(self, folder: Path, connect: str, count: int = 3, **settings: object) -> None:
         self.connect = connect
         self.count = count
+        self.session_s = SESSION_MS / 1000
         self._folder = folder
         self._settings = settings
         self._ports: dict[int, int] = {}
@@ -145,12 +146,12 @@ class Cluster:
 
     # -- what clients do
 
-    def create(self, name: str, partitions: int = 1, through: str = "") -> None:
+    def create(self, name: str, partitions: int = 1, through: str = "", **config: str) -> None:
         """Make a topic, asking again while the office changes hands."""
         admin = AdminClient({"bootstrap.servers": through or self.bootstrap()})
         deadline = time.monotonic() + WAIT_S
         while True:
-            made = admin.create_topics([NewTopic(name, partitions, 1)])[name]
+            made = admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name]
             try:
                 made.result(WAIT_S)
                 return

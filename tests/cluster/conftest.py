@@ -1,8 +1,7 @@
-"""A ZooKeeper for all tests of clusters, and three brokers for each file of them."""
+"""A ZooKeeper for all tests of clusters, and three brokers on it."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -12,17 +11,21 @@ from tests.peers import zookeeper as peer
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[peer.Ensemble]:
-    """One server; the test is skipped, with the reason, where there is none."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers that all tests share; skipped, with the reason, where there is no ZooKeeper."""
     if reason := peer.missing():
         pytest.skip(reason)
-    with peer.running(tmp_path_factory.mktemp("zookeeper")) as ensemble:
-        yield ensemble
-
-
-@pytest.fixture(scope="module")
-def three(zookeeper: peer.Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three brokers that all tests of a file share."""
-    where = f"{zookeeper.connect}/kafka/{uuid.uuid4().hex}"
-    with Cluster(tmp_path_factory.mktemp("three"), where) as cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "zk").mkdir()
+    with (
+        peer.running(folder / "zk") as ensemble,
+        Cluster(folder, f"{ensemble.connect}/kafka") as cluster,
+    ):
         yield cluster
+
+
+@pytest.fixture
+def three(shared: Cluster) -> Cluster:
+    """Three brokers that know each other, whatever the test before did to them."""
+    shared.mend()
+    return shared

@@ -23,77 +23,70 @@ def filled(cluster: Cluster, topic: str) -> list[int]:
     return leaders
 
 
-@pytest.fixture
-def cluster(three: Cluster) -> Cluster:
-    """Three brokers, whatever the test before did to them."""
-    three.mend()
-    return three
-
-
 def test_a_killed_broker_takes_only_its_own_partitions_along_and_brings_them_back(
-    cluster: Cluster,
+    three: Cluster,
 ) -> None:
-    leaders = filled(cluster, "kept")
-    gone = next(number for number in (3, 2) if number != cluster.controller)
+    leaders = filled(three, "kept")
+    gone = next(number for number in (3, 2) if number != three.controller)
     lost = leaders.index(gone)
-    cluster.kill(gone)
-    cluster.produce("kept", ["meanwhile"], (lost + 1) % 3)
-    cluster.agree("kept", lambda all_of: all_of[lost] == -1)
-    assert gone not in cluster.ids()
-    cluster.create("later", 2)
-    assert gone not in cluster.agree("later", lambda all_of: -1 not in all_of)
-    cluster.start(gone)
-    assert cluster.agree("kept", lambda all_of: -1 not in all_of) == leaders
-    cluster.produce("kept", ["after"], lost)
+    three.kill(gone)
+    three.produce("kept", ["meanwhile"], (lost + 1) % 3)
+    three.agree("kept", lambda all_of: all_of[lost] == -1)
+    assert gone not in three.ids()
+    three.create("later", 2)
+    assert gone not in three.agree("later", lambda all_of: -1 not in all_of)
+    three.start(gone)
+    assert three.agree("kept", lambda all_of: -1 not in all_of) == leaders
+    three.produce("kept", ["after"], lost)
     values = [*(f"before-{partition}" for partition in range(3)), "meanwhile", "after"]
-    assert sorted(cluster.consume("kept", 5)) == sorted(values)
+    assert sorted(three.consume("kept", 5)) == sorted(values)
 
 
-def test_a_killed_controller_has_a_successor_that_knows_everything(cluster: Cluster) -> None:
-    leaders = filled(cluster, "known")
-    killed, epoch = cluster.controller, cluster.epoch
-    cluster.kill(killed)
-    until(lambda: cluster.controller not in (-1, killed))
-    assert cluster.epoch == epoch + 1
-    cluster.agree("known", lambda all_of: all_of[leaders.index(killed)] == -1)
-    cluster.create("anew", 2)
-    cluster.produce("anew", ["x"])
-    cluster.start(killed)
-    assert cluster.agree("known", lambda all_of: -1 not in all_of) == leaders
-    assert cluster.controller != killed
-    assert len(cluster.consume("known", 3)) == 3
+def test_a_killed_controller_has_a_successor_that_knows_everything(three: Cluster) -> None:
+    leaders = filled(three, "known")
+    killed, epoch = three.controller, three.epoch
+    three.kill(killed)
+    until(lambda: three.controller not in (-1, killed))
+    assert three.epoch == epoch + 1
+    three.agree("known", lambda all_of: all_of[leaders.index(killed)] == -1)
+    three.create("anew", 2)
+    three.produce("anew", ["x"])
+    three.start(killed)
+    assert three.agree("known", lambda all_of: -1 not in all_of) == leaders
+    assert three.controller != killed
+    assert len(three.consume("known", 3)) == 3
 
 
-def test_a_stopped_broker_brings_its_groups_back(cluster: Cluster) -> None:
-    leaders = filled(cluster, "stopped")
+def test_a_stopped_broker_brings_its_groups_back(three: Cluster) -> None:
+    leaders = filled(three, "stopped")
     for number in range(6):
-        assert len(cluster.consume("stopped", 3, f"g{number}")) == 3
-    cluster.stop(2)
-    cluster.agree("stopped", lambda all_of: all_of[leaders.index(2)] == -1)
-    assert cluster.ids() == [1, 3]
-    cluster.start(2)
-    cluster.agree("stopped", lambda all_of: all_of == leaders)
-    cluster.produce("stopped", ["new"], 0)
+        assert len(three.consume("stopped", 3, f"g{number}")) == 3
+    three.stop(2)
+    three.agree("stopped", lambda all_of: all_of[leaders.index(2)] == -1)
+    assert three.ids() == [1, 3]
+    three.start(2)
+    three.agree("stopped", lambda all_of: all_of == leaders)
+    three.produce("stopped", ["new"], 0)
     for number in range(6):
-        assert cluster.consume("stopped", 1, f"g{number}") == ["new"], "its offsets were kept"
+        assert three.consume("stopped", 1, f"g{number}") == ["new"], "its offsets were kept"
 
 
-def test_the_office_of_one_that_stands_still_is_taken_and_it_finds_out(cluster: Cluster) -> None:
-    leaders = filled(cluster, "office")
-    still, epoch = cluster.controller, cluster.epoch
-    cluster.pause(still)
-    until(lambda: cluster.controller not in (-1, still))
-    assert cluster.epoch == epoch + 1
+def test_the_office_of_one_that_stands_still_is_taken_and_it_finds_out(three: Cluster) -> None:
+    leaders = filled(three, "office")
+    still, epoch = three.controller, three.epoch
+    three.pause(still)
+    until(lambda: three.controller not in (-1, still))
+    assert three.epoch == epoch + 1
     awake = [number for number in (1, 2, 3) if number != still]
-    cluster.create("without", 2, through=cluster.bootstrap(*awake))
-    cluster.resume(still)
-    until(lambda: cluster.ids() == [1, 2, 3])
-    cluster.agree("without", lambda all_of: sorted(all_of) == awake)
-    assert cluster.agree("office", lambda all_of: -1 not in all_of) == leaders
-    new = cluster.controller
+    three.create("without", 2, through=three.bootstrap(*awake))
+    three.resume(still)
+    until(lambda: three.ids() == [1, 2, 3])
+    three.agree("without", lambda all_of: sorted(all_of) == awake)
+    assert three.agree("office", lambda all_of: -1 not in all_of) == leaders
+    new = three.controller
     assert new != still
-    until(lambda: {cluster.view(each)["controller_id"] for each in (1, 2, 3)} == {new})
-    cluster.produce("office", ["after"], leaders.index(still))
+    until(lambda: {three.view(each)["controller_id"] for each in (1, 2, 3)} == {new})
+    three.produce("office", ["after"], leaders.index(still))
 
 
 def test_without_zookeeper_leaders_serve_on_and_afterwards_all_is_one_again(

@@ -165,10 +165,15 @@ class Body:
 
 def frame(api: dict[str, Any], version: int, number: int, body: bytes) -> bytes:
     """A request around a body."""
-    first = api["flexible_from"][0]
+    first = _flexible_from(api)
     tags = b"\0" if 0 <= first <= version else b""
     head = struct.pack(">hhi", api["key"], version, number) + text("bad") + tags
     return struct.pack(">i", len(head + body)) + head + body
+
+
+def _flexible_from(api: dict[str, Any]) -> int:
+    """The first flexible version; one Kafka or the other lacks some APIs."""
+    return int(next((each for each in api["flexible_from"] if each >= 0), -1))
 
 
 class Answer:
@@ -180,7 +185,7 @@ class Answer:
         self.number = int.from_bytes(data[:4], "big")
         self.codes: list[int] = []
         self.members: list[str] = []
-        first = api["flexible_from"][1]
+        first = _flexible_from(api)
         if 0 <= first <= version:
             assert self._take(1) == b"\0"
         self._struct(api["response"][str(version)])

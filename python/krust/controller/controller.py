@@ -320,6 +320,8 @@ def refusal(request: Request, code: Code, text: str) -> Message:
         return {"responses": [{**each, **facts} for each in asked]}
     if request.api in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
         return {"error_code": code, "partition_errors": [], "topics": []}
+    if request.api in ("AllocateProducerIds", "AlterPartition", "ControlledShutdown"):
+        return {"error_code": code}
     if request.api in ("OffsetCommit", "OffsetFetch"):
         return _failed_offsets(message, code)
     if request.api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"):
