@@ -5,7 +5,8 @@ is fenced and done in one go. Answers are Kafka's codes. For the whole request:
 
     11 STALE_CONTROLLER_EPOCH   an older controller speaks
     77 STALE_BROKER_EPOCH       it speaks to who we were before we registered anew
-    7 REQUEST_TIMED_OUT         not now (no ZooKeeper): send again
+    7 REQUEST_TIMED_OUT         not now (no ZooKeeper), or by a connection that its controller
+                                gave up for another: what comes late must not undo what came since
 
 and for a partition of it: 74 an older leader epoch in StopReplica (11 in LeaderAndIsr, as Kafka has
 it), 103 another topic of that name, 3 no replica of ours, 17 no name, 42 no number of a partition.
@@ -49,11 +50,11 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 def leader_and_isr(state: State, request: Request) -> Policy:
     """Which partitions this broker leads and follows."""
     message = request.message
-    entities = yield from _settings(state, message)
-    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, message)
+    entities = yield from _settings(state, request)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code, "partition_errors": [], "topics": []}
-    _spoke(state, message)
+    _spoke(state, request)
     full = message.get("type", 0) == FULL
     errors: list[Message] = []
     named: set[tuple[str, int]] = set()
@@ -78,11 +79,11 @@ def leader_and_isr(state: State, request: Request) -> Policy:
 def update_metadata(state: State, request: Request) -> Policy:
     """Who is alive, and who leads what in the whole cluster."""
     message = request.message
-    entities = yield from _settings(state, message)
-    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, message)
+    entities = yield from _settings(state, request)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code}
-    _spoke(state, message)
+    _spoke(state, request)
     _alive(state, message)
     named = set()
     for name, topic_id, partitions in _topics(message):
@@ -102,10 +103,10 @@ def stop_replica(state: State, request: Request) -> Policy:
     """Which replicas are not this broker's any more: it leads and follows them no longer."""
     yield from ()
     message = request.message
-    code = _fenced(state, message)
+    code = _fenced(state, request)
     if code is not Code.NONE:
         return {"error_code": code, "partition_errors": []}
-    _spoke(state, message)
+    _spoke(state, request)
     errors = []
     for name, number, epoch, deletes in _stopped(message):
         code = _stop(state, (name, number), epoch, deletes=deletes)
@@ -116,8 +117,9 @@ def stop_replica(state: State, request: Request) -> Policy:
 # -- who speaks
 
 
-def _fenced(state: State, message: Message) -> Code:
+def _fenced(state: State, request: Request) -> Code:
     """Whether the request is to be heard."""
+    message = request.message
     if message["controller_epoch"] < state.controller_epoch:
         return Code.STALE_CONTROLLER_EPOCH
     if state.leading and message["controller_epoch"] == state.controller_epoch:
@@ -125,12 +127,17 @@ def _fenced(state: State, message: Message) -> Code:
     epoch = message.get("broker_epoch", NO_EPOCH)
     if epoch != NO_EPOCH and epoch < state.broker_epoch:
         return Code.STALE_BROKER_EPOCH
+    term, connection = state.heard_by
+    if message["controller_epoch"] == term and request.client.get("connection", 0) < connection:
+        return Code.REQUEST_TIMED_OUT
     return Code.NONE
 
 
-def _spoke(state: State, message: Message) -> None:
+def _spoke(state: State, request: Request) -> None:
     """Know who the controller is; an office that was held here is another's."""
-    state.follow(message["controller_id"], message["controller_epoch"])
+    epoch = request.message["controller_epoch"]
+    state.follow(request.message["controller_id"], epoch)
+    state.heard_by = epoch, request.client.get("connection", 0)
 
 
 def _alive(state: State, message: Message) -> None:
@@ -161,16 +168,16 @@ def _endpoints(broker: Message) -> Iterator[Endpoint]:
 
 
 def _settings(
-    state: State, message: Message
+    state: State, request: Request
 ) -> Generator[Asked, list[Done], dict[str, Entity] | None]:
     """What is set for the topics that are new here; None: nobody can say now."""
     new = []
-    for name, topic_id, partitions in _topics(message):
+    for name, topic_id, partitions in _topics(request.message):
         known = state.topics.get(name)
         going = all(each["leader"] == DELETING for each in partitions)
         if (known is None or not _same(known.id, topic_id)) and _legal(name) and not going:
             new.append(name)
-    if _fenced(state, message) is not Code.NONE:
+    if _fenced(state, request) is not Code.NONE:
         return {}
     try:
         return (yield from settings_of(state, list(dict.fromkeys(new))))

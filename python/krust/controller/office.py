@@ -61,14 +61,14 @@ def stand(state: State, now_ms: int) -> Generator[Asked, list[Done], bool]:
         if known is None:
             yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
             continue
-        epoch, version = known
+        epoch, version = known  # an answer may be so late that others were elected since
         (done,) = yield [
             [
                 Create(znodes.CONTROLLER, Controller(state.node_id, now_ms).encode(), True),
                 SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
             ]
         ]
-        if done.refused is None:
+        if done.refused is None and epoch >= state.controller_epoch:
             state.rise(epoch + 1, version + 1)
             return True
         if done.refused is Refusal.NO_SESSION:

@@ -237,6 +237,8 @@ class State:
     """the latest heard of: what an older controller says is refused"""
     epoch_version: int = NEVER
     """of `/controller_epoch`, while this broker is the controller"""
+    heard_by: tuple[int, int] = (-1, 0)
+    """the epoch of the controller heard last, and the number of its connection"""
     brokers: dict[int, Live] = field(default_factory=dict)
     """those that are alive, by number"""
     topics: dict[str, Topic] = field(default_factory=dict)

@@ -75,8 +75,11 @@ class Process:
         self._tickets = BOOT
         self._answers: dict[int, Callable[[Any], None]] = {}
         self._returning = 0
-        self._later: list[tuple[str, Message, Callable[[Any], None]]] = []
+        self._later: list[tuple[str, Message, Callable[[Any], None], int]] = []
         self._out: dict[int, deque[ToBroker]] = {}
+        self._lines: dict[int, int] = {}
+        """broker -> the number of the connection to it"""
+        self._lateness: dict[int, float] = {}
         self._connected, self._cut = True, False
         self._due = -1.0
         self.store = Link(world.zookeeper, self._hear)
@@ -149,26 +152,37 @@ class Process:
 
     # What happens to it.
 
-    def ask(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
-        """A client or another broker asks; after sleep, in any order, for each has a connection."""
+    def ask(
+        self, api: str, message: Message, answer: Callable[[Any], None], connection: int = 0
+    ) -> None:
+        """A client (0) or another broker asks, by a connection of some number."""
         if self.asleep_since >= 0:
-            self._backlog.append(lambda: self._late(api, message, answer))
+            self._backlog.append(lambda: self._late(api, message, answer, connection))
         else:
-            self._asked(api, message, answer)
+            self._asked(api, message, answer, connection)
 
-    def _late(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
-        wait = self.world.dice.choice((0, 0, 10, 40))
-        self.world.at(self.world.now + wait, lambda: self.ask(api, message, answer))
+    def _late(
+        self, api: str, message: Message, answer: Callable[[Any], None], connection: int
+    ) -> None:
+        """After sleep connections are looked at in any order, each in its own."""
+        wait = self.world.dice.choice((0.0, 0.0, 10.0, 40.0))
+        if connection:
+            wait = self._lateness.setdefault(connection, wait)
+        at = self.world.now + wait
+        self.world.at(at, lambda: self.ask(api, message, answer, connection))
 
-    def _asked(self, api: str, message: Message, answer: Callable[[Any], None]) -> None:
+    def _asked(
+        self, api: str, message: Message, answer: Callable[[Any], None], connection: int
+    ) -> None:
         if not self.alive:
             return
         if self._returning:
-            self._later.append((api, message, answer))
+            self._later.append((api, message, answer, connection))
             return
         self._tickets += 1
         self._answers[self._tickets] = answer
-        request = Request(api, 99, message, {}, int(self.world.now))
+        client = {"connection": connection}
+        request = Request(api, 99, message, client, int(self.world.now))
         self.perform(self.controller.request(self._tickets, request))
 
     def _hear(self, event: StoreEvent) -> None:
@@ -266,6 +280,7 @@ class Process:
         if not self.alive or not self._out[broker]:
             return
         asked, world = self._out[broker][0], self.world
+        connection = self._lines.setdefault(broker, world.connection())
         said: list[bool] = []
 
         def answered(message: Message | None) -> None:
@@ -291,14 +306,15 @@ class Process:
                 answered(None)
             elif world.reachable(broker):
                 said.append(True)
+                self._lines[broker] = world.connection()
                 self._send(broker)
             else:
                 world.at(world.now + RETRY_MS, lambda: self._when_awake(again))
 
         world.at(world.now + 300, lambda: self._when_awake(again))
-        if world.lost():
-            return
-        world.deliver(asked, lambda message: self._when_awake(lambda: answered(message)))
+        world.deliver(
+            asked, connection, lambda message: self._when_awake(lambda: answered(message))
+        )
 
 
 def fresh_id(number: int) -> str:

@@ -68,9 +68,15 @@ def office_kept_past_the_deadline() -> Any:
     return patch.object(cluster.Cluster, "heard", heard)
 
 
-def older_partitions_are_taken() -> Any:
-    """What is told of a partition holds, however old it is."""
-    return patch.object(following, "_order", lambda _: (0, 0))
+def connections_given_up_are_heard() -> Any:
+    """What comes late, by a connection that was given up, is done as if it were news."""
+    real = following._spoke
+
+    def spoke(state: State, request: Any) -> None:
+        real(state, request)
+        state.heard_by = (-1, 0)
+
+    return patch.object(following, "_spoke", spoke)
 
 
 def bounced_brokers_are_told_nothing() -> Any:
@@ -164,7 +170,7 @@ PLANTS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("C5", watch_on_the_office_not_set_again, "_depose"),
     ("C3", stale_ephemeral_taken_for_mine, "_restart"),
     ("C2", office_kept_past_the_deadline, ""),
-    ("C4", older_partitions_are_taken, "_restart"),
+    ("C5", connections_given_up_are_heard, "_delete"),
     ("C5", bounced_brokers_are_told_nothing, "_blink"),
     ("C4", bounced_brokers_lead_on, "_blink"),
     ("C5", dead_brokers_keep_their_replicas, ""),

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from krust.controller.orders import INCREMENTAL
 from krust.controller.state import Message, ToBroker
 from krust.metadata import znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
@@ -42,6 +42,7 @@ class World:
         self._order = count()
         self._ids = count(1)
         self._names = count(1)
+        self._connections = count(1)
         self.losing = 0.0
         self.tooling = False
         self.zookeeper = ZooKeeper(self)
@@ -51,6 +52,9 @@ class World:
         self.made: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.settings: dict[str, tuple[str, str]] = {}
+        self._latest: dict[str, str] = {}
+        self._asking: Counter[str] = Counter()
+        """how many requests for a topic's settings are not answered"""
         self.brokers = [Broker(self, node_id) for node_id in range(1, BROKERS + 1)]
 
     def _found(self) -> None:
@@ -80,6 +84,10 @@ class World:
     def new_id(self) -> str:
         return fresh_id(next(self._ids))
 
+    def connection(self) -> int:
+        """The number of a new connection."""
+        return next(self._connections)
+
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:8.1f} {text}")
 
@@ -104,30 +112,20 @@ class World:
         node = self.zookeeper.tree.query(Read("/controller_epoch"))
         return int(node.data) if isinstance(node, Node) else 0
 
-    def deliver(self, asked: ToBroker, answer: Callable[[Message], None]) -> None:
-        """A request between brokers; its answer may get lost.
-
-        One that is fenced by partition may come again after later ones, by a connection that was
-        given up. Those that say all there is have no such fence, in Kafka neither.
-        """
+    def deliver(self, asked: ToBroker, connection: int, answer: Callable[[Message], None]) -> None:
+        """A request between brokers; it may come when it was given up, its answer not at all."""
 
         def arrive() -> None:
             process = self.brokers[asked.broker - 1].process
             if process is not None and process.ready:
-                process.ask(asked.api, asked.message, back)
-
-        def late() -> None:
-            names = [topic["topic_name"] for topic in asked.message["topic_states"]]
-            if all(f"/brokers/topics/{name}" in self.zookeeper.tree._nodes for name in names):
-                arrive()
+                process.ask(asked.api, asked.message, back, connection)
 
         def back(message: Any) -> None:
             if not self.lost() and isinstance(message, dict):
                 self.at(self.now + self.short(), lambda: answer(message))
 
-        self.at(self.now + self.short(), arrive)
-        if asked.message.get("type") == INCREMENTAL and asked.api == "LeaderAndIsr" and self.lost():
-            self.at(self.now + self.dice.choice((30, 400)), late)
+        late = self.lost()
+        self.at(self.now + (self.dice.choice((310, 500, 900)) if late else self.short()), arrive)
 
     # The film.
 
@@ -269,10 +267,15 @@ class World:
         pair = {"name": "retention.ms", "config_operation": 0, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": [pair]}
         self.settings.pop(name, None)
+        self._asking[name] += 1
+        self._latest[name] = value
+        alone = self._asking[name] == 1
 
         def answer(message: Any) -> None:
             (result,) = message["responses"]
-            if result["error_code"] == 0 and topic_id is not None:
+            alone_still = alone and self._latest[name] == value
+            self._asking[name] -= 1
+            if result["error_code"] == 0 and topic_id is not None and alone_still:
                 self.settings[name] = (topic_id, value)
 
         message = {"resources": [resource], "validate_only": False}
