@@ -15,6 +15,8 @@ use crate::protocol::{self, Direction};
 use crate::wire::Writer;
 
 const LIST_OFFSETS: i16 = 2;
+const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+const LEADER_NOT_AVAILABLE: i16 = 5;
 const NOT_CONTROLLER: i64 = 41;
 /// A request for the controller is answered by no other broker of a ZooKeeper cluster.
 const CONTROLLER_APIS: [i16; 8] = [19, 20, 37, 43, 45, 46, 57, 60];
@@ -75,14 +77,21 @@ impl Cluster {
             let mut by_node: BTreeMap<i32, Vec<Moment>> = BTreeMap::new();
             for moment in std::mem::take(&mut left) {
                 let topic = self.topic_with(&moment.topic, moment.partition, wait)?;
-                match topic.partition(moment.partition) {
-                    Some(partition) => by_node.entry(partition.leader).or_default().push(moment),
-                    None => {
-                        let subject = format!("{}:{}", moment.topic, moment.partition);
-                        let error = Some(Error::refused(3, subject));
-                        found.push(Found { moment, offset: -1, timestamp: -1, error });
+                let code = match topic.partition(moment.partition) {
+                    Some(partition) if partition.leader >= 0 => {
+                        by_node.entry(partition.leader).or_default().push(moment);
+                        continue;
                     }
-                }
+                    Some(_) if !wait.left().is_zero() => {
+                        left.push(moment);
+                        continue;
+                    }
+                    Some(_) => LEADER_NOT_AVAILABLE,
+                    None => UNKNOWN_TOPIC_OR_PARTITION,
+                };
+                let subject = format!("{}:{}", moment.topic, moment.partition);
+                let error = Some(Error::refused(code, subject));
+                found.push(Found { moment, offset: -1, timestamp: -1, error });
             }
             for (node, moments) in by_node {
                 let answers = self.list_offsets_of(node, &moments, (read_committed, wait))?;

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::connection::{Call, Connection, Reply, newest};
 use super::error::{Error, Result};
@@ -57,7 +58,14 @@ pub struct Cluster {
     brokers: HashMap<i32, Address>,
     connections: HashMap<i32, Connection>,
     controller_id: i32,
-    topics: HashMap<Arc<str>, Arc<Topic>>,
+    topics: HashMap<Arc<str>, Kept>,
+}
+
+/// A topic as it was told last.
+#[derive(Debug)]
+struct Kept {
+    topic: Arc<Topic>,
+    at: Instant,
 }
 
 impl Cluster {
@@ -157,22 +165,19 @@ impl Cluster {
         Ok(metadata)
     }
 
-    /// A topic's metadata, with a leader for every partition: asked again while the cluster is
-    /// still making it, until the wait ends.
+    /// A topic's metadata: asked again while the cluster is still making it, until the wait ends.
+    /// Partitions may be without a leader; then it is asked anew when a back-off has passed, and
+    /// who needs that leader comes again.
     pub fn topic(&mut self, name: &str, create: bool, wait: &Wait) -> Result<Arc<Topic>> {
-        if let Some(topic) = self.topics.get(name) {
-            return Ok(Arc::clone(topic));
+        let backoff = self.options.retry_backoff;
+        if let Some(kept) = self.topics.get(name).filter(|kept| kept.holds(backoff)) {
+            return Ok(Arc::clone(&kept.topic));
         }
         loop {
             let metadata = self.metadata(Some(&[name]), create, wait)?;
             let found = metadata.topics.into_iter().find(|topic| &*topic.name == name);
             let code = found.as_ref().map_or(3, |topic| topic.error_code);
-            let settled = found.filter(|topic| {
-                topic.error_code == 0
-                    && !topic.partitions.is_empty()
-                    && topic.partitions.iter().all(|partition| partition.leader >= 0)
-            });
-            if let Some(topic) = settled {
+            if let Some(topic) = found.filter(|topic| topic.is_there()) {
                 return Ok(topic);
             }
             let unknown = code == 3 && !create;
@@ -201,7 +206,7 @@ impl Cluster {
 
     /// The id of a topic whose metadata is kept; zero where none is known.
     pub fn topic_id(&self, topic: &str) -> TopicId {
-        self.topics.get(topic).map_or(TopicId::ZERO, |topic| topic.topic_id)
+        self.topics.get(topic).map_or(TopicId::ZERO, |kept| kept.topic.topic_id)
     }
 
     /// Forgets a topic, so that its metadata is asked anew.
@@ -254,11 +259,9 @@ impl Cluster {
             }
         }
         for topic in &metadata.topics {
-            let settled = topic.error_code == 0
-                && !topic.partitions.is_empty()
-                && topic.partitions.iter().all(|partition| partition.leader >= 0);
-            if settled {
-                self.topics.insert(Arc::clone(&topic.name), Arc::clone(topic));
+            if topic.is_there() {
+                let kept = Kept { topic: Arc::clone(topic), at: Instant::now() };
+                self.topics.insert(Arc::clone(&topic.name), kept);
             } else {
                 self.topics.remove(&topic.name);
             }
@@ -304,6 +307,14 @@ impl Cluster {
             self.connections.insert(node, opened);
         }
         self.connections.get_mut(&node).ok_or_else(|| Error::refused(8, format!("broker {node}")))
+    }
+}
+
+impl Kept {
+    /// Whether nothing is missing in it, or it was asked for just now.
+    fn holds(&self, backoff: Duration) -> bool {
+        self.topic.partitions.iter().all(|partition| partition.leader >= 0)
+            || self.at.elapsed() < backoff
     }
 }
 

@@ -236,7 +236,7 @@ impl Consumer {
                 return Err(Error::refused(3, format!("{}:{}", key.0, key.1)));
             };
             place.leader = partition.leader;
-            if !self.asked.contains_key(&place.leader) {
+            if place.leader >= 0 && !self.asked.contains_key(&place.leader) {
                 let asked = Asked { topic_id, offset: place.offset, max_bytes: place.max_bytes };
                 by_node.entry(place.leader).or_default().push((key.clone(), asked));
             }

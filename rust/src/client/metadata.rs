@@ -99,6 +99,11 @@ impl Topic {
         }
     }
 
+    /// Whether it exists: the cluster knows its partitions.
+    pub fn is_there(&self) -> bool {
+        self.error_code == 0 && !self.partitions.is_empty()
+    }
+
     /// The partition with this number.
     pub fn partition(&self, number: i32) -> Option<&Partition> {
         let found = self.partitions.binary_search_by_key(&number, |p| p.partition).ok()?;
