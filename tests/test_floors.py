@@ -25,14 +25,15 @@ RUST_FLOORS = {
 }
 PYTHON_FLOORS = {
     **dict.fromkeys(("__version__", "_krust", "errors", "settings", "spec"), 0),
-    **dict.fromkeys(("Broker", "Scan", "scan"), 3),
+    **dict.fromkeys(("Broker", "Cluster", "Scan", "scan"), 3),
     **dict.fromkeys(("config",), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
     **dict.fromkeys(("clients", "shell"), 4),
     **dict.fromkeys(("frames", "server", "spark", "testing"), 5),
-    **dict.fromkeys(("cli",), 6),
-    **dict.fromkeys(("__main__",), 7),
+    **dict.fromkeys(("cluster",), 6),
+    **dict.fromkeys(("cli",), 7),
+    **dict.fromkeys(("__main__",), 8),
 }
 # Rooms of one floor that never meet, and who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from krust.clients.aio import AsyncConsumer, AsyncProducer
     from krust.clients.consumer import Consumer
     from krust.clients.producer import Producer
+    from krust.cluster import Cluster
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
     from krust.frames import Scan, append, scan
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "Broker",
+    "Cluster",
     "Consumer",
     "KrustError",
     "Producer",
@@ -47,6 +49,7 @@ _HOME = {
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
     "Broker": "krust.server",
+    "Cluster": "krust.cluster",
     "Consumer": "krust.clients.consumer",
     "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from krust import Scan
     from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
+    from krust.metadata.shared import SharedTree
 
 _log = logging.getLogger("krust")
 
@@ -47,6 +48,7 @@ class Broker:
     assignors  group-name pattern -> an assignor, or its class: krust shares the partitions of
                such groups by it, on a thread of this process; it goes before the setting
                krust.group.server.assignor
+    shared     the metadata of a cluster in this process: `krust.Cluster` gives it
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
                unwritable
     """
@@ -58,8 +60,11 @@ class Broker:
         port: int = 0,
         config: Mapping[str, object] | Config | None = None,
         assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
+        shared: SharedTree | None = None,
     ) -> None:
         self._pid = os.getpid()
+        self._shared = shared
+        self._quietly = False
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
         self._config, dirs = _settle(data_dir, port, config)
         self._temporary = not dirs
@@ -100,6 +105,11 @@ class Broker:
         self._running()
         return self
 
+    def kill(self) -> None:
+        """Stop without a word to the controller; its session in the cluster ends at once."""
+        self._quietly = True
+        self.stop()
+
     def stop(self) -> None:
         """Close all connections and logs; the next start need not recover. Idempotent."""
         if os.getpid() != self._pid:
@@ -129,6 +139,22 @@ class Broker:
     def node_id(self) -> int:
         """The broker's number in its cluster."""
         return self._running().state.node_id
+
+    @property
+    def controller_id(self) -> int:
+        """The number of its cluster's controller; -1: it knows of none."""
+        return self._running().state.controller_id
+
+    def known_brokers(self) -> set[int]:
+        """The numbers of the brokers that are alive, as far as it was told."""
+        return set(self._running().state.brokers)
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """Who leads a partition, as far as it was told; -1: nobody; None: there is none such."""
+        found = self._running().state.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition].leader
 
     @property
     def data_dir(self) -> Path:
@@ -201,10 +227,14 @@ class Broker:
 
     def _run(self) -> None:
         """The policy thread's life."""
-        core = None
+        core, shared = None, self._shared
         try:
             core = Shell(
-                self._config, self._dirs, temporary=self._temporary, assignors=self._assignors
+                self._config,
+                self._dirs,
+                temporary=self._temporary or (shared is not None and not shared.lasting),
+                assignors=self._assignors,
+                shared=shared,
             )
             core.start()
             core.settle(lambda: self._stopping)
@@ -219,7 +249,7 @@ class Broker:
         finally:
             self._core = None
             if core is not None:
-                core.close()
+                core.close(quietly=self._quietly)
             if self._temporary:
                 import shutil
 

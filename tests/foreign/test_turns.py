@@ -19,7 +19,8 @@ from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served, environment
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+TURNS = int(os.environ.get("KRUST_TURNS", "1"))
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300 + 60 * TURNS)]
 WAIT_S = 30.0
 PARTITIONS = 3
 EACH = 200
@@ -165,7 +166,7 @@ def test_nothing_is_moved_from_under_a_broker_or_when_it_is_only_asked(
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL], ids=["clean", "killed"])
 def test_one_history_goes_on_whoever_serves_it(tmp_path: Path, connect: str, ends: int) -> None:
     data, history = tmp_path / "data", History()
-    for turn in range(int(os.environ.get("KRUST_TURNS", "1"))):
+    for turn in range(TURNS):
         with running(data, ends=ends) as bootstrap:
             history.goes_on(bootstrap, f"krust-{turn}")
         moved("export", connect, data)

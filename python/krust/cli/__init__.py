@@ -29,6 +29,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "serve": Entry("krust.cli.serve", "Run a broker."),
+    "dev": Entry("krust.cli.dev", "Run several brokers as a cluster on this machine."),
     "topic": Entry("krust.cli.topic", "List, create, describe, delete and alter topics."),
     "produce": Entry("krust.cli.produce", "Write records."),
     "consume": Entry("krust.cli.consume", "Read records."),

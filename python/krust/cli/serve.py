@@ -176,7 +176,7 @@ class Ready(NamedTuple):
 def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
     """Serve until asked to stop."""
     began = time.monotonic()
-    with _stops(stdin_too) as asked, _started(config) as broker:
+    with stops(stdin_too=stdin_too) as asked, _started(config) as broker:
         facts = {
             "bootstrap": broker.bootstrap,
             "pid": os.getpid(),
@@ -254,7 +254,7 @@ def _started(config: Config) -> Iterator[Broker]:
 
 
 @contextmanager
-def _stops(stdin_too: bool) -> Iterator[Any]:
+def stops(*, stdin_too: bool = False) -> Iterator[Any]:
     """Give a function that waits for a reason to stop, and returns it in a word.
 
     After the first signal the system's own reaction is back in force, so that a second one ends

@@ -321,6 +321,11 @@ class LocalStore:
                 events[place] = Done(done.token, (Refusal.UNKNOWN,) * len(done.results))
         return events
 
+    @property
+    def has_events(self) -> bool:
+        """Whether `events` would tell something."""
+        return bool(self._events)
+
     def due_s(self) -> float:
         """Never: nothing happens here by itself."""
         return inf

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Asked, Message
     from krust.coordinator.assignors.spec import Assignor
+    from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
     from krust.shell.peers import Peers
@@ -84,8 +85,11 @@ class Shell:
         *,
         temporary: bool,
         assignors: Mapping[str, Assignor] | None = None,
+        shared: SharedTree | None = None,
     ) -> None:
         self.config = config
+        self._shared = shared
+        self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
         self._version = 0
@@ -109,7 +113,7 @@ class Shell:
                 "log_dirs": [str(each) for each in dirs],
                 "temporary": temporary,
                 "threads": _threads(config),
-                "settings": _typed(config),
+                "settings": _typed(config, None, alone=self._alone),
             }
         )
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
@@ -125,7 +129,7 @@ class Shell:
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
-        self._metadata = metadata.opened(self.config, self._dir, self._wake)
+        self._metadata = metadata.opened(self.config, self._dir, self._wake, self._shared)
         self.state.session = self._store.session
         known = self.server.cluster_id
         self._steps(registration.found(self.state, known or self.state.new_id()))
@@ -137,7 +141,7 @@ class Shell:
             )
         self.server.join(self.state.cluster_id)
         self._steps(registration.free(self.state))
-        cluster = None if self._metadata.alone else self._controller.share()
+        cluster = None if self._alone else self._controller.share()
         if cluster is None:
             self._steps(registration.claim(self.state, _now_ms()))
             self._steps(loading.load(self.state))
@@ -154,7 +158,7 @@ class Shell:
             for each in on_disk
         ]
         if self.state.leading:
-            fresh = self._metadata.alone or self.state.founded
+            fresh = self._alone or self.state.founded
             self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         else:
             self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
@@ -227,10 +231,14 @@ class Shell:
         answer = self._finished(self._controller.request(self._own_ticket(), request))
         return self._shown_failure(request, answer) if isinstance(answer, Exception) else answer
 
-    def close(self) -> None:
-        """Take everything down, whatever of it there is."""
+    def close(self, *, quietly: bool = False) -> None:
+        """Take everything down, whatever of it there is.
+
+        quietly  the controller is not told, as if the broker had died
+        """
         try:
-            self._say_goodbye()
+            if not quietly:
+                self._say_goodbye()
         except Exception:
             _log.exception("the controller is not told of the stop")
         if self._groups is not None:
@@ -448,7 +456,7 @@ class Shell:
         topics: dict[str, Topic | None] = dict(changes.topics)
         if changes.brokers:
             topics = {**self.state.topics, **topics}
-            more = {**more, "settings": _typed(self.config, self.state)}
+            more = {**more, "settings": _typed(self.config, self.state, alone=self._alone)}
         if changes.live or changes.controller:
             more = {**more, **self._cluster()}
             if self._peers is not None:
@@ -533,10 +541,10 @@ def _threads(config: Config) -> int:
     return wanted
 
 
-def _typed(config: Config, state: State | None = None) -> dict[str, Any]:
+def _typed(config: Config, state: State | None, *, alone: bool) -> dict[str, Any]:
     """The broker's settings that act, typed, with what changed since the start.
 
-    There is a listener between brokers only where there may be others.
+    alone  there are no other brokers, and so no listener for them
     """
     text = state.broker_text if state is not None else config.text
     typed = {
@@ -544,8 +552,7 @@ def _typed(config: Config, state: State | None = None) -> dict[str, Any]:
         for name, setting in BROKER.items()
         if setting.support == "yes"
     }
-    shared = config.text("zookeeper.connect")
-    typed["inter.broker.listener.name"] = inter_broker_listener(config) if shared else None
+    typed["inter.broker.listener.name"] = None if alone else inter_broker_listener(config)
     return typed
 
 

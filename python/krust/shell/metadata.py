@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store
 
 FILE = "krust-metadata.db"
@@ -36,19 +37,26 @@ class Metadata(NamedTuple):
     name: str
     """for messages"""
     close: Callable[[], None]
-    alone: bool
-    """nobody else uses it"""
     keep: Callable[[], None]
     """called when the session is another: writes down what ends it"""
 
 
-def opened(config: Config, folder: Path | None, wake: Callable[[], None]) -> Metadata:
+def opened(
+    config: Config,
+    folder: Path | None,
+    wake: Callable[[], None],
+    shared: SharedTree | None = None,
+) -> Metadata:
     """The store that the settings name.
 
     folder  the first log directory; None: nothing is to last
     wake    called by a thread of the store when it has events
+    shared  the tree of a cluster in this process, instead
     raises  ConfigError: no kazoo, or no address; ServerError: nobody answers, or a bad file
     """
+    if shared is not None:
+        session = shared.session(wake)
+        return Metadata(session, "this process", session.close, lambda: None)
     connect = config.text("zookeeper.connect")
     if connect:
         return _in_zookeeper(_ensemble(config, connect), folder, wake)
@@ -61,7 +69,7 @@ def opened(config: Config, folder: Path | None, wake: Callable[[], None]) -> Met
         store.close()
         tree.close()
 
-    return Metadata(store, f"its {FILE}", close, True, lambda: None)
+    return Metadata(store, f"its {FILE}", close, lambda: None)
 
 
 def _ensemble(config: Config, connect: str) -> Ensemble:
@@ -132,7 +140,7 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
             place.unlink(missing_ok=True)
 
     keep()
-    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, False, keep)
+    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep)
 
 
 def _read(place: Path) -> Credentials | None:

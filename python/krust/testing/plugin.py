@@ -1,4 +1,5 @@
-"""Fixtures that put a real broker into a test: krust_broker, krust_topic, krust_factory.
+"""Fixtures that put a real broker into a test: krust_broker, krust_topic, krust_factory,
+krust_cluster.
 
 pytest loads this file in every run where krust is installed, whether a test wants a broker or not.
 Therefore nothing but these functions happens at load: no native module, no network, no logging.
@@ -16,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from krust import Broker
+    from krust import Broker, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +49,15 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
 
     with ExitStack() as stack:
         yield lambda *args, **settings: stack.enter_context(Broker(*args, **settings))
+
+
+@pytest.fixture
+def krust_cluster() -> Iterator[Cluster]:
+    """Three brokers of the test's own, to kill and to start: `krust_cluster.kill(1)`."""
+    from krust import Cluster
+
+    with Cluster(3) as cluster:
+        yield cluster
 
 
 _NUMBER = pytest.StashKey[int]()

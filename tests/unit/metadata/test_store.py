@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from krust.metadata.local import Tree
+from krust.metadata.shared import SharedTree
 from krust.metadata.store import (
     LARGEST,
     Change,
@@ -55,6 +56,13 @@ def in_sqlite(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions
 
 
 @contextmanager
+def in_threads(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions]:
+    tree = SharedTree()
+    yield tree.session
+    tree.close()
+
+
+@contextmanager
 def in_zookeeper(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessions]:
     server = request.getfixturevalue("zookeeper")
     from krust.metadata.ensemble import Ensemble
@@ -72,11 +80,16 @@ def in_zookeeper(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessi
         each.close()
 
 
-STORES = {"memory": in_memory, "sqlite": in_sqlite, "zookeeper": in_zookeeper}
+STORES = {
+    "memory": in_memory,
+    "sqlite": in_sqlite,
+    "threads": in_threads,
+    "zookeeper": in_zookeeper,
+}
 
 
 @pytest.fixture(
-    params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.java)],
+    params=["memory", "sqlite", "threads", pytest.param("zookeeper", marks=pytest.mark.java)],
 )
 def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sessions]:
     with STORES[request.param](request, tmp_path) as opened:

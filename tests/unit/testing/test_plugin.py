@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-def test_fixtures_serve_a_broker_a_topic_and_a_factory(pytester: pytest.Pytester) -> None:
+def test_fixtures_serve_a_broker_a_topic_a_factory_and_a_cluster(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import socket
@@ -33,9 +33,14 @@ def test_fixtures_serve_a_broker_a_topic_and_a_factory(pytester: pytest.Pytester
             own = krust_factory(config={"num.partitions": 3})
             assert own.bootstrap != krust_broker.bootstrap
             reach(own)
+
+        def test_killed(krust_cluster):
+            krust_cluster.kill(1)
+            assert sorted(krust_cluster.brokers) == [0, 2]
+            reach(krust_cluster.start(1))
         """
     )
-    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=3)
+    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=4)
 
 
 def test_the_topic_of_a_parametrised_test_has_a_legal_name(pytester: pytest.Pytester) -> None:

@@ -1,0 +1,64 @@
+"""`krust dev`: a cluster on one machine, for as long as the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from krust.cli import options as shared
+from krust.cli import serve
+
+if TYPE_CHECKING:
+    from krust.cli.options import Options
+
+
+@click.command(short_help="Run several brokers.")
+@click.option("-n", "--brokers", default=3, show_default=True, type=click.IntRange(1, 100))
+@click.option(
+    "--port",
+    default=9092,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port of broker 0, the others have the next ones; 0 takes free ones.",
+)
+@click.option("--data-dir", metavar="DIR", help="Where all of it lies. [a temporary directory]")
+@click.option("--zk", "zookeeper", metavar="HOSTS[/CHROOT]", help="Metadata in this ZooKeeper.")
+@click.option(
+    *("-o", "--set", "pairs"),
+    multiple=True,
+    type=shared.KeyValue(),
+    help="A setting of all brokers by Kafka's name; repeatable.",
+)
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path), help="Write one JSON object when all serve."
+)
+@shared.general
+@click.pass_obj
+def command(
+    talk: Options,
+    /,
+    *,
+    brokers: int,
+    port: int,
+    data_dir: str | None,
+    zookeeper: str | None,
+    pairs: tuple[tuple[str, str], ...],
+    ready_file: Path | None,
+) -> None:
+    """Run several brokers in this process, as one cluster. Ctrl-C stops them cleanly."""
+    from krust.cluster import Cluster
+
+    ready = serve.Ready(ready_file, None)
+    with (
+        serve.stops() as asked,
+        Cluster(
+            brokers, port=port, data_dir=data_dir, zookeeper=zookeeper, config=dict(pairs)
+        ) as cluster,
+    ):
+        ready.tell({"bootstrap": cluster.bootstrap, "brokers": brokers})
+        if not talk.quiet:
+            click.echo(f"{brokers} brokers: {cluster.bootstrap}", err=True)
+        asked()
+    ready.untell()

@@ -1,0 +1,206 @@
+"""Several brokers inside this process: a cluster for tests that kill brokers, without a JVM.
+
+    with krust.Cluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        cluster.kill(cluster.leader("orders", 0))     # its partitions wait for it
+        ...
+        cluster.start(0)                              # with its data, its number and its port
+
+Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
+brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
+speak Kafka's control APIs with each other over their sockets.
+Threads: any, one call at a time. Not promised: replication (factors above 1 are refused), and that
+a killed broker's log is left as a power cut would leave it: its files are closed in order.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from krust.errors import Code, ConfigError, KafkaError, ServerError
+from krust.metadata.shared import SharedTree
+from krust.server import Broker
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+WAIT_S = 30.0
+_LOOK_S = 0.001
+_FILE = "krust-cluster.db"
+
+
+class Cluster:
+    """Brokers numbered from 0; they run when the constructor returns.
+
+    brokers   how many
+    data_dir  where their log directories and their metadata lie; None: a temporary one
+    port      of broker 0 on localhost, the others have the next ones; 0 takes free ones
+    zookeeper where their metadata lies instead: "HOSTS/CHROOT" of one that runs
+    config    Kafka's settings by name, for all of them
+    raises    ConfigError, ServerError: as `krust.Broker`
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        zookeeper: str | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ConfigError(f"{brokers} brokers are no cluster", hint="ask for one at least")
+        self._config = dict(config or {})
+        self._tree: SharedTree | None
+        self._temporary = data_dir is None
+        self._folder = (
+            Path(tempfile.mkdtemp(prefix="krust-")) if data_dir is None else Path(data_dir)
+        )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if zookeeper is None:
+            self._tree = SharedTree(None if self._temporary else self._folder / _FILE)
+        else:
+            self._tree = None
+            self._config["zookeeper.connect"] = zookeeper
+        self._ports = {number: port + number if port else 0 for number in range(brokers)}
+        self.brokers: dict[int, Broker] = {}
+        """Those that run, by number."""
+        try:
+            self.start(0)
+            with ThreadPoolExecutor(brokers) as starting:
+                list(starting.map(self.start, range(1, brokers)))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<krust.Cluster {self.bootstrap or 'stopped'}>"
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of each broker that runs, with commas."""
+        return ",".join(broker.bootstrap for _, broker in sorted(self.brokers.items()))
+
+    @property
+    def controller(self) -> int:
+        """The number of the controller; -1: nobody is, just now."""
+        told = {broker.controller_id for broker in self.brokers.values()}
+        return told.pop() if len(told) == 1 else -1
+
+    def client_config(self) -> dict[str, str]:
+        """Settings for confluent-kafka: `Producer(cluster.client_config())`."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    def kwargs(self) -> dict[str, str]:
+        """Settings for kafka-python and aiokafka: `KafkaProducer(**cluster.kwargs())`."""
+        return {"bootstrap_servers": self.bootstrap}
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Who leads a partition; -1: nobody. KafkaError: there is none of that name and number."""
+        leaders = {broker.leader(topic, partition) for broker in self.brokers.values()}
+        if None in leaders:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(f"there is no {topic}:{partition}", code=code, name=code.name)
+        told = [one for one in leaders if one is not None]
+        return told[0] if len(told) == 1 else -1
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Make a topic; every broker knows its leaders when this returns.
+
+        KafkaError: it is there, or cannot be.
+        """
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                asked = self.brokers.get(self.controller)
+                if asked is not None:
+                    asked.create_topic(name, partitions, config)
+                    break
+            except KafkaError as error:
+                if error.code != Code.NOT_CONTROLLER or time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise ServerError("the cluster has no controller", hint="start a broker")
+            time.sleep(_LOOK_S)
+        running = list(self.brokers.values())
+        self._wait(
+            f"topic {name}",
+            lambda: all(
+                broker.leader(name, partition) not in (None, -1)
+                for broker in running
+                for partition in range(partitions)
+            ),
+        )
+
+    def start(self, number: int) -> Broker:
+        """Start a broker that does not run; it has its data, its number and its port again."""
+        if number in self.brokers:
+            return self.brokers[number]
+        if number not in self._ports:
+            raise ConfigError(f"this cluster has no broker {number}", hint="they count from 0")
+        given = {"broker.id": number, **self._config}
+        broker = Broker(
+            self._folder / f"broker-{number}",
+            port=self._ports[number],
+            config=given,
+            shared=self._tree,
+        )
+        self._ports[number] = int(broker.bootstrap.rpartition(":")[2])
+        self.brokers[number] = broker
+        return broker
+
+    def stop(self, number: int) -> None:
+        """Stop a broker in order: the controller hears of it first."""
+        self.brokers.pop(number).stop()
+
+    def kill(self, number: int) -> None:
+        """Stop a broker without a word; when this returns, the others know.
+
+        A session in a ZooKeeper ends as well: nobody has to wait until it does by itself.
+        """
+        self.brokers.pop(number).kill()
+        running = list(self.brokers.values())
+        self._wait(
+            f"the death of broker {number}",
+            lambda: all(number not in broker.known_brokers() for broker in running),
+        )
+
+    def close(self) -> None:
+        """Stop all. Idempotent."""
+        for number in sorted(self.brokers, reverse=True):
+            self.stop(number)
+        if self._tree is not None:
+            self._tree.close()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self, what: str, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not true():
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"not every broker knows of {what} after {WAIT_S:.0f} s",
+                    hint="look at the log lines of `krust`",
+                )
+            time.sleep(_LOOK_S)

@@ -1,0 +1,86 @@
+"""The embedded store for several brokers of one process: one tree, a session for each thread.
+
+Threads: any; a session belongs to one. Whoever changes the tree calls the `wake` of those whose
+watches fired.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from krust.metadata.local import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from pathlib import Path
+
+    from krust.metadata.store import Operation, StoreEvent
+
+
+class SharedTree:
+    """A `Tree` behind a lock; `path` is its file, None: memory only."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.lasting = path is not None
+        self._tree = Tree(path)
+        self._lock = threading.RLock()
+        self._stores: list[SharedStore] = []
+
+    def session(self, wake: Callable[[], None] = lambda: None) -> SharedStore:
+        """A new session; `wake` is called by others' threads when its watches fire."""
+        with self._lock:
+            store = SharedStore(self, wake)
+            self._stores.append(store)
+            return store
+
+    def close(self) -> None:
+        """Close the file; sessions have ended before."""
+        with self._lock:
+            self._tree.close()
+
+    @contextmanager
+    def held(self, by: SharedStore) -> Iterator[Tree]:
+        """The tree, for one thread; then others are woken whose watches fired."""
+        with self._lock:
+            yield self._tree
+            fired = [each for each in self._stores if each is not by and each.core.has_events]
+        for each in fired:
+            each.wake()
+
+    def leave(self, store: SharedStore) -> None:
+        """Wake a session no more."""
+        with self._lock:
+            if store in self._stores:
+                self._stores.remove(store)
+
+
+class SharedStore:
+    """One session with a SharedTree (the contract is `store.Store`)."""
+
+    def __init__(self, tree: SharedTree, wake: Callable[[], None]) -> None:
+        self._shared, self.wake = tree, wake
+        with tree.held(self) as inner:
+            self.core = inner.session()
+        self.session = self.core.session
+
+    def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
+        """Do the operations now; their answer waits in `events`."""
+        with self._shared.held(self):
+            self.core.submit(operations, token)
+
+    def events(self) -> list[StoreEvent]:
+        """Commit, then tell."""
+        with self._shared.held(self):
+            return self.core.events()
+
+    def due_s(self) -> float:
+        """Never: who changes the tree wakes the others."""
+        return self.core.due_s()
+
+    def close(self) -> None:
+        """End the session."""
+        self._shared.leave(self)
+        with self._shared.held(self):
+            self.core.close()

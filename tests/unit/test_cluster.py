@@ -1,0 +1,185 @@
+"""krust.Cluster: several brokers in this process, killed and started as a test likes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer as Confluent
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import krust
+from krust.errors import ConfigError, KafkaError
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[krust.Cluster]:
+    with krust.Cluster(3) as made:
+        yield made
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def write(cluster: krust.Cluster, topic: str, partitions: int, *values: bytes) -> None:
+    with krust.Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for partition in range(partitions):
+            for value in values:
+                producer.produce(topic, value, partition=partition)
+
+
+def read(cluster: krust.Cluster, topic: str, partition: int, count: int) -> list[bytes | None]:
+    with krust.Consumer(bootstrap_servers=cluster.bootstrap) as consumer:
+        consumer.assign([(topic, partition, 0)])
+        found: list[bytes | None] = []
+        while len(found) < count:
+            found += [record.value for record in consumer.poll(100)]
+        return found
+
+
+def test_partitions_are_spread_and_clients_find_each_leader(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 6)
+    assert sorted(cluster.leader("t", partition) for partition in range(6)) == [0, 0, 1, 1, 2, 2]
+    write(cluster, "t", 6, b"a", b"b")
+    for broker in cluster.brokers.values():  # one is enough to find the others
+        consumer = Confluent({**broker.client_config(), "group.id": "g"})
+        ends = [
+            consumer.get_watermark_offsets(at, WAIT_S)
+            for at in [TopicPartition("t", partition) for partition in range(6)]
+        ]
+        assert ends == [(0, 2)] * 6
+        consumer.close()
+
+
+def test_a_killed_brokers_partitions_wait_for_it_and_the_others_go_on(
+    cluster: krust.Cluster,
+) -> None:
+    cluster.create_topic("t", 3)
+    write(cluster, "t", 3, b"before")
+    victim = cluster.leader("t", 0)
+    cluster.kill(victim)
+    until(lambda: cluster.leader("t", 0) == -1)
+    for partition in (1, 2):
+        assert cluster.leader("t", partition) not in (-1, victim)
+        assert read(cluster, "t", partition, 1) == [b"before"]
+    address = cluster.start(victim).bootstrap
+    assert address == cluster.brokers[victim].bootstrap
+    until(lambda: cluster.leader("t", 0) == victim)
+    write(cluster, "t", 1, b"after")
+    assert read(cluster, "t", 0, 2) == [b"before", b"after"]
+
+
+def test_a_partition_without_leader_holds_up_no_other(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 3)
+    victim = cluster.leader("t", 0)
+    cluster.kill(victim)
+    until(lambda: cluster.leader("t", 0) == -1)
+    with (
+        krust.Producer(bootstrap_servers=cluster.bootstrap) as producer,
+        krust.Consumer(bootstrap_servers=cluster.bootstrap, group_id=None) as consumer,
+    ):
+        waits = producer.send("t", b"waits", partition=0)
+        goes = producer.send("t", b"goes", partition=1)
+        assert goes.result(WAIT_S * 1000).offset == 0
+        consumer.assign([("t", partition, 0) for partition in range(3)])
+        found: list[bytes | None] = []
+        while not found:
+            found += [record.value for record in consumer.poll(100)]
+        assert found == [b"goes"]
+        assert not waits.done()
+        cluster.start(victim)
+        assert waits.result(WAIT_S * 1000).offset == 0
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll(100)]
+        assert found == [b"goes", b"waits"]
+
+
+def test_another_broker_becomes_the_controller_and_topics_go_on_being_made(
+    cluster: krust.Cluster,
+) -> None:
+    first = cluster.controller
+    cluster.create_topic("before", 2)
+    cluster.kill(first)
+    until(lambda: cluster.controller not in (-1, first))
+    cluster.create_topic("after", 4)
+    cluster.start(first)
+    until(lambda: cluster.brokers[first].leader("after", 3) is not None)
+    until(lambda: cluster.controller not in (-1, first))
+    until(lambda: first in {cluster.leader("before", 0), cluster.leader("before", 1)})
+
+
+def test_a_broker_that_stops_says_so_first(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 3)
+    victim = cluster.leader("t", 1)
+    cluster.stop(victim)
+    until(lambda: cluster.leader("t", 1) == -1)
+    cluster.start(victim)
+    until(lambda: cluster.leader("t", 1) == victim)
+
+
+def test_every_client_makes_topics_at_every_broker(cluster: krust.Cluster) -> None:
+    for number, broker in cluster.brokers.items():
+        admin = AdminClient(broker.client_config())
+        admin.create_topics([NewTopic(f"asked-{number}", 3, 1)])[f"asked-{number}"].result(WAIT_S)
+        with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            delivery = producer.send(f"written-{number}", b"x")
+            assert delivery.result(WAIT_S * 1000).offset == 0
+    for number in range(3):
+        until(lambda name=f"written-{number}": cluster.leader(name) >= 0)  # type: ignore[misc]
+    with pytest.raises(KafkaError):
+        cluster.leader("nowhere")
+
+
+def test_members_read_from_all_brokers_and_their_commits_hold(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 6)
+    write(cluster, "t", 6, *(b"%d" % number for number in range(10)))
+    for protocol in ("classic", "consumer"):
+        settings = {"bootstrap_servers": cluster.bootstrap, "group_id": protocol}
+        with krust.Consumer(
+            "t", group_protocol=protocol, auto_offset_reset="earliest", **settings
+        ) as consumer:
+            count = 0
+            while count < 60:
+                count += len(consumer.poll(100))
+        with krust.Consumer(**settings, group_protocol=protocol) as consumer:
+            places = [("t", partition) for partition in range(6)]
+            assert set(consumer.committed(places).values()) == {10}
+
+
+def test_what_lies_in_a_directory_is_there_again(tmp_path: Path) -> None:
+    with krust.Cluster(2, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", 2, config={"retention.ms": 123456})
+        write(cluster, "t", 2, b"a")
+    with krust.Cluster(2, data_dir=tmp_path) as cluster:
+        assert [read(cluster, "t", partition, 1) for partition in (0, 1)] == [[b"a"], [b"a"]]
+
+
+def test_nothing_is_left_of_a_cluster_that_is_closed() -> None:
+    with krust.Cluster(2):
+        pass
+    before = threading.active_count()
+    with krust.Cluster(3) as cluster:
+        cluster.create_topic("t", 3)
+        cluster.kill(1)
+        folder = cluster.brokers[0].data_dir
+        assert folder.exists()
+    assert threading.active_count() == before
+    assert not folder.exists()
+    cluster.close()
+
+
+def test_a_cluster_of_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no cluster"):
+        krust.Cluster(0)
+    with krust.Cluster(1) as cluster, pytest.raises(ConfigError, match="no broker 7"):
+        cluster.start(7)
