@@ -15,7 +15,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
 	release fuzz crash crash-images \
-	chaos-groups spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recove
 
 chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)
+
+chaos-zookeeper: $(VENV)/.core ## a group in ZooKeeper, Apache's and krust's members, for SECONDS (60)
+	$(BIN)/python -m tests.foreign.chaos_zookeeper --seconds $(SECONDS) $(ARGS)
 
 spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)

@@ -76,6 +76,8 @@ class ConsumerConnector(Closing):
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}
         """what is read, by which thread"""
+        self._unstored: dict[TopicPartition, int] = {}
+        """where partitions stood that are let go"""
         self._bootstrap = ""
         self._registered = self._ended = False
         self._stale, self._away = True, False
@@ -197,11 +199,7 @@ class ConsumerConnector(Closing):
 
     def _turn(self) -> None:
         """Hear what happened, then do what is due; what cannot be done now is tried again."""
-        for each in self._tree.news(self._idle_s()):
-            if isinstance(each, SessionChanged):
-                self._turned(each.state)
-            else:
-                self._stale, self._again_s = True, 0.0
+        self._hear(self._idle_s())
         if self._stale and not self._away and time.monotonic() >= self._again_s:
             self._stale = False
             try:
@@ -222,6 +220,13 @@ class ConsumerConnector(Closing):
             due = min(due, self._commit_s)
         return max(due - now, 0.0)
 
+    def _hear(self, seconds: float) -> None:
+        for each in self._tree.news(seconds):
+            if isinstance(each, SessionChanged):
+                self._turned(each.state)
+            else:
+                self._stale, self._again_s = True, 0.0
+
     def _turned(self, state: SessionState) -> None:
         """The session is in another state."""
         self._away = state is not SessionState.CONNECTED
@@ -237,6 +242,7 @@ class ConsumerConnector(Closing):
                 stream.drop(stream.places)
             self._offsets.forget([*self._owned])
             self._owners.forget()
+            self._unstored.clear()
             self._owned.clear()
 
     def _halt(self, halted: bool) -> None:
@@ -257,7 +263,7 @@ class ConsumerConnector(Closing):
 
     def _rebalance(self) -> None:
         """Bring what is read to what is ours."""
-        self._owners.let_go()
+        self._let_go()
         if not self._register():
             self._failed(RebalanceFailedError(f"a member {self._told.member} is there already"))
             return
@@ -280,7 +286,7 @@ class ConsumerConnector(Closing):
         try:
             stored = self._offsets.fetch(claimed.keys())
         except KrustError:
-            self._owners.let_go(claimed)
+            self._owners.leave(claimed)
             raise
         self._owned |= claimed
         by_stream: dict[KafkaStream, dict[TopicPartition, int | None]] = {}
@@ -373,20 +379,24 @@ class ConsumerConnector(Closing):
 
     def _release(self, places: Iterable[TopicPartition]) -> None:
         """Stop reading, store how far that was, and let others have them."""
-        gone = [*places]
-        stood: dict[TopicPartition, int] = {}
+        gone = {*places}
         for stream in {self._reader(place.topic, self._owned[place]) for place in gone}:
-            stood |= stream.drop(gone)
+            self._unstored |= stream.drop(gone)
         for place in gone:
             del self._owned[place]
+        self._owners.leave(gone)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Store how far that was what is ours no more, then let others have it."""
         try:
             if self._told.commit_s is not None:
-                self._offsets.commit(stood)
+                self._offsets.commit(self._unstored)
         except (KafkaError, UnreachableError) as error:
             _log.error("offsets of %s are not stored: %s", self._told.member, error)
-        finally:
-            self._offsets.forget(gone)
-            self._owners.let_go(gone)
+        self._offsets.forget([*self._unstored])
+        self._unstored.clear()
+        self._owners.let_go()
 
     def _commit_what_is_due(self, now: float) -> None:
         if self._told.commit_s is not None and now >= self._commit_s and not self._away:
@@ -416,6 +426,7 @@ class ConsumerConnector(Closing):
         """The last things: nobody reads any more, then the offsets are stored, then all is free."""
         for stream in {*self._streams.values()}:
             stream.close()
+        self._hear(0.0)
         with suppress(AwayError):
             if not self._away:
                 self._release([*self._owned])

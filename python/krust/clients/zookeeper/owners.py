@@ -39,9 +39,12 @@ class Owners:
             self._leaving |= wanted.keys()
             raise
 
-    def let_go(self, places: Iterable[TopicPartition] = ()) -> None:
-        """These are ours no more, nor what could not be let go before. AwayError: not yet."""
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """These are to be let go."""
         self._leaving |= {*places}
+
+    def let_go(self) -> None:
+        """What is to be let go is free from now on. AwayError: not yet."""
         ours = self._ours(self._leaving)
         self._tree.each([Delete(self._path(place))] for place in ours)
         self._leaving.clear()

@@ -64,37 +64,43 @@ class Tree:
         self._news: list[Watched | SessionChanged] = []
         self._until: float | None = None
         self._asked = 0
+        self._called = False
         self._bad = bad
         self.store = open_store(ensemble, self._woken.set)
 
     def wake(self) -> None:
         """Let `news` return."""
+        self._called = True
         self._woken.set()
 
     def hurry(self, seconds: float) -> None:
         """From now on wait for answers so long in all."""
         self._until = time.monotonic() + seconds
-        self._woken.set()
+        self.wake()
 
     def news(self, seconds: float) -> list[Watched | SessionChanged]:
         """What happened, waiting so long for something unless `wake` was called."""
         until = time.monotonic() + seconds
         while True:
             self._woken.clear()
+            called, self._called = self._called, False
             self._news += [each for each in self.store.events() if not isinstance(each, Done)]
             told, self._news = self._news, []
             left_s = until - time.monotonic()
-            if told or left_s <= 0:
+            if told or called or left_s <= 0:
                 return told
-            if self._woken.wait(min(left_s, self.store.due_s())):
-                until = 0.0
+            self._woken.wait(min(left_s, self.store.due_s()))
 
     def ask(self, *operations: Operation) -> Answer:
         """The answer to one list. AwayError: there is none now."""
         return self.each([operations])[0]
 
     def each(self, lists: Iterable[Sequence[Operation]]) -> list[Answer]:
-        """The answers to several lists that travel together. AwayError: one has none now."""
+        """The answers to several lists that travel together.
+
+        raises  AwayError: one has none now, or there is news of the session that nobody heard yet
+        """
+        self._unchanged()
         answers: dict[int, Answer | None] = {}
         for operations in lists:
             self._asked += 1
@@ -106,14 +112,18 @@ class Tree:
             self._news += [each for each in events if not isinstance(each, Done)]
             done = {each.token: each.results for each in events if isinstance(each, Done)}
             answers |= {token: done[token] for token in answers.keys() & done.keys()}
-            if any(isinstance(each, SessionChanged) for each in events):
-                raise AwayError("the connection to ZooKeeper is another")
+            self._unchanged()
             if not events:
                 self._woken.wait(self._left_s())
         found = [answer or () for answer in answers.values()]
         if any(said in _AWAY for answer in found for said in answer if isinstance(said, Refusal)):
             raise AwayError("there is no connection to ZooKeeper")
         return found
+
+    def _unchanged(self) -> None:
+        """What was known of the session holds: nothing is done in the name of one that ended."""
+        if any(isinstance(each, SessionChanged) for each in self._news):
+            raise AwayError("the connection to ZooKeeper is another")
 
     def _left_s(self) -> float:
         if self._until is None:
