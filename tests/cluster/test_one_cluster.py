@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
+import krust
 from krust._krust import Client
-from krust.errors import Code
+from krust.errors import Code, KrustError
 from tests.cluster.brokers import WAIT_S, Cluster, until
 from tests.peers import kafka
 
@@ -163,3 +166,33 @@ def test_kafkas_own_tool_describes_the_cluster(three: Cluster) -> None:
     rows = [line for line in done.stdout.splitlines() if "Partition: " in line]
     leaders = {row.split("Leader: ")[1].split()[0] for row in rows}
     assert leaders == {"1", "2", "3"}, done.stdout + done.stderr
+
+
+def test_brokers_can_have_a_listener_of_their_own(three: Cluster, tmp_path: Path) -> None:
+    settings = {
+        "zookeeper.connect": f"{three.connect}/inner",
+        "listeners": "OUTER://localhost:0,INNER://localhost:0",
+        "listener.security.protocol.map": "OUTER:PLAINTEXT,INNER:PLAINTEXT",
+        "inter.broker.listener.name": "INNER",
+    }
+    with (
+        krust.Broker(tmp_path / "1", config={**settings, "broker.id": 1}) as one,
+        krust.Broker(tmp_path / "2", config={**settings, "broker.id": 2}) as two,
+    ):
+        one.create_topic("spread", 4)
+        outer = Client(two.bootstrap)
+        until(lambda: len(outer.request("Metadata", {"topics": [{"name": "spread"}]})["topics"]))
+        assert not {4, 5, 6, 7, 56, 67} & {key for key, *_ in outer.versions()}
+        with pytest.raises(KrustError):
+            outer.request("ControlledShutdown", {"broker_id": 1})
+        (place,) = (
+            each
+            for each in json.loads(three.tree.get("/inner/brokers/ids/2")[0])["endpoints"]
+            if each.startswith("INNER://")
+        )
+        inner = Client(place.removeprefix("INNER://"))
+        assert {4, 5, 6, 7, 56, 67} <= {key for key, *_ in inner.versions()}
+        told = inner.request("Metadata", {"topics": []})["brokers"]
+        assert {each["port"] for each in told} != {
+            each["port"] for each in outer.request("Metadata", {"topics": []})["brokers"]
+        }

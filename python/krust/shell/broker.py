@@ -191,7 +191,8 @@ class Shell:
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
         groups = self._groups or self._load_groups()
-        due_s = min(self._store.due_s(), max(self._return_at - time.monotonic(), 0))
+        return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
+        due_s = min(self._store.due_s(), return_s)
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
         events = self.server.events(groups.wait_ms(int(most_ms)))
         of_groups = []
@@ -211,7 +212,7 @@ class Shell:
                 self._goodbye = None
             else:
                 self._perform(self._controller.answered(asked, answer, _now_ms()))
-        if time.monotonic() >= self._return_at:
+        if time.monotonic() >= self._return_at and not self._returning:
             self._return()
         _drain()
         return events is not None
@@ -316,9 +317,11 @@ class Shell:
         self._return_at = 0 if self._connected else inf
 
     def _return(self) -> None:
-        """Be in the tree again, and learn what it says now; requests wait meanwhile."""
+        """Be in the tree again, and learn what it says now; requests wait meanwhile. A reason for
+        it that comes up on the way is one to do it once more.
+        """
         self._return_at = inf
-        if self._metadata is None or self._returning or not self._connected:
+        if self._metadata is None or not self._connected:
             return
         self.state.session = self._store.session
         try:
