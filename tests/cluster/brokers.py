@@ -163,9 +163,10 @@ class Cluster:
 
     def create(self, name: str, partitions: int = 1, through: str = "", **config: str) -> None:
         """Make a topic, asking again while the office changes hands."""
-        admin = AdminClient({"bootstrap.servers": through or self.bootstrap()})
         deadline = time.monotonic() + WAIT_S
         while True:
+            # One that has been refused by a former controller would go on asking it.
+            admin = AdminClient({"bootstrap.servers": through or self.bootstrap()})
             made = admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name]
             try:
                 made.result(WAIT_S)
