@@ -198,6 +198,7 @@ class Process:
                 self._come_back()
             return
         if isinstance(event, SessionChanged):
+            self.state.session = self.store.session
             self.overdue = event.state is SessionState.OVERDUE
         self.perform(self.controller.heard(event, now_ms))
         if isinstance(event, SessionChanged):
@@ -209,7 +210,6 @@ class Process:
     def _come_back(self) -> None:
         if self._returning or not self._connected or not self.alive:
             return
-        self.state.session = self.store.session
         self._tickets += 1
         self._returning = self._tickets
         self._answers[self._returning] = self._returned
@@ -222,8 +222,6 @@ class Process:
             if not isinstance(answer, ServerError):
                 raise answer
             self.world.at(self.world.now + 100, lambda: self._when_awake(self._come_back))
-        elif self.state.session != self.store.session:
-            self._come_back()
         later, self._later = self._later, []
         for each in later:
             self._asked(*each)
