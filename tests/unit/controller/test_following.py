@@ -35,11 +35,14 @@ class Follower:
         self.controller.share()
         self.changes = Changes()
         self.connected = True
+        self.connection = 1
+        """by which the controller speaks"""
 
     def tell(self, api: str, **message: Any) -> Message:
         """The answer to a request of the controller's."""
         facts = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
-        outcome = self.controller.request(1, Request(api, 9, facts, {}, 0))
+        client = {"connection": self.connection}
+        outcome = self.controller.request(1, Request(api, 9, facts, client, 0))
         while not outcome.replies:
             for token, operations in outcome.submits:
                 self.store.submit(operations, token)
@@ -136,6 +139,17 @@ def test_who_holds_the_office_hears_only_of_a_newer_one_and_has_lost_it_then() -
     assert follower.lead(controller_epoch=6)["error_code"] == Code.NONE
     assert not follower.state.leading
     assert (follower.state.controller_id, follower.state.controller_epoch) == (BOSS, 6)
+
+
+def test_what_comes_by_a_connection_given_up_for_another_is_not_heard() -> None:
+    follower = Follower()
+    follower.connection = 3
+    assert follower.lead(part(0, ME, 0, ME))["error_code"] == Code.NONE
+    follower.connection = 2
+    assert follower.lead(type=2)["error_code"] == Code.REQUEST_TIMED_OUT
+    assert follower.state.topics["orders"].partitions[0].leader == ME
+    newer = follower.lead(part(0, ME, 1, ME), controller_epoch=6)
+    assert newer["error_code"] == Code.NONE, "each controller has connections of its own"
 
 
 def test_without_a_zookeeper_a_topic_that_is_new_has_to_be_told_again() -> None:
