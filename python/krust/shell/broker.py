@@ -208,14 +208,23 @@ class Shell:
         if self._controller.due_ms(_now_ms()) <= 0:
             self._perform(self._controller.tick(_now_ms()))
         for asked, answer in self._peers.answers() if self._peers is not None else ():
-            if asked is self._goodbye:
-                self._goodbye = None
-            else:
-                self._perform(self._controller.answered(asked, answer, _now_ms()))
+            self._answered(asked, answer)
         if time.monotonic() >= self._return_at and not self._returning:
             self._return()
         _drain()
         return events is not None
+
+    def _answered(self, asked: ToBroker, answer: Message | None) -> None:
+        """Another broker answered; whatever it says costs no more than a line."""
+        if asked is self._goodbye:
+            self._goodbye = None
+            return
+        try:
+            outcome = self._controller.answered(asked, answer, _now_ms())
+        except Exception:
+            _log.exception("what broker %d answers to %s is passed over", asked.broker, asked.api)
+        else:
+            self._perform(outcome)
 
     def _load_groups(self) -> Groups:
         """The coordinator; its modules load behind the start, which nobody has to wait for."""

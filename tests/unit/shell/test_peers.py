@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import krust
+from krust.controller.controller import Controller
 from krust.controller.state import Live, Message, ToBroker
 from krust.errors import Code, ConfigError, UnreachableError
 from krust.metadata.contents import Endpoint
@@ -144,3 +146,17 @@ def test_a_broker_that_cannot_be_reached_holds_up_nobody_else(others: Peers, wir
     assert sorted(answers) == [(2, DONE), (3, None)]
     others.close()
     assert wait(others, wire, 1) == [(1, None)]
+
+
+def test_an_answer_that_the_controller_cannot_bear_does_not_end_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(*_: object) -> None:
+        raise KeyError("error_code")
+
+    monkeypatch.setattr(Controller, "answered", raises)
+    with krust.Broker() as broker:
+        broker._running()._others().send(tell(1, broker=9))
+        broker.create_topic("after")
+        assert broker.topics() == ["after"]
+    assert "what broker 9 answers to UpdateMetadata is passed over" in caplog.text
