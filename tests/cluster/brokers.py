@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.retry import KazooRetry
 
 from krust._krust import Client
 from krust.errors import KrustError
@@ -38,12 +39,12 @@ class Cluster:
     def __init__(self, folder: Path, connect: str, count: int = 3, **settings: object) -> None:
         self.connect = connect
         self.count = count
-        self.session_s = SESSION_MS / 1000
         self._folder = folder
         self._settings = settings
         self._ports: dict[int, int] = {}
         self.brokers: dict[int, Served] = {}
-        self.tree = KazooClient(connect)
+        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
+        self.tree = KazooClient(connect, SESSION_MS / 1000, connection_retry=retry)
         self.tree.start_async().wait(WAIT_S)
         try:
             for number in range(1, count + 1):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,6 @@ pytestmark = pytest.mark.java
 
 ROUNDS = int(os.environ.get("KRUST_CLUSTER_ROUNDS", "1"))
 SEED = int(os.environ.get("KRUST_CLUSTER_SEED", "0")) or random.randrange(1, 10**9)
-BACK_S = 5.0
-"""how long a broker may take to be registered once ZooKeeper is back"""
 
 
 class Load:
@@ -105,9 +102,7 @@ class Faults:
         if self._chance.random() < 0.5:
             until(lambda: log().count("silent for as long") > before)
         self._ensemble.leader.start()
-        began = time.monotonic()
         until(lambda: self._cluster.ids() == [1, 2, 3])
-        assert time.monotonic() - began < BACK_S + self._cluster.session_s
 
 
 def settled(cluster: Cluster) -> None:

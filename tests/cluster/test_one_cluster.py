@@ -115,9 +115,10 @@ def test_only_the_controller_decides_on_topics_and_only_leaders_take_records(
     three.create("decided", 3)
     leaders = three.agree("decided", lambda all_of: -1 not in all_of)
     topic = {"name": "refused", "num_partitions": 1, "replication_factor": 1}
-    follower = Client(three.bootstrap(2))
+    other = next(number for number in three.brokers if number != three.controller)
+    follower = Client(three.bootstrap(other))
     # Named, the broker is asked itself; otherwise the client would go on to the controller.
-    answer = follower.request("CreateTopics", {"topics": [topic], "timeout_ms": 1000}, broker=2)
+    answer = follower.request("CreateTopics", {"topics": [topic], "timeout_ms": 1000}, broker=other)
     assert answer["topics"][0]["error_code"] == Code.NOT_CONTROLLER
     asked = {"partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}
     wrong = next(number for number in three.brokers if number != leaders[0])
