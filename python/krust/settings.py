@@ -916,7 +916,7 @@ delete.retention.ms  long  86400000  0..  yes
 file.delete.delay.ms  long  60000  0..  yes
     How long deleted files stay before they are unlinked.
 flush.messages  long  max  1..  yes
-    Messages after which the log is flushed; with 1, no ack leaves before the flush.
+    Messages after which the log is flushed; a power cut loses fewer acknowledged ones than that.
 flush.ms  long  max  0..  yes
     Time after which the log is flushed to disk.
 follower.replication.throttled.replicas  list  ""  *  ignored

@@ -12,7 +12,7 @@
 //! Not promised: that whoever is woken finds what it waited for; it looks, and may wait again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 
@@ -34,7 +34,8 @@ pub struct Partition {
     /// True while this broker is the only in-sync replica: the high watermark follows the log.
     alone: AtomicBool,
     retired: AtomicBool,
-    flush_before_ack: AtomicBool,
+    /// So many records beyond the flushed offset may be acknowledged.
+    ahead_of_disk: AtomicI64,
     waiting: AtomicUsize,
     waiters: Mutex<Vec<Waiter>>,
     pending: AtomicUsize,
@@ -93,7 +94,7 @@ impl Partition {
         Self {
             alone: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            flush_before_ack: AtomicBool::new(log.config().waits_for_disk()),
+            ahead_of_disk: AtomicI64::new(log.config().ahead_of_disk()),
             name,
             topic_id,
             log,
@@ -120,16 +121,13 @@ impl Partition {
     }
 
     fn flushed_if_asked(&self) -> Offset {
-        if self.flush_before_ack.load(Ordering::Acquire) {
-            self.log.flushed_offset()
-        } else {
-            self.log.log_end_offset()
-        }
+        let ahead = self.ahead_of_disk.load(Ordering::Acquire);
+        Offset(self.log.flushed_offset().0.saturating_add(ahead)).min(self.log.log_end_offset())
     }
 
     /// Follows other settings from now on.
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
-        self.flush_before_ack.store(config.waits_for_disk(), Ordering::Release);
+        self.ahead_of_disk.store(config.ahead_of_disk(), Ordering::Release);
         self.log.reconfigure(config);
         if let Err(error) = self.settle() {
             tracing::error!(partition = %self.name, "cannot flush: {error}");
@@ -139,8 +137,7 @@ impl Partition {
     /// Flushes what is older than the wish to wait for the disk, as after a crash: no append is to
     /// come that would, and a retried batch waits for it. Blocks; never on a reactor thread.
     pub fn settle(&self) -> Result<(), StorageError> {
-        let behind = self.log.flushed_offset() < self.log.log_end_offset();
-        if behind && self.flush_before_ack.load(Ordering::Acquire) {
+        if self.flushed_if_asked() < self.log.log_end_offset() {
             self.log.flush()?;
         }
         Ok(())

@@ -50,7 +50,7 @@ pub struct LogConfig {
     pub max_compaction_lag_ms: i64,
     /// `delete.retention.ms`: so long tombstones stay after a cleaning first met them.
     pub delete_retention_ms: i64,
-    /// `flush.messages`: fdatasync after so many records.
+    /// `flush.messages`: fdatasync after so many records; one less may be acknowledged without.
     pub flush_messages: i64,
     /// `flush.ms`: fdatasync at most this long after an append.
     pub flush_ms: i64,
@@ -99,6 +99,11 @@ impl LogConfig {
     /// Whether no append is acknowledged before it is on the disk.
     pub fn waits_for_disk(&self) -> bool {
         self.ack_flush || self.flush_messages == 1
+    }
+
+    /// How many records that are not flushed may be acknowledged: a power cut loses no more.
+    pub fn ahead_of_disk(&self) -> i64 {
+        if self.ack_flush { 0 } else { self.flush_messages.max(1) - 1 }
     }
 
     /// At what age a segment is full: a compacted log's also when its records may not wait longer.

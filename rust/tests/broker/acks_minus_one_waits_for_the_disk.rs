@@ -34,6 +34,25 @@ fn and_is_answered_in_order_once_it_has() {
 }
 
 #[test]
+fn and_so_do_those_that_a_power_cut_could_lose_beyond_the_limit() {
+    let mut house = House::new();
+    let mut made = Made::default();
+    made.config.flush_messages = 4;
+    house.topic(TOPIC, made);
+    let mut conn = house.connect();
+    for number in 1..=9 {
+        let request = produce(9, 1, &batch(&["a"]));
+        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        while conn.is_waiting() {
+            house.turn(&mut [&mut conn]);
+        }
+        assert_eq!(produced(9, &conn.reply(&request)), (0, number - 1));
+        let partition = house.broker.partitions().remove(0);
+        assert!(partition.log.flushed_offset().0 + 3 >= number, "{number}");
+    }
+}
+
+#[test]
 fn and_a_closed_connection_is_forgotten() {
     let mut house = flushed_before_ack();
     let mut conn = house.connect();

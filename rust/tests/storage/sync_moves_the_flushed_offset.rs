@@ -43,6 +43,18 @@ fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
 }
 
 #[test]
+fn in_flush_mode_ack_nobody_sees_what_is_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.ack_flush = true;
+    let log = home.open();
+    append(&log, &batch(&[b"x"])).unwrap();
+    assert_eq!(log.set_high_watermark(log.log_end_offset()), Offset(0));
+    log.flush().unwrap();
+    assert_eq!(log.set_high_watermark(log.log_end_offset()), Offset(1));
+}
+
+#[test]
 fn flush_messages_and_flush_ms_ask_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
