@@ -24,6 +24,7 @@ OURS = {  # no settings of the broker
     "KRUST_CLUSTER_SEEDS",
     "KRUST_CRASH_ROUNDS",
     "KRUST_OLD_SPARKS",
+    "KRUST_POWER_CUTS",
     "KRUST_SPARK_ALL",
     "KRUST_SPARK_JARS",
     "KRUST_SPARK_TABLES",

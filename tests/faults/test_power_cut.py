@@ -1,0 +1,202 @@
+"""Real power cuts: a file system on a loop image is shut down under a broker, as if by a switch.
+
+EXT4_IOC_SHUTDOWN (XFS has the same number) drops whatever was not synced: appends are gone, a file
+that was not synced is empty or has no name, later writes get EIO. Then the broker is killed, the
+image mounted again and the broker started on what is left.
+KRUST_POWER_CUTS says how often per file system and mode (10). Skipped with the reason where the
+machine does not let us mount, shut down or make the file system.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.faults.test_kill import read_all
+from tests.serving import Served
+
+CUTS = int(os.environ.get("KRUST_POWER_CUTS", "10"))
+PARTITIONS = 2
+MESSAGES = 50
+"""`log.flush.interval.messages` where not every answer waits: one less may be lost."""
+SHUTDOWN = 0x8004587D  # _IOR('X', 125, u32)
+WITHOUT_LOG_FLUSH = 2
+SIZES = {"ext4": "96M", "xfs": "320M"}
+OPTIONS: dict[str, object] = {"log.segment.bytes": 60_000, "log.segment.delete.delay.ms": 0}
+
+
+class Disk:
+    """A file system in an image, which can lose its power."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.image, self.place = folder / "image", folder / "disk"
+        self.place.mkdir()
+        maker = shutil.which(f"mkfs.{kind}")
+        if maker is None:
+            pytest.skip(f"there is no mkfs.{kind} here")
+        self._run("truncate", "-s", SIZES[kind], str(self.image))
+        self._run(maker, "-q", str(self.image))
+        self.mount()
+
+    def _run(self, *command: str) -> None:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            pytest.skip(f"{command[0]} is refused here: {run.stderr.strip()}")
+
+    def mount(self) -> None:
+        """Let the file system come back as a start of the machine would."""
+        self._run("mount", "-o", "loop", str(self.image), str(self.place))
+
+    def cut(self) -> None:
+        """Take the power away."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
+        except OSError as error:
+            pytest.skip(f"this file system cannot be shut down: {error}")
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        """Let go of what is left."""
+        subprocess.run(["umount", str(self.place)], check=True, timeout=30)
+
+
+@pytest.fixture(params=list(SIZES))
+def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
+    """A file system in memory."""
+    parent = Path("/dev/shm")
+    if not parent.is_dir() or os.geteuid() != 0:
+        pytest.skip("only root may mount, and images want /dev/shm")
+    folder = parent / f"krust-power-{os.getpid()}-{request.param}"
+    folder.mkdir()
+    try:
+        disk = Disk(request.param, folder)
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder / "disk")], check=False, capture_output=True)
+        shutil.rmtree(folder)
+
+
+class Load:
+    """Producers of numbers; what was acknowledged is kept, a number that failed is never known."""
+
+    def __init__(self) -> None:
+        self.sent = [0] * PARTITIONS
+        self.acked: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
+        """offset -> number"""
+        self.once: list[list[range]] = [[] for _ in range(PARTITIONS)]
+        """numbers of idempotent producers: a retry of any other may write twice"""
+
+    def run(self, bootstrap: str, until: threading.Event, *, idempotent: bool) -> None:
+        """Send without end, until told, or the broker is gone."""
+        settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 7}
+        settings |= {"log_level": 0, "message.timeout.ms": 2000, "enable.idempotence": idempotent}
+        first = list(self.sent)
+        producer = Producer(settings)
+        while not until.is_set():
+            for partition in range(PARTITIONS if len(producer) < 1000 else 0):
+                number = self.sent[partition]
+                self.sent[partition] += 1
+                value = b"%d" % number
+                producer.produce("t", value, b"k" * 90, partition, on_delivery=self._delivered)
+            producer.poll(0.0005 if len(producer) < 500 else 0.02)
+        producer.purge()
+        producer.flush(5)
+        for partition in range(PARTITIONS if idempotent else 0):
+            self.once[partition].append(range(first[partition], self.sent[partition]))
+
+    def count(self) -> int:
+        """How many were acknowledged."""
+        return sum(map(len, self.acked))
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            place = self.acked[message.partition() or 0]
+            place[message.offset() or 0] = int(message.value() or b"")
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    """Make a topic, and wait until it is said to be there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+
+
+def check(bootstrap: str, load: Load, before: list[dict[int, int]], most: int) -> int:
+    """Nothing wrong is there, and nothing is twice; how many acknowledged records are lost.
+
+    most     acknowledged records of a partition that may be lost
+    before   what was acknowledged before the cut began. While it lasts a sync may return well whose
+             log entry was dropped, and no machine without power could have said so
+    """
+    lost = 0
+    for partition in range(PARTITIONS):
+        found = dict(read_all(bootstrap, "t", partition))
+        assert list(found) == list(range(len(found))), "offsets have a gap"
+        kept = {at: number for at, number in load.acked[partition].items() if at in found}
+        assert {at: found[at] for at in kept} == kept, "an acknowledged record is another one"
+        first = {number: at for at, number in reversed(found.items())}
+        again = [number for at, number in found.items() if first[number] < at]
+        twice = [one for one in again if any(one in them for them in load.once[partition])]
+        assert not twice, f"records are there twice: {twice[:8]}"
+        gone = before[partition].keys() - found.keys()
+        assert len(gone) <= most, f"{len(gone)} acknowledged records are lost"
+        lost += len(gone)
+        load.acked[partition] = kept
+    return lost
+
+
+@pytest.mark.timeout(max(300, CUTS * 30))
+@pytest.mark.parametrize("mode", ["ack", "async"])
+def test_what_was_flushed_outlives_a_power_cut(disk: Disk, mode: str) -> None:
+    chance = random.Random(f"{mode} {disk.image.parent.name.rpartition('-')[2]}")
+    options = {**OPTIONS, "krust.flush.mode": mode}
+    if mode == "async":
+        options |= {"log.flush.interval.messages": MESSAGES}
+    load, lost, topics = Load(), 0, ["t"]
+    most = 0 if mode == "ack" else MESSAGES - 1
+    broker = Served(disk.place / "data", options=options)
+    try:
+        create(broker.bootstrap, "t", PARTITIONS)
+        for cut in range(CUTS):
+            stop = threading.Event()
+            goal = load.count() + chance.randrange(20, 1500)
+            sending = threading.Thread(
+                target=load.run,
+                args=(broker.bootstrap, stop),
+                kwargs={"idempotent": bool(cut % 2)},
+            )
+            sending.start()
+            while load.count() < goal:
+                assert broker.process.poll() is None
+                stop.wait(0.002)
+            if mode == "ack":
+                topics.append(f"t-{cut}")
+                create(broker.bootstrap, topics[-1], 1)
+            before = [dict(each) for each in load.acked]
+            disk.cut()
+            stop.set()
+            broker.kill()
+            sending.join()
+            disk.unmount()
+            disk.mount()
+            broker = Served(disk.place / "data", options=options)
+            lost += check(broker.bootstrap, load, before, most)
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            known = admin.list_topics(timeout=10)
+            assert set(topics) <= set(known.topics), "a topic that was created is gone"
+        print(f"{CUTS} cuts, {load.count()} acknowledged records there, {lost} lost")
+    finally:
+        if broker.process.poll() is None:
+            broker.kill()
