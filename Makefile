@@ -14,7 +14,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
-	release fuzz crash crash-images \
+	release fuzz crash crash-images planted \
 	chaos-groups chaos-zookeeper spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -129,6 +129,9 @@ crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_film --nocapture
+
+planted: ## plant bugs in a copy of the log, each to be caught by the test meant for it
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)
 
 chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)

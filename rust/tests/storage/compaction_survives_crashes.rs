@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use krust::record::batch::Fields;
 use krust::record::compression::Codec;
-use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
+use krust::storage::{Log, Read};
 
 use crate::support::{
     Home, NOW_MS, Pair, append, append_after_roll, bytes_of, compact, keyed, keyed_at, pairs_in,
@@ -156,6 +156,22 @@ fn of_a_recovery_that_finishes_a_swap() {
         drop(home_on(image.path(), Some(&again)).open_with(false));
         images(&again, 0, |image, _, what| check(image, &written, end, what));
     }
+}
+
+#[test]
+fn a_reader_that_stopped_at_an_edge_finds_it_after_the_swap() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home_on(dir.path(), None);
+    let log = home.open();
+    write(&log, 0..26);
+    let edge = log.segment_facts().unwrap().get(2).unwrap().base_offset;
+    let offset = log.log_start_offset();
+    let below = Read { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
+    let before = log.read(below).unwrap().to_vec().unwrap();
+    assert!(compact(&home, &log).is_some());
+    let after = log.read(below).unwrap().to_vec().unwrap();
+    assert!(after.len() < before.len());
+    assert!(pairs_in(&after).iter().all(|record| record.0 < edge.0));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use krust::ids::{Epoch, Offset};
-use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
+use krust::storage::{Log, LogConfig};
 use parking_lot::Mutex;
 
 use crate::compaction_survives_crashes as compacted;
@@ -192,6 +192,9 @@ fn table(seed: u64) -> Film {
     compacted::write(&log, flushed..flushed + i32::try_from(dice.below(8)).unwrap());
     let first = disk.ops();
     let written = pairs_in(&bytes_of(&log));
+    // Larger ones than they were written with: several become one.
+    let segment_bytes = if dice.below(2) == 0 { 900 } else { 4000 };
+    log.reconfigure(Arc::new(LogConfig { segment_bytes, ..(*log.config()).clone() }));
     compact(&home, &log);
     drop((log, home));
     let check = move |image: &Path, ops: usize, what: &str| {

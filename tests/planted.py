@@ -1,0 +1,216 @@
+"""Bugs planted in a copy of the sources, each to be caught by the check that is meant for it.
+
+    python -m tests.planted [NAME...]
+
+For each: the sources are changed in one place, and the named tests must fail, after they passed
+on the copy as it was. Exit 1 if one survives. Takes minutes a bug: each is a build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+CARGO = ["cargo", "test", "--quiet", "--profile", "quick", "--no-default-features"]
+STORAGE = "rust/src/storage/"
+
+
+class Planted(NamedTuple):
+    """One bug: in which file what becomes what, and which tests of `storage` must see it.
+
+    test   of `rust/tests/storage`, or behind `lib ` of the crate itself
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    test: str
+
+
+BUGS = [
+    Planted(
+        "records go before what supersedes them is synced",
+        "cleaner/pass.rs",
+        "        self.log.flush()?;\n",
+        "",
+        "compaction_survives_crashes::of_a_log_whose_tail_was_not_flushed",
+    ),
+    Planted(
+        "a cleaned segment is swapped in before it is synced",
+        "cleaner/output.rs",
+        "self.home.dir.sync_data(&self.home.file(self.base_offset, &cleaned(LOG)), &self.file)",
+        "Ok(())",
+        "compaction_survives_crashes::of_a_log_that_was_flushed",
+    ),
+    Planted(
+        "a recovery finishes a swap and leaves what it replaces",
+        "recovery.rs",
+        "let replaced = other == base || (base..end).contains(&other);",
+        "let replaced = other == base && base < end;",
+        "crash_images_by_the_thousand::of_any_film",
+    ),
+    Planted(
+        "tombstones go at the first cleaning",
+        "cleaner/pass.rs",
+        "horizon.is_none_or(|at| self.now_ms < at)",
+        "horizon.is_some_and(|at| self.now_ms < at)",
+        "compaction_keeps_the_last_of_each_key::tombstones_stay",
+    ),
+    Planted(
+        "a producer's last sequence is lost in a cleaning",
+        "cleaner/pass.rs",
+        "let is_last = self.is_last_of_producer(batch);",
+        "let is_last = self.is_last_of_producer(batch) && !discard && keep.len() > 9;",
+        "compaction_keeps_the_last_of_each_key::the_last_batch_of_each_producer",
+    ),
+    Planted(
+        "open transactions are cleaned",
+        "cleaner/choose.rs",
+        "bounds.last_stable.min(active.base_offset())",
+        "active.base_offset()",
+        "compaction_keeps_the_last_of_each_key::nothing_at_or_above",
+    ),
+    Planted(
+        "an abort marker goes with its data",
+        "cleaner/transactions.rs",
+        "                    self.kept.push(entry);\n                    false\n",
+        "                    self.kept.push(entry);\n                    true\n",
+        "lib storage::cleaner::transactions",
+    ),
+    Planted(
+        "a batch that half fits into the map counts as mapped",
+        "cleaner/pass.rs",
+        "            if data && !put_all(&opened, start, map) {\n",
+        "            map.set_latest(at.last_offset);\n"
+        "            if data && !put_all(&opened, start, map) {\n",
+        "compaction_keeps_the_last_of_each_key",
+    ),
+    Planted(
+        "positions that readers remember outlive their segment",
+        "log/read.rs",
+        "is_same.then_some(",
+        "(is_same || true).then_some(",
+        "compaction_survives_crashes::a_reader_that_stopped",
+    ),
+    Planted(
+        "a flush leaves the directory's entries unsynced",
+        "log/flush.rs",
+        "        self.home.dir.sync_dir(&path)?;\n"
+        "        self.home.dir.sync_dir(self.home.dir.path())",
+        "        Ok(())",
+        "crash_images_recover_to_a_whole_log",
+    ),
+    Planted(
+        "what is not flushed is shown in flush mode ack",
+        "log/mod.rs",
+        "if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) }",
+        "Offset(i64::MAX)",
+        "sync_moves_the_flushed_offset",
+    ),
+    Planted(
+        "a failed sync is tried again",
+        "dirs.rs",
+        'let error = StorageError::io("sync", path, error);\n        self.take_offline(&error);\n',
+        'let error = StorageError::io("sync", path, error);\n',
+        "failed_fsync_takes_directory_offline",
+    ),
+    Planted(
+        "recovery trusts every checksum",
+        "recovery.rs",
+        "if !walker.check_crc(&batch, scratch).map_err(fail)? {",
+        "if !walker.check_crc(&batch, scratch).map_err(fail)? && scratch.len() > 1 << 40 {",
+        "crash_images_recover_to_a_whole_log",
+    ),
+    Planted(
+        "recovery stops one batch early",
+        "recovery.rs",
+        "                    self.take(&batch);\n",
+        "                    self.take(&batch);\n"
+        "                    if batch.end() == segment.size() {\n"
+        '                        return Ok((at, Some("early")));\n'
+        "                    }\n",
+        "recovers_after_torn_tail",
+    ),
+    Planted(
+        "recovery forgets the producers of what it read",
+        "recovery.rs",
+        "self.without_producers &= batch.header",
+        "let _ = batch.header",
+        "crash_images_by_the_thousand::of_any_film",
+    ),
+    Planted(
+        "a truncation leaves the recovery point where it was",
+        "dirs.rs",
+        "        table.recovery.lower(name, point);\n",
+        "",
+        "crash_images_recover_to_a_whole_log::a_truncation",
+    ),
+    Planted(
+        "a checkpoint gets its name before its content is synced",
+        "dirs.rs",
+        "        self.sync_data(&temporary, &file)?;\n        self.disk.rename",
+        "        self.disk.rename",
+        "crash_images",
+    ),
+]
+
+
+def run(copy: Path, test: str) -> tuple[bool, str]:
+    """Whether the tests passed, and what they said."""
+    where = ["--test", "storage", test]
+    if test.startswith("lib "):
+        where = ["--lib", test.removeprefix("lib ")]
+    command = [*CARGO, *where]
+    # Artefacts of its own: cargo tells two places of one package apart by nothing else.
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target/planted")}
+    done = subprocess.run(
+        command, cwd=copy, capture_output=True, text=True, check=False, env=environment
+    )
+    said = done.stdout + done.stderr
+    if done.returncode and "test result: FAILED" not in said:
+        sys.exit(f"no test ran:\n{said[-3000:]}")
+    if re.search(r"running 0 tests", said):
+        sys.exit(f"there is no test {test}")
+    return done.returncode == 0, said
+
+
+def main(wanted: list[str]) -> int:
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        subprocess.run(["git", "worktree", "add", "--detach", copy], cwd=ROOT, check=True)
+        try:
+            sound, said = run(copy, "")
+            if not sound:
+                sys.exit(f"the sources as they are fail:\n{said[-3000:]}")
+            for bug in BUGS:
+                if not wanted or any(word in bug.name for word in wanted):
+                    survivors += not caught(copy, bug)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", copy], cwd=ROOT, check=True)
+    return int(survivors > 0)
+
+
+def caught(copy: Path, bug: Planted) -> bool:
+    path = copy / STORAGE / bug.path
+    text = path.read_text()
+    if text.count(bug.before) != 1:
+        sys.exit(f"{bug.name}: its place in {bug.path} is {text.count(bug.before)} times there")
+    path.write_text(text.replace(bug.before, bug.after))
+    try:
+        passed, _ = run(copy, bug.test)
+    finally:
+        path.write_text(text)
+    print(f"{'SURVIVED' if passed else 'caught  '}  {bug.name}", flush=True)
+    return not passed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
