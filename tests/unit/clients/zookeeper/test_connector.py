@@ -160,7 +160,8 @@ def places(records: list[Record]) -> list[tuple[int, int]]:
 
 def stored(tree: KazooClient, group: str, topic: str, partitions: int) -> list[int]:
     folder = f"/consumers/{group}/offsets/{topic}"
-    return [int(tree.get(f"{folder}/{number}")[0]) for number in range(partitions)]
+    there = [f"{folder}/{number}" for number in range(partitions)]
+    return [int(tree.get(path)[0]) if tree.exists(path) else -1 for path in there]
 
 
 def ephemerals(tree: KazooClient, path: str) -> list[str]:
