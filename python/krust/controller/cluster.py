@@ -124,6 +124,8 @@ class Cluster:
         """in office, everything read and written as it has to be"""
         self._noticing = False
         """changes of settings are seen"""
+        self._settling: int | None = None
+        """the term whose beginning is under way"""
         self._term = state.term
         self._pending = Changes()
         self._more: list[ToBroker] = []
@@ -249,6 +251,12 @@ class Cluster:
             self._wanted.add("finish")
         return self.orders.after(state, pending) + more
 
+    def deposed(self) -> AwayError | None:
+        """Why the steps under way cannot go on: they read a tree for an office that is lost."""
+        if self._settling in (None, self._state.term):
+            return None
+        return AwayError("the office was lost")
+
     def waits(self, changes: Changes) -> None:
         """Changes while a job is under way: the others are told at its end."""
         self._pending.add(changes)
@@ -334,7 +342,14 @@ class Cluster:
         self._wanted |= {"brokers"} if self._state.leading else set()
 
     def _settle(self) -> Steps:
-        state, term = self._state, self._state.term
+        self._settling = self._state.term
+        try:
+            yield from self._settle_in(self._settling)
+        finally:
+            self._settling = None
+
+    def _settle_in(self, term: int) -> Steps:
+        state = self._state
         yield from self._notices.begin(state, topics=False)
         anew = yield from brokers.look(state)
         yield from loading.load(state, self._revised)

@@ -257,8 +257,13 @@ class Controller:
             if waiting.request is not None:
                 answer = refusal(waiting.request, Code.NOT_CONTROLLER, "the office was lost")
         else:
+            cluster = self._cluster if waiting is self._running else None
+            deposed = cluster.deposed() if cluster is not None else None
             try:
-                asked = waiting.steps.send(answers) if answers else next(waiting.steps)
+                if deposed is not None:
+                    asked = waiting.steps.throw(deposed)
+                else:
+                    asked = waiting.steps.send(answers) if answers else next(waiting.steps)
                 while not asked:
                     asked = waiting.steps.send([])
             except StopIteration as stop:

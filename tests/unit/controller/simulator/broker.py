@@ -278,6 +278,11 @@ class Process:
         if not self.alive or not self._out[broker]:
             return
         asked, world = self._out[broker][0], self.world
+        if asked.api in ORDERS and broker not in self.state.brokers:
+            self._out[broker].popleft()
+            self.perform(self.controller.answered(asked, None, int(world.now)))
+            self._send(broker)
+            return
         connection = self._lines.setdefault(broker, world.connection())
         said: list[bool] = []
 
