@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PAGES = (20, 1000, None)
+_TRIES = 5
+"""of one commit, while others make or change the table"""
 
 
 class DeltaLakeTable(MovingTable):
@@ -112,35 +114,44 @@ class DeltaLakeTable(MovingTable):
         return [] if table is None else list(table.file_uris())
 
     def _logged(self, commit: Commit, files: Sequence[Path], metadata: dict[str, str]) -> bool:
-        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import AddAction
 
+        for attempt in range(_TRIES):
+            try:
+                return self._tried(commit, files, metadata)
+            except CommitFailedError:  # this batch is there, or others made or changed the table
+                if self.committed(commit.job) < commit.batch and attempt == _TRIES - 1:
+                    raise
+        return False
+
+    def _tried(self, commit: Commit, files: Sequence[Path], metadata: dict[str, str]) -> bool:
         schema = self._evolved(files)
         if schema is None:  # nothing was ever written: the first batch is of no records
             return True
+        offsets = json.dumps(merged(self.offsets(commit.pipeline), commit.offsets))
+        if self.committed(commit.job) >= commit.batch:  # the last look: what it saw is what holds
+            return False
+        self._append(commit, files, {**metadata, "krust.offsets": offsets}, schema)
+        return True
+
+    def _append(
+        self, commit: Commit, files: Sequence[Path], metadata: dict[str, str], schema: Any
+    ) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
         now = int(time.time() * 1000)
         adds = [
             AddAction(place.name, row["bytes"], {}, now, True, row["stats"])
             for row, place in zip(commit.files, files, strict=True)
         ]
-        metadata["krust.offsets"] = json.dumps(
-            merged(self.offsets(commit.pipeline), commit.offsets)
-        )
         properties = CommitProperties(
-            custom_metadata=metadata, app_transactions=[Transaction(commit.job, commit.batch, now)]
+            custom_metadata=metadata,
+            app_transactions=[Transaction(commit.job, commit.batch, now)],
         )
-        if self.committed(commit.job) >= commit.batch:  # the last look: what it saw is what holds
-            return False
-        try:
-            self._table.create_write_transaction(
-                adds, "append", schema, None, commit_properties=properties
-            )
-        except CommitFailedError:
-            if self.committed(commit.job) < commit.batch:
-                raise
-            return False
-        return True
+        self._table.create_write_transaction(
+            adds, "append", schema, None, commit_properties=properties
+        )
 
     def _evolved(self, files: Sequence[Path]) -> Any:
         """The table's schema once it has the files' columns. ConfigError: one has another type."""
