@@ -101,6 +101,8 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                 let end = log.truncate_to(Offset(to)).unwrap().0;
                 assert!(end <= to);
                 model.cut |= end < model.next;
+                // The start may lie in the batch that went: the log begins anew behind it.
+                model.start = model.start.max(log.log_start_offset().0);
                 model.records.retain(|record| record.0 < end);
                 model.next = end;
                 model.synced = model.synced.min(end);
