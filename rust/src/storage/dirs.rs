@@ -344,6 +344,13 @@ impl LogDir {
         self.write_offsets(&mut table)
     }
 
+    /// Notes on disk that a partition's log, empty by now, begins at `offset`.
+    pub(crate) fn begins(&self, name: &TopicPartition, offset: Offset) -> Result<(), StorageError> {
+        let mut table = self.offsets.lock();
+        table.log_start.set(name, (offset.0 > 0).then_some(offset));
+        self.write_offsets(&mut table)
+    }
+
     /// Notes on disk that a partition's log is clean up to `offset`.
     pub(crate) fn cleaned(
         &self,

@@ -148,6 +148,41 @@ fn compare(log: &Log, model: &Model, when: &str) {
     assert_eq!(read_from(log, middle, 300), tail, "{when}");
 }
 
+/// A log of two flushed batches that was begun anew at 7, as a kill after so many operations
+/// leaves it, and how many there were.
+fn begun_anew(ops: Option<usize>) -> (Arc<Log>, usize) {
+    let dir = scratch();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
+    let log = home.open_with(false);
+    for value in [b"a", b"b"] {
+        let appended = stage(&log, &batch(&[value])).unwrap();
+        log.commit(appended.staged).unwrap();
+    }
+    log.flush().unwrap();
+    home.dir.checkpoint().unwrap();
+    assert_eq!(log.truncate_fully(Offset(7)).unwrap(), Offset(7));
+    let image = scratch();
+    let most = disk.ops();
+    disk.crash(ops.unwrap_or(most), Crash::Kill { torn: 0 }, image.path()).unwrap();
+    (Home::new(image.path()).open_with(false), most)
+}
+
+#[test]
+fn a_log_that_begins_anew_begins_there_after_a_kill() {
+    let (log, _) = begun_anew(None);
+    assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(7), Offset(7)));
+}
+
+#[test]
+fn a_kill_while_a_log_begins_anew_is_no_damage() {
+    let (_, most) = begun_anew(None);
+    for ops in 0..most {
+        let (log, _) = begun_anew(Some(ops));
+        assert!(log.damage().is_none(), "after {ops} of {most}: {:?}", log.damage());
+    }
+}
+
 /// How many runs of up to forty steps.
 fn cases() -> u32 {
     u32::try_from(wanted("PROPTEST_CASES", 48)).unwrap()

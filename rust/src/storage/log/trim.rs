@@ -44,7 +44,7 @@ impl Log {
         if end < self.log_start_offset().0 {
             return self.restart_at(&mut writer, offset);
         }
-        self.begin_cut(Offset(end))?;
+        self.begin_cut(Offset(end), Offset(end))?;
         self.publish_segments(kept.to_vec());
         gone.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
         self.cut_segment(&mut writer, active, (position, end))
@@ -103,9 +103,10 @@ impl Log {
         Ok(())
     }
 
-    /// Makes sure that no watermark, on disk or off, lies above the offset of a cut.
-    fn begin_cut(&self, offset: Offset) -> Result<(), StorageError> {
-        self.home.dir.lower(&self.name, offset)?;
+    /// Makes sure that no watermark lies above the offset of a cut, and none on disk above what a
+    /// crash may leave.
+    fn begin_cut(&self, offset: Offset, left: Offset) -> Result<(), StorageError> {
+        self.home.dir.lower(&self.name, left)?;
         self.truncations.fetch_add(1, Ordering::AcqRel);
         self.flushed.fetch_min(offset.0, Ordering::AcqRel);
         self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
@@ -159,9 +160,10 @@ impl Log {
 
     fn restart_at(&self, writer: &mut Writer, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
-        self.begin_cut(offset)?;
+        self.begin_cut(offset, Offset(0))?;
         let segments = self.segments.swap(Arc::new(Vec::new()));
         segments.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
+        self.home.dir.begins(&self.name, offset)?;
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.flushed.store(offset.0, Ordering::Release);
