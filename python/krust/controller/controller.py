@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import configs, consumer_offsets, election, producer_ids, reassignment, topics
+from krust.controller import (
+    configs,
+    consumer_offsets,
+    election,
+    producer_ids,
+    reassignment,
+    registration,
+    topics,
+)
 from krust.controller.state import NEVER, Changes, Message, Policy, Request, State, ToBroker
 from krust.errors import Code, KrustError
 from krust.metadata import znodes
@@ -143,9 +151,9 @@ class Controller:
         return self._finished(Outcome())
 
     def back(self, words: Registration) -> Generator[Asked, list[Done], None]:
-        """What to run when the store is connected again."""
+        """What to run when the store is connected again, or an answer of it was lost."""
         if self._cluster is None:
-            raise KrustError("a tree of our own is always there")
+            return registration.again(self.state, words)
         return self._cluster.back(words)
 
     def done(self, done: Done) -> Outcome:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from krust.controller import adoption, loading
 from krust.controller.state import Live
 from krust.errors import ServerError
 from krust.metadata import znodes
@@ -158,6 +159,17 @@ def announce(state: State, registration: Registration) -> Steps:
         f"broker {state.node_id} cannot be registered: {done.refused and done.refused.value}",
         hint="look at the metadata store",
     )
+
+
+def again(state: State, registration: Registration) -> Steps:
+    """Read a tree of our own anew, after a change of which it is not known whether it holds.
+
+    raises  ServerError: it cannot be; it may be tried again
+    """
+    yield from claim(state, registration.now_ms)
+    yield from loading.load(state)
+    yield from adoption.lead(state, {})
+    yield from announce(state, registration)
 
 
 def _ours(state: State, node: Node) -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from krust.cli.interrupts import whole
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """Python's own reaction to SIGINT, whatever a library has put in its place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:
@@ -41,10 +50,7 @@ def test_a_second_interrupt_acts_at_once() -> None:
 
 
 def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with whole():
-            interrupt()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with whole():
         interrupt()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupt()

@@ -167,8 +167,9 @@ def test_a_name_that_nobody_knows_is_told(caplog: pytest.LogCaptureFixture) -> N
 
 def test_what_has_no_effect_here_is_told(caplog: pytest.LogCaptureFixture) -> None:
     read(maxOffsetsPerTrigger="5", **{"kafka.group.id": "g"})
-    assert "'maxOffsetsPerTrigger' has no effect on a batch read" in caplog.text
-    assert '.option("groupId", "g")' in caplog.text
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert "'maxOffsetsPerTrigger' has no effect on a batch read" in told
+    assert '.option("groupId", "g")' in told
 
 
 def test_limits_of_a_trigger() -> None:
