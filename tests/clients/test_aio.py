@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 import krust
 from krust.errors import KafkaError
 from tests.clients.conftest import create
+from tests.leftovers import nothing_left
 
 
 def test_one_await_is_the_delivery_and_thousands_run_at_once(bootstrap: str, topic: str) -> None:
@@ -69,11 +69,10 @@ def test_a_group_is_read_with_async_for_and_leaves_no_thread(bootstrap: str, top
         await consumer.close()
         return seen
 
-    before = threading.active_count()
-    assert sorted(asyncio.run(run()), key=lambda value: int(value or b"")) == [
-        b"%d" % n for n in range(30)
-    ]
-    assert threading.active_count() == before
+    with nothing_left():
+        assert sorted(asyncio.run(run()), key=lambda value: int(value or b"")) == [
+            b"%d" % n for n in range(30)
+        ]
 
 
 def test_a_poll_that_is_cancelled_ends_and_the_consumer_goes_on(bootstrap: str, name: str) -> None:

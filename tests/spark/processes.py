@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.leftovers import children
+
 
 def descendants(pid: int) -> Iterator[int]:
     """Every process below one."""
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, children.read_text().split()):
-                yield child
-                yield from descendants(child)
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
 
 
 def workers() -> list[int]:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import krust
 from krust.coordinator.assignors.even import Sticky
 from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
 from krust.shell.metadata import FILE as METADATA
+from tests.leftovers import nothing_left
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:
@@ -114,10 +114,8 @@ def test_another_brokers_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bad_setting_starts_nothing() -> None:
-    before = threading.active_count()
-    with pytest.raises(ConfigError, match=r"num\.partitions"):
+    with nothing_left(), pytest.raises(ConfigError, match=r"num\.partitions"):
         krust.Broker(config={"num.partitions": 0})
-    assert threading.active_count() == before
 
 
 def open_things() -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from krust.coordinator.outcome import AssignCall
 from krust.shell import runners
 from krust.shell.assigning import Assigning, Rule, deadline_s
 from krust.shell.runners import Plugin
+from tests.leftovers import nothing_left
 
 MODULE = '''
 import os, time
@@ -259,22 +259,9 @@ def test_a_group_of_the_new_kind_gets_places_and_names_its_assignor() -> None:
         assert given == {"m1": [("t", 0), ("t", 1)], "m2": [("t", 2), ("t", 3)]}
 
 
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-def children() -> list[str]:
-    tasks = Path("/proc/self/task")
-    return [
-        pid for task in tasks.iterdir() for pid in (task / "children").read_text().split() if pid
-    ]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
 def test_closing_leaves_no_process_thread_or_descriptor_behind(module: str) -> None:
-    before = (children(), threading.active_count(), descriptors())
-    for kind in ("First", "Slow"):
-        with asked(f"{module}:{kind}") as one:
-            one.assigning.warm()
-            one.start()
-    assert (children(), threading.active_count(), descriptors()) == before
+    with nothing_left():
+        for kind in ("First", "Slow"):
+            with asked(f"{module}:{kind}") as one:
+                one.assigning.warm()
+                one.start()

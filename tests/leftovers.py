@@ -1,0 +1,54 @@
+"""What a test leaves in this process: threads, child processes, descriptors that were not there.
+
+Told by what is new, not by how many there are: what an earlier test left may end at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def children(pid: int) -> Iterator[int]:
+    """The processes that the threads of one have started and that still run."""
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            yield from map(int, listed.read_text().split())
+
+
+def descriptors() -> Iterator[tuple[str, str]]:
+    for one in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):
+            yield one.name, str(one.readlink())
+
+
+def tasks() -> set[str]:
+    """Threads as the kernel sees them; a joined one is there a moment longer."""
+    listed = Path("/proc/self/task")
+    return {one.name for one in listed.iterdir()} if listed.exists() else set()
+
+
+def held() -> set[object]:
+    """Python's threads, children, descriptors."""
+    found: set[object] = set(threading.enumerate())
+    if tasks():
+        found.update(f"process {number}" for number in children(os.getpid()))
+        found.update(f"descriptor {number} of {what}" for number, what in descriptors())
+    return found
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """What runs inside leaves no thread, process or descriptor behind."""
+    before, running = held(), tasks()
+    yield
+    left = held() - before
+    assert not left, f"left behind: {left}"
+    deadline = time.monotonic() + 5
+    while tasks() - running:
+        assert time.monotonic() < deadline, f"threads {sorted(tasks() - running)} go on"
+        os.sched_yield()
