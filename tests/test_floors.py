@@ -26,7 +26,7 @@ RUST_FLOORS = {
 PYTHON_FLOORS = {
     **dict.fromkeys(("__version__", "_krust", "errors", "settings", "spec"), 0),
     **dict.fromkeys(("Broker", "Cluster", "Scan", "scan"), 3),
-    **dict.fromkeys(("config",), 1),
+    **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
     **dict.fromkeys(("clients", "shell"), 4),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from krust.cli import options as shared
-from krust.cli import output
-from krust.cli.exits import Exit
-from krust.coordinator.assignors import find
+from krust.cli import output, plugins
+from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import (
     AssignmentError,
     GroupSpec,
@@ -28,7 +26,6 @@ from krust.coordinator.assignors.spec import (
     validate,
 )
 from krust.coordinator.consumer_protocol import TopicPartition
-from krust.errors import ConfigError, KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,16 +42,7 @@ COLUMNS = ("step", "members", "partitions", "least", "most", "moved", "orphaned"
 @click.pass_obj
 def list_(options: Options) -> None:
     """List the ways to share partitions: built-in ones, and those of installed packages."""
-    rows = [
-        {"name": one.name, "source": one.source, "place": one.place, "about": _about(one)}
-        for one in find.known()
-    ]
-    output.rows(options, ("name", "source", "place", "about"), rows)
-
-
-def _about(one: find.Known) -> str | None:
-    kind = find.BUILT_IN.get(one.name)
-    return kind.__doc__.partition("\n")[0] if kind and kind.__doc__ else None
+    plugins.show(options, ASSIGNORS)
 
 
 @click.command()
@@ -84,11 +72,7 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: st
     moved       partitions taken from a member that is still there
     orphaned    partitions of members that left: they had to move
     """
-    sys.path.insert(0, "")  # a module in the working directory, as `python -m` would find it
-    try:
-        assignor = find.find(name)
-    except find.FindError as error:
-        raise ConfigError(str(error), hint=error.hint) from error
+    assignor = plugins.chosen(ASSIGNORS, name)
     group = _Group(_topics(how["topics"]), _words(how["racks"]), _weights(how["weights"]))
     if how["seed"] is not None:
         group.lags = random.Random(how["seed"])  # noqa: S311, a simulation is repeatable
@@ -174,18 +158,9 @@ class _Group:
     def assign(self, assignor: Assignor, topics: Topics) -> GroupAssignment:
         """One rebalance; the answer is checked."""
         spec = GroupSpec(self.members, "simulated")
-        try:
+        with plugins.blamed(assignor.name, AssignmentError):
             answer = assignor.assign(spec, topics)
             validate(spec, topics, answer)
-        except AssignmentError as error:
-            broken = KrustError(f"{assignor.name} breaks a rule: {error}")
-            broken.exit = Exit.PROBLEMS
-            raise broken from error
-        except Exception as error:
-            import traceback
-
-            click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-            raise KrustError(f"{assignor.name} raised {type(error).__name__}: {error}") from error
         return answer
 
     def keep(self, answer: GroupAssignment) -> None:

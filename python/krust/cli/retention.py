@@ -6,26 +6,19 @@ Nothing is written; of a live directory the active segment may look smaller than
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from krust.cli import logfacts, output, session
+from krust.cli import logfacts, output, plugins, session
 from krust.cli import options as shared
-from krust.cli.exits import Exit
-from krust.errors import ConfigError, KrustError
-from krust.retention import find
-from krust.retention.policies import BUILT_IN
+from krust.retention.policies import POLICIES
 from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from krust.cli.options import Options
-    from krust.retention.spec import Expired, RetentionPolicy
 
 _WEEK_MS = 604_800_000
 
@@ -40,11 +33,7 @@ def command() -> None:
 @click.pass_obj
 def policies(options: Options) -> None:
     """List the policies: built-in ones, and those of installed packages."""
-    rows = [
-        {"name": one.name, "source": one.source, "place": one.place, "about": _about(one)}
-        for one in find.known()
-    ]
-    output.rows(options, ("name", "source", "place", "about"), rows)
+    plugins.show(options, POLICIES)
 
 
 @command.command()
@@ -64,18 +53,16 @@ def check(
     directory: Path,
 ) -> None:
     """Show what a policy would let go of the data DIRECTORY now; exit 9 if it breaks a rule."""
-    sys.path.insert(0, "")
-    try:
-        policy = find.find(name)
-    except find.FindError as error:
-        raise ConfigError(str(error), hint=error.hint) from error
+    policy = plugins.chosen(POLICIES, name)
     found = [
         _partition(path, retention_ms, retention_bytes)
         for path in sorted({each.parent for each in directory.glob("*-*/*.log")})
     ]
     usage = shutil.disk_usage(directory)
     disk = Disk(usage.free if free is None else free, usage.total)
-    answer = _asked(policy, disk, found)
+    with plugins.blamed(policy.name, ExpiryError):
+        answer = policy.expired(disk, found, time.time_ns() // 1_000_000)
+        validate(found, answer)
     rows: list[dict[str, object]] = []
     for each in found:
         count = answer.get(each.key, 0)
@@ -93,11 +80,6 @@ def check(
     columns = ("partition", "segments", "may_go", "would_go", "bytes_freed", "new_start")
     output.rows(options, columns, rows)
     session.note(options, "nothing is changed")
-
-
-def _about(one: find.Known) -> str | None:
-    kind = BUILT_IN.get(one.name)
-    return kind.__doc__.partition("\n")[0] if kind and kind.__doc__ else None
 
 
 def _partition(path: Path, retention_ms: int, retention_bytes: int) -> Partition:
@@ -120,19 +102,3 @@ def _segment(file: Path) -> Segment:
     if newest < 0:
         newest = facts.st_mtime_ns // 1_000_000
     return Segment(int(file.stem), end, facts.st_size, newest)
-
-
-def _asked(policy: RetentionPolicy, disk: Disk, found: Sequence[Partition]) -> Expired:
-    try:
-        answer = policy.expired(disk, found, time.time_ns() // 1_000_000)
-        validate(found, answer)
-    except ExpiryError as error:
-        broken = KrustError(f"{policy.name} breaks a rule: {error}")
-        broken.exit = Exit.PROBLEMS
-        raise broken from error
-    except Exception as error:
-        import traceback
-
-        click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-        raise KrustError(f"{policy.name} raised {type(error).__name__}: {error}") from error
-    return answer

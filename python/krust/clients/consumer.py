@@ -32,10 +32,11 @@ from krust.clients.closing import Closing
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
 from krust.clients.membership import Membership, Strategy, Terms, partition_counts
-from krust.coordinator.assignors import find
+from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import Assignor
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError, UnreachableError
+from krust.plugins import FindError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -570,14 +571,14 @@ def _strategy(given: object) -> Strategy:
         if isinstance(given, str):
             name = given.strip()
             if name == COOPERATIVE:
-                return Strategy(name, find.find("sticky"), cooperative=True)
-            assignor = find.find(name)
+                return Strategy(name, ASSIGNORS.find("sticky"), cooperative=True)
+            assignor = ASSIGNORS.find(name)
         else:
             made = given() if isinstance(given, type) else given
             if not isinstance(made, Assignor):
                 raise ConfigError(f"partition.assignment.strategy: {given!r} is no assignor")
             assignor = made
-    except find.FindError as error:
+    except FindError as error:
         raise ConfigError(f"partition.assignment.strategy: {error}", hint=error.hint) from error
     return Strategy(assignor.name, assignor, bool(getattr(assignor, "cooperative", False)))
 

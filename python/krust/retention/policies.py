@@ -9,6 +9,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from krust.plugins import Plugins
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -101,3 +103,12 @@ BUILT_IN: dict[str, type[RetentionPolicy]] = {
     kind.name: kind for kind in (TimeAndSize, Time, Size, KeepFreeDiskSpace)
 }
 """THE table of built-in policies."""
+
+POLICIES: Plugins[RetentionPolicy] = Plugins(
+    "retention policy",
+    "krust.retention",
+    BUILT_IN,
+    "expired",
+    "`name` and `expired(disk, partitions, now_ms)`",
+)
+"""With those of installed packages (entry points of `krust.retention`) and `module:Class`."""

@@ -18,7 +18,8 @@ import sys
 import traceback
 from typing import Any
 
-from krust.retention import find
+from krust.plugins import FindError
+from krust.retention.policies import POLICIES
 from krust.retention.spec import validate
 
 LOAD_S = 10.0
@@ -40,10 +41,9 @@ def main(place: str, seconds: float) -> None:
 
 def _asked(place: str, seconds: float, question: Any) -> dict[str, Any]:
     try:
-        policy = find.find(place)
-    except find.FindError as error:
-        cause = f"\n{traceback.format_exc()}" if error.__cause__ else ""
-        return {"error": f"{error} ({error.hint}){cause}"}
+        policy = POLICIES.find(place)
+    except FindError as error:
+        return {"error": error.whole()}
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         expired = policy.expired(*question)

@@ -19,8 +19,9 @@ import struct
 import traceback
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from krust.coordinator.assignors import find
+from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import GroupSpec, Topics, validate
+from krust.plugins import FindError
 
 if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor
@@ -37,10 +38,9 @@ def main(place: str, trace: int) -> None:
     os.dup2(2, 1)
     faulthandler.dump_traceback_later(LOAD_S, exit=True, file=trace)
     try:
-        assignor = find.find(place)
-    except find.FindError as error:
-        cause = f"\n{traceback.format_exc()}" if error.__cause__ else ""
-        say(answers, {"error": f"{error} ({error.hint}){cause}"})
+        assignor = ASSIGNORS.find(place)
+    except FindError as error:
+        say(answers, {"error": error.whole()})
         return
     faulthandler.cancel_dump_traceback_later()
     say(answers, {"ready": assignor.name})

@@ -76,7 +76,7 @@ def test_what_would_go_is_shown(folder: Path) -> None:
     [
         ("mine:Raises", 1, "raised KeyError"),
         ("mine:Lies", 9, "the active one among them"),
-        ("mine:None", 2, "cannot be loaded"),
+        ("mine:None", 2, "mine has no None"),
         ("tiem", 2, "there is no retention policy"),
     ],
 )

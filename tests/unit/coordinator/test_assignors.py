@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.coordinator.assignors import even, find
+from krust.coordinator.assignors import even
+from krust.coordinator.assignors.find import ASSIGNORS, BUILT_IN
 from krust.coordinator.assignors.spec import (
     AssignmentError,
     GroupAssignment,
@@ -27,7 +28,7 @@ from krust.coordinator.consumer_protocol import TopicPartition
 EVEN = ("sticky", "uniform", "rack_aware", "lag_aware")
 NAMES = [f"t{n}" for n in range(4)]
 RACKS = ["r0", "r1", "r2"]
-everyone = pytest.mark.parametrize("name", find.BUILT_IN)
+everyone = pytest.mark.parametrize("name", BUILT_IN)
 
 
 seeds = st.integers(0, 2**32)
@@ -96,17 +97,17 @@ def moved(before: Mapping[TopicPartition, str], after: GroupAssignment) -> int:
 def test_every_partition_goes_to_one_subscriber(
     name: str, group: GroupSpec, topics: Topics
 ) -> None:
-    assignment = find.find(name).assign(group, topics)
+    assignment = ASSIGNORS.find(name).assign(group, topics)
     validate(group, topics, assignment)
     wanted = {topic for member in group.members.values() for topic in member.topics}
     assert sum(counts(assignment).values()) == sum(map(topics.partitions, wanted))
-    assert find.find(name).assign(group, topics) == assignment, "the same again"
+    assert ASSIGNORS.find(name).assign(group, topics) == assignment, "the same again"
 
 
 @pytest.mark.parametrize("name", [*EVEN, "roundrobin"])
 @given(group=equals(), topics=topics())
 def test_equal_subscriptions_differ_by_one(name: str, group: GroupSpec, topics: Topics) -> None:
-    found = counts(find.find(name).assign(group, topics)).values()
+    found = counts(ASSIGNORS.find(name).assign(group, topics)).values()
     assert max(found) - min(found) <= 1
 
 
@@ -114,7 +115,7 @@ def test_equal_subscriptions_differ_by_one(name: str, group: GroupSpec, topics: 
 def test_range_is_even_in_each_topic_and_its_runs_are_unbroken(
     group: GroupSpec, topics: Topics
 ) -> None:
-    assignment = find.find("range").assign(group, topics)
+    assignment = ASSIGNORS.find("range").assign(group, topics)
     for topic in topics.counts:
         shares = [
             [n for name, n in assignment[member] if name == topic]
@@ -152,21 +153,21 @@ def chain_that_helps(
 @pytest.mark.parametrize("name", EVEN)
 @given(group=groups(), topics=topics())
 def test_nothing_could_be_more_even(name: str, group: GroupSpec, topics: Topics) -> None:
-    assignment = find.find(name).assign(group, topics)
+    assignment = ASSIGNORS.find(name).assign(group, topics)
     assert not chain_that_helps(group, assignment, dict.fromkeys(group.members, 1))
 
 
 @given(group=groups(), topics=topics())
 def test_nothing_could_be_nearer_to_the_weights(group: GroupSpec, topics: Topics) -> None:
     weights = {member: even.weight_of(spec) for member, spec in group.members.items()}
-    assert not chain_that_helps(group, find.find("weighted").assign(group, topics), weights)
+    assert not chain_that_helps(group, ASSIGNORS.find("weighted").assign(group, topics), weights)
 
 
 @pytest.mark.parametrize("name", ["sticky", "uniform", "weighted"])
 @given(group=groups(), topics=topics())
 def test_nothing_moves_when_nothing_changed(name: str, group: GroupSpec, topics: Topics) -> None:
-    first = find.find(name).assign(group, topics)
-    assert find.find(name).assign(holding(group, first), topics) == first
+    first = ASSIGNORS.find(name).assign(group, topics)
+    assert ASSIGNORS.find(name).assign(holding(group, first), topics) == first
 
 
 @given(group=equals(), topics=topics())
@@ -175,14 +176,14 @@ def test_with_equal_subscriptions_the_fewest_move(group: GroupSpec, topics: Topi
     held = sorted(Counter(before.values()).values(), reverse=True)
     few, more = divmod(sum(topics.counts.values()), len(group.members))
     must = sum(max(0, have - few - (n < more)) for n, have in enumerate(held))
-    assert moved(before, find.find("sticky").assign(group, topics)) == must
+    assert moved(before, ASSIGNORS.find("sticky").assign(group, topics)) == must
 
 
 @pytest.mark.parametrize("name", ["sticky", "uniform"])
 def test_what_moves_when_members_come_and_go(name: str) -> None:
     topics = Topics({"a": 60, "b": 60})
     everything = frozenset(topics.counts)
-    assignor = find.find(name)
+    assignor = ASSIGNORS.find(name)
     group = GroupSpec({f"m{n}": MemberSpec(everything) for n in range(6)})
     first = assignor.assign(group, topics)
     left = GroupSpec({m: spec for m, spec in holding(group, first).members.items() if m != "m3"})
@@ -212,7 +213,7 @@ def test_what_moves_is_as_measured(name: str) -> None:
     spots = [(topic, n) for topic in sorted(everything) for n in range(60)]
     racks = {spot: frozenset({RACKS[at % 3]}) for at, spot in enumerate(spots)}
     topics = Topics({"a": 60, "b": 60}, racks)
-    assignor = find.find(name)
+    assignor = ASSIGNORS.find(name)
     members = {f"m{n}": MemberSpec(everything, rack=RACKS[n % 3]) for n in range(6)}
     first = assignor.assign(GroupSpec(members), topics)
     kept = holding(GroupSpec(members), first).members
@@ -242,7 +243,7 @@ def test_static_members_come_first_by_their_names() -> None:
         {"x": MemberSpec(both), "y": MemberSpec(both, "2"), "z": MemberSpec(both, "1")}
     )
     for name in ("range", "roundrobin"):
-        shares = find.find(name).assign(group, topics)
+        shares = ASSIGNORS.find(name).assign(group, topics)
         assert shares == {"z": [("a", 0)], "y": [("a", 1)], "x": [("a", 2)]}
 
 
@@ -269,7 +270,7 @@ def test_weights_are_shares() -> None:
     group = GroupSpec(
         {f"m{w}": MemberSpec(frozenset({"a"}), user_data=b"weight=%d" % w) for w in (1, 2, 3)}
     )
-    shares = find.find("weighted").assign(group, Topics({"a": 60}))
+    shares = ASSIGNORS.find("weighted").assign(group, Topics({"a": 60}))
     assert counts(shares) == {"m1": 10, "m2": 20, "m3": 30}
 
 
@@ -277,18 +278,18 @@ def test_readers_sit_in_the_racks_of_their_replicas() -> None:
     racks = {("a", n): frozenset({RACKS[n % 3]}) for n in range(12)}
     topics = Topics({"a": 12}, racks)
     members = {f"m{n}": MemberSpec(frozenset({"a"}), rack=RACKS[n % 3]) for n in range(6)}
-    shares = find.find("rack_aware").assign(GroupSpec(members), topics)
+    shares = ASSIGNORS.find("rack_aware").assign(GroupSpec(members), topics)
     near = [members[m].rack in racks[one] for m, ours in shares.items() for one in ours]
     assert (all(near), set(counts(shares).values())) == (True, {2})
     del members["m0"], members["m3"]  # nobody is left in r0
-    shares = find.find("rack_aware").assign(GroupSpec(members), topics)
+    shares = ASSIGNORS.find("rack_aware").assign(GroupSpec(members), topics)
     near = [members[m].rack in racks[one] for m, ours in shares.items() for one in ours]
     assert (sum(near), set(counts(shares).values())) == (8, {3})
 
 
 @given(group=equals(), topics=topics())
 def test_lag_is_shared(group: GroupSpec, topics: Topics) -> None:
-    shares = find.find("lag_aware").assign(group, topics)
+    shares = ASSIGNORS.find("lag_aware").assign(group, topics)
     lags = [sum(topics.lag(*one) or 0 for one in ours) for ours in shares.values()]
     assert max(lags) - min(lags) <= max(topics.lags.values(), default=0)
 
@@ -324,7 +325,7 @@ def test_a_large_group_is_quick(name: str) -> None:
     topics = Topics({f"t{n}": 50 for n in range(100)})
     member = MemberSpec(frozenset(topics.counts))
     group = GroupSpec({f"m{n}": member for n in range(500)})
-    assignor = find.find(name)
+    assignor = ASSIGNORS.find(name)
     held = holding(group, assignor.assign(group, topics)).members
     rest = GroupSpec({m: spec for n, (m, spec) in enumerate(held.items()) if n % 10})
     begun = time.process_time()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from krust.coordinator.assignors import find
-from krust.coordinator.assignors.find import FindError
+from krust.coordinator.assignors.find import ASSIGNORS, BUILT_IN
+from krust.plugins import FindError
 
 GOOD = """
 class Mine:
@@ -40,17 +40,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_built_in_ones_bear_their_names() -> None:
-    for name in find.BUILT_IN:
-        assert find.find(name).name == name
+    for name in BUILT_IN:
+        assert ASSIGNORS.find(name).name == name
 
 
 @pytest.mark.parametrize("place", ["krust_find_good:Mine", "krust_find_good:ready", "by_shop"])
 def test_one_of_ones_own_is_found(folder: Path, place: str) -> None:
-    assert find.find(place).name == "mine"
+    assert ASSIGNORS.find(place).name == "mine"
 
 
 def test_what_packages_offer_is_listed(folder: Path) -> None:
-    [offered] = [one for one in find.known() if one.source == "shop"]
+    [offered] = [one for one in ASSIGNORS.known() if one.source == "shop"]
     assert (offered.name, offered.place) == ("by_shop", "krust_find_good:Mine")
 
 
@@ -73,5 +73,5 @@ def test_what_packages_offer_is_listed(folder: Path) -> None:
 )
 def test_an_error_says_what_to_do(folder: Path, place: str, message: str, hint: str) -> None:
     with pytest.raises(FindError, match=message) as caught:
-        find.find(place)
+        ASSIGNORS.find(place)
     assert hint in caught.value.hint

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.retention import find
-from krust.retention.policies import BUILT_IN, KeepFreeDiskSpace, Size, Time, TimeAndSize
+from krust.plugins import FindError
+from krust.retention.policies import (
+    BUILT_IN,
+    POLICIES,
+    KeepFreeDiskSpace,
+    Size,
+    Time,
+    TimeAndSize,
+)
 from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
 
 ROOM = Disk(free=10**12, total=10**12)
@@ -96,8 +103,8 @@ def test_an_answer_that_breaks_a_rule_is_told(answer: Any, says: str) -> None:
 
 
 def test_policies_have_names_and_places() -> None:
-    assert [one.name for one in find.known()][:4] == list(BUILT_IN)
-    assert find.find("krust.retention.policies:Size").name == "size"
+    assert [one.name for one in POLICIES.known()][:4] == list(BUILT_IN)
+    assert POLICIES.find("krust.retention.policies:Size").name == "size"
     for wrong in ("sizes", "nowhere.at:All", "krust.retention.policies:BUILT_IN", "os:"):
-        with pytest.raises(find.FindError):
-            find.find(wrong)
+        with pytest.raises(FindError):
+            POLICIES.find(wrong)

@@ -97,7 +97,7 @@ def test_a_built_in_one_says_what_goes() -> None:
         ("Slow", "in expired"),
         ("Dies", "no answer within"),
         ("Greedy", "the active one among them"),
-        ("Missing", "cannot be loaded"),
+        ("Missing", "has no Missing"),
     ],
 )
 def test_one_that_fails_is_told_and_the_default_decides(

@@ -1,0 +1,54 @@
+"""What commands that try a decision of the user's own share: the list, the choice, the blame."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from krust.cli import output
+from krust.cli.exits import Exit
+from krust.errors import ConfigError, KrustError
+from krust.plugins import FindError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.cli.options import Options
+    from krust.plugins import Plugins
+
+Plugin = TypeVar("Plugin")
+
+
+def show(options: Options, plugins: Plugins[Plugin]) -> None:
+    """List the built-in ones, and those of installed packages."""
+    columns = ("name", "source", "place", "about")
+    rows = [{column: getattr(one, column) for column in columns} for one in plugins.known()]
+    output.rows(options, columns, rows)
+
+
+def chosen(plugins: Plugins[Plugin], name: str) -> Plugin:
+    """The one of this name; a module may be in the working directory, as for `python -m`."""
+    sys.path.insert(0, "")
+    try:
+        return plugins.find(name)
+    except FindError as error:
+        raise ConfigError(str(error), hint=error.hint) from error
+
+
+@contextmanager
+def blamed(name: str, rule: type[Exception]) -> Iterator[None]:
+    """Ask the one called `name`: a rule that it breaks is exit 9; what it raises is shown."""
+    try:
+        yield
+    except rule as error:
+        broken = KrustError(f"{name} breaks a rule: {error}")
+        broken.exit = Exit.PROBLEMS
+        raise broken from error
+    except Exception as error:
+        import traceback
+
+        click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+        raise KrustError(f"{name} raised {type(error).__name__}: {error}") from error

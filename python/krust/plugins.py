@@ -1,0 +1,132 @@
+"""Decisions of a user's own, by name: built-in ones, those of installed packages, `module:Class`.
+
+A package offers one as an entry point; its name there is what settings and commands say, and need
+not be the class's own. One is an object with a `name` and the method that decides; a class is made
+without arguments.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Plugin = TypeVar("Plugin")
+
+
+class FindError(ValueError):
+    """One that cannot be had; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def whole(self) -> str:
+        """All there is to say, with the traceback of what a module raised; while it is handled."""
+        cause = f"\n{traceback.format_exc()}" if self.__cause__ else ""
+        return f"{self} ({self.hint}){cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One that has a name here."""
+
+    name: str
+    place: str
+    source: str
+    """`built in`, or the package that offers it"""
+    about: str | None
+    """the first line of what a built-in one says of itself"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plugins(Generic[Plugin]):
+    """A kind of decision."""
+
+    noun: str
+    group: str
+    """of entry points"""
+    built_in: Mapping[str, type[Plugin]]
+    method: str
+    needs: str
+    """what one must have, for messages"""
+
+    def known(self) -> Iterator[Known]:
+        """All that can be named without a module, without importing any of them."""
+        from importlib import metadata
+
+        for name, kind in self.built_in.items():
+            about = (kind.__doc__ or "").partition("\n")[0]
+            yield Known(name, f"{kind.__module__}:{kind.__qualname__}", "built in", about or None)
+        for point in sorted(metadata.entry_points(group=self.group), key=lambda one: one.name):
+            if point.name not in self.built_in:
+                yield Known(point.name, point.value, point.dist.name if point.dist else "", None)
+
+    def find(self, name: str) -> Plugin:
+        """The one called `name`, or in the place `module:Class`.
+
+        raises  FindError; what a module raises while it is imported is its `__cause__`
+        """
+        if ":" in name:
+            return self._load(name)
+        if name in self.built_in:
+            return self.built_in[name]()
+        from difflib import get_close_matches
+        from importlib import metadata
+
+        for point in metadata.entry_points(group=self.group, name=name):
+            return self._load(point.value)
+        names = [one.name for one in self.known()]
+        near = get_close_matches(name, names, 1)
+        hint = f"there are {', '.join(names)}; one of your own is module:Class"
+        hint = f"did you mean {near[0]}?" if near else hint
+        raise FindError(f"there is no {self.noun} {name!r}", hint)
+
+    def _load(self, place: str) -> Plugin:
+        module_name, _, attribute = place.partition(":")
+        if not module_name or not attribute:
+            raise FindError(f"{place!r} names no class", "write module:Class")
+        found = _imported(module_name)
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                offered = [name for name, kind in vars(found).items() if self._looks_right(kind)]
+                hint = (
+                    f"it has {', '.join(offered)}" if offered else f"it has no {self.noun} at all"
+                )
+                raise FindError(f"{module_name} has no {attribute}", hint)
+            found = getattr(found, part)
+        return self._made(place, found)
+
+    def _made(self, place: str, found: object) -> Plugin:
+        if isinstance(found, type):
+            try:
+                found = found()
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                raise FindError(f"{place} cannot be made without arguments", why) from error
+        if not callable(getattr(found, self.method, None)) or not hasattr(found, "name"):
+            raise FindError(f"{place} is no {self.noun}", f"it needs {self.needs}")
+        if not isinstance(found.name, str) or not found.name:
+            raise FindError(f"{place} has no name", 'write name = "..." in the class')
+        return cast("Plugin", found)
+
+    def _looks_right(self, kind: object) -> bool:
+        return isinstance(kind, type) and hasattr(kind, self.method) and hasattr(kind, "name")
+
+
+def _imported(module_name: str) -> object:
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            needs = f"{module_name} needs {error.name}: not installed"
+            raise FindError(needs, str(error)) from error
+        hint = "is it installed, or its folder on PYTHONPATH?"
+        raise FindError(f"there is no module {error.name!r}", hint) from error
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise FindError(f"module {module_name!r} cannot be imported", why) from error
