@@ -14,15 +14,15 @@
     reason = "a program that measures stops at the first surprise"
 )]
 
+mod logs;
+
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use krust::clock::{Clock, SystemClock};
-use krust::ids::{Epoch, TopicPartition};
-use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
+use krust::record::batch::{Builder, Entry, Fields};
 use krust::record::compression::Codec;
-use krust::storage::{CleanerOptions, DirOptions, Log, LogConfig, LogDir, Open};
+use krust::storage::{CleanerOptions, Log, LogConfig};
 
 const RECORDS_IN_BATCH: u64 = 160;
 
@@ -38,23 +38,13 @@ struct Plan {
 
 fn main() {
     let plan = plan();
-    let dir = LogDir::open(&plan.dir, &DirOptions::default()).unwrap();
     let config = LogConfig {
         segment_bytes: 128 << 20,
         compact: true,
         delete: false,
         ..LogConfig::default()
     };
-    let open = Open {
-        config: Arc::new(config),
-        topic_id: None,
-        leader_epoch: Some(Epoch(0)),
-        clean: true,
-        dense: false,
-        clock: Arc::new(SystemClock),
-        syncer: None,
-    };
-    let log = Log::open(&dir, &TopicPartition::new("table", 0), open).unwrap();
+    let (dir, log) = logs::open(&plan.dir, config);
     if log.log_end_offset().0 == 0 {
         write(&log, &plan);
     }
@@ -77,9 +67,7 @@ fn plan() -> Plan {
         map_mb: 128,
         write_only: false,
     };
-    let mut given = std::env::args().skip(1);
-    while let Some(flag) = given.next() {
-        let text = given.next().expect("a value after each flag");
+    for (flag, text) in logs::flags() {
         let number = || text.parse().expect("a number");
         match flag.as_str() {
             "--dir" => plan.dir = PathBuf::from(text),
@@ -114,11 +102,7 @@ fn write(log: &Log, plan: &Plan) {
             number += 1;
         }
         let fields = Fields { codec: plan.codec, ..Fields::default() };
-        let bytes = builder.to_bytes(&fields).unwrap();
-        let batch = Batch::parse(&bytes).unwrap();
-        let facts = batch::check(&batch, &Rules::default()).unwrap();
-        let appended = log.stage(&batch, &facts, now_ms).unwrap();
-        log.commit(appended.staged).unwrap();
+        logs::append(log, &builder.to_bytes(&fields).unwrap(), now_ms);
     }
 }
 

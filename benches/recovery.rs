@@ -15,6 +15,8 @@
     reason = "a program that measures stops at the first surprise"
 )]
 
+mod logs;
+
 use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
@@ -23,20 +25,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use krust::clock::SystemClock;
-use krust::ids::{Epoch, Offset, TopicPartition};
-use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
-use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read};
+use krust::ids::Offset;
+use krust::record::batch::{Batch, Builder, Entry, Fields};
+use krust::storage::{Log, LogConfig, LogDir, Read};
 
 const RECORDS_IN_BATCH: i64 = 160;
 const SEGMENTS: usize = 1000;
 const LOOKUPS: i64 = 200_000;
 
 fn main() {
-    let mut given = std::env::args().skip(1);
     let (mut path, mut mb, mut rounds) = (PathBuf::from("."), 1000, 5);
-    while let Some(flag) = given.next() {
-        let value = given.next().expect("a value after each flag");
+    for (flag, value) in logs::flags() {
         match flag.as_str() {
             "--dir" => path = PathBuf::from(value),
             "--mb" => mb = value.parse().expect("a number"),
@@ -55,19 +54,7 @@ fn main() {
 }
 
 fn open(path: &Path, segment_bytes: u64) -> (Arc<LogDir>, Arc<Log>) {
-    let descriptors = Descriptors::new(4096);
-    let dir = LogDir::open(path, &DirOptions { descriptors, ..DirOptions::default() }).unwrap();
-    let open = Open {
-        config: Arc::new(LogConfig { segment_bytes, ..LogConfig::default() }),
-        topic_id: None,
-        leader_epoch: Some(Epoch(0)),
-        clean: false,
-        dense: true,
-        clock: Arc::new(SystemClock),
-        syncer: None,
-    };
-    let log = Log::open(&dir, &TopicPartition::new("bench", 0), open).unwrap();
-    (dir, log)
+    logs::open(path, LogConfig { segment_bytes, ..LogConfig::default() })
 }
 
 /// A batch of records of 100 bytes, and times that rise from `timestamp`.
@@ -81,19 +68,12 @@ fn batch_at(timestamp: i64, records: i64) -> Vec<u8> {
     builder.to_bytes(&Fields::default()).unwrap()
 }
 
-fn append(log: &Log, bytes: &[u8]) {
-    let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &Rules::default()).unwrap();
-    let staged = log.stage(&batch, &facts, 1).unwrap().staged;
-    log.commit(staged).unwrap();
-}
-
 /// Seconds to read and checksum, and to recover.
 fn recovery(path: &Path, mb: u64, rounds: usize) -> (f64, f64) {
     let (dir, log) = open(path, 1 << 31);
     let bytes = batch_at(1, RECORDS_IN_BATCH);
     while log.size() < mb * 1_000_000 {
-        append(&log, &bytes);
+        logs::append(&log, &bytes, 1);
     }
     let end = log.log_end_offset();
     drop((log, dir));
@@ -149,7 +129,7 @@ fn lookups(path: &Path) -> (f64, f64, f64) {
     let (_dir, log) = open(path, 64 << 10);
     let mut next_time = 1;
     while log.segment_facts().unwrap().len() < SEGMENTS {
-        append(&log, &batch_at(next_time, 10));
+        logs::append(&log, &batch_at(next_time, 10), 1);
         next_time += 10;
     }
     let end = log.log_end_offset();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use krust::ids::{Epoch, Offset, TopicPartition};
+use krust::ids::{Offset, TopicPartition};
 use krust::storage::recording::{Call, Fault, RecordingDisk};
-use krust::storage::{Log, Open, Syncer};
+use krust::storage::{Log, Syncer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Home, batch, stage};
@@ -35,19 +35,6 @@ impl Bell {
     }
 }
 
-fn open(home: &Home, partition: i32, syncer: &Arc<Syncer>) -> Arc<Log> {
-    let options = Open {
-        config: Arc::new(home.config.clone()),
-        topic_id: None,
-        leader_epoch: Some(Epoch(0)),
-        clean: false,
-        dense: true,
-        clock: Arc::new(home.clock.clone()),
-        syncer: Some(Arc::clone(syncer)),
-    };
-    Log::open(&home.dir, &TopicPartition::new("t", partition), options).unwrap()
-}
-
 fn bell_and_syncer() -> (Arc<Bell>, Arc<Syncer>) {
     let bell = Arc::new(Bell::default());
     let ringer = Arc::clone(&bell);
@@ -60,7 +47,8 @@ fn and_every_producer_hears_of_its_own() {
     let mut home = Home::new(dir.path());
     home.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
-    let logs: Vec<Arc<Log>> = (0..6).map(|partition| open(&home, partition, &syncer)).collect();
+    let logs: Vec<Arc<Log>> =
+        (0..6).map(|n| home.open_synced(&TopicPartition::new("t", n), &syncer)).collect();
     let producers: Vec<_> = (0..PRODUCERS * logs.len())
         .map(|number| {
             let (bell, log) = (Arc::clone(&bell), Arc::clone(&logs[number % logs.len()]));
@@ -88,7 +76,7 @@ fn and_what_comes_while_the_disk_is_full_for_epochs_is_synced_later() {
     let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
     home.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
-    let log = open(&home, 0, &syncer);
+    let log = home.open_synced(&home.name, &syncer);
     let full = Fault { call: Call::Rename, code: 28, skip: 0, times: usize::MAX };
     disk.inject(full);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
@@ -108,7 +96,7 @@ fn and_nobody_hears_anything_after_one_that_failed() {
     let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
     home.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
-    let log = open(&home, 0, &syncer);
+    let log = home.open_synced(&home.name, &syncer);
     let (stopped, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let producers: Vec<_> = (0..PRODUCERS)
         .map(|_| {

@@ -10,7 +10,7 @@ use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
     AppendError, Appended, Cleaned, CleanerOptions, Descriptors, DirOptions, Log, LogConfig,
-    LogDir, Open, Read,
+    LogDir, Open, Read, Syncer,
 };
 
 /// What time it is at the start of each test.
@@ -50,6 +50,15 @@ impl Home {
     }
 
     pub fn open_with(&self, clean: bool) -> Arc<Log> {
+        self.open_as(&self.name, clean, None)
+    }
+
+    /// Opens the log, or another partition's, with a syncer that makes it durable.
+    pub fn open_synced(&self, name: &TopicPartition, syncer: &Arc<Syncer>) -> Arc<Log> {
+        self.open_as(name, false, Some(Arc::clone(syncer)))
+    }
+
+    fn open_as(&self, name: &TopicPartition, clean: bool, syncer: Option<Arc<Syncer>>) -> Arc<Log> {
         let options = Open {
             config: Arc::new(self.config.clone()),
             topic_id: None,
@@ -57,9 +66,9 @@ impl Home {
             clean,
             dense: self.dense,
             clock: Arc::new(self.clock.clone()),
-            syncer: None,
+            syncer,
         };
-        Log::open(&self.dir, &self.name, options).unwrap()
+        Log::open(&self.dir, name, options).unwrap()
     }
 
     pub fn partition(&self) -> PathBuf {

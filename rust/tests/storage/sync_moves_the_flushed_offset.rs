@@ -3,23 +3,17 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use krust::ids::{Epoch, Offset};
+use krust::ids::{Offset, TopicPartition};
+use krust::storage::Syncer;
 use krust::storage::recording::RecordingDisk;
-use krust::storage::{Log, Open, Syncer};
 
 use crate::support::{Home, append, batch, stage};
 
-fn open(home: &Home, syncer: &Arc<Syncer>) -> Arc<Log> {
-    let options = Open {
-        config: Arc::new(home.config.clone()),
-        topic_id: None,
-        leader_epoch: Some(Epoch(0)),
-        clean: false,
-        dense: true,
-        clock: Arc::new(home.clock.clone()),
-        syncer: Some(Arc::clone(syncer)),
-    };
-    Log::open(&home.dir, &home.name, options).unwrap()
+/// A syncer, and where it says that it synced a log.
+fn syncer() -> (Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
+    let (sender, receiver) = mpsc::channel();
+    let tell = move |name: &TopicPartition| sender.send(name.clone()).unwrap();
+    (Syncer::start(Box::new(tell)).unwrap(), receiver)
 }
 
 #[test]
@@ -28,9 +22,8 @@ fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
     let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
     home.config.ack_flush = true;
-    let (sender, receiver) = mpsc::channel();
-    let syncer = Syncer::start(Box::new(move |name| sender.send(name.clone()).unwrap())).unwrap();
-    let log = open(&home, &syncer);
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     assert_eq!(log.set_high_watermark(Offset(1)), Offset(0));
     log.commit(appended.staged).unwrap();
@@ -59,9 +52,8 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
     home.config.flush_messages = 3;
-    let (sender, receiver) = mpsc::channel();
-    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
-    let log = open(&home, &syncer);
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
     append(&log, &batch(&[b"x", b"y"])).unwrap();
     assert!(receiver.try_recv().is_err());
     append(&log, &batch(&[b"z"])).unwrap();
@@ -82,9 +74,8 @@ fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
     let mut home = Home::new(dir.path());
     append(&home.open(), &batch(&[b"in the page cache"])).unwrap();
     home.config.flush_messages = 1;
-    let (sender, receiver) = mpsc::channel();
-    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
-    let log = open(&home, &syncer);
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
     receiver.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(log.flushed_offset(), Offset(1));
     syncer.stop();
@@ -94,9 +85,8 @@ fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
 fn settings_that_want_more_on_disk_get_it_though_nothing_is_appended() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
-    let (sender, receiver) = mpsc::channel();
-    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
-    let log = open(&home, &syncer);
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
     home.config.ack_flush = true;
     log.reconfigure(Arc::new(home.config.clone()));
@@ -129,9 +119,8 @@ fn disk_reserved_ahead_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
     home.config.preallocate = true;
-    let (sender, receiver) = mpsc::channel();
-    let syncer = Syncer::start(Box::new(move |_| sender.send(()).unwrap())).unwrap();
-    let log = open(&home, &syncer);
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
     home.config.flush_messages = 1;
     log.reconfigure(Arc::new(home.config.clone()));

@@ -114,7 +114,7 @@ struct Writer {
     max: (i64, i64),
     /// Bytes since the last index entry.
     since_entry: u64,
-    /// The same three as of the last commit, to go back to.
+    /// The same as of the last commit, to go back to.
     committed: Mark,
     /// Counts failures; a stage of an older generation was cut unless `cuts` says otherwise.
     generation: u32,

@@ -1,0 +1,44 @@
+//! What the programs that measure a log share: its directory, its appends, their flags.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use krust::clock::SystemClock;
+use krust::ids::{Epoch, TopicPartition};
+use krust::record::batch::{self, Batch, Rules};
+use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open};
+
+/// The flags that the program was given, each with its value.
+pub fn flags() -> impl Iterator<Item = (String, String)> {
+    let mut given = std::env::args().skip(1);
+    std::iter::from_fn(move || {
+        let flag = given.next()?;
+        let value = given.next().expect("a value after each flag");
+        Some((flag, value))
+    })
+}
+
+/// Opens the log of partition 0 of `bench` as a broker would: recovered unless it is clean.
+pub fn open(path: &Path, config: LogConfig) -> (Arc<LogDir>, Arc<Log>) {
+    let descriptors = Descriptors::new(4096);
+    let dir = LogDir::open(path, &DirOptions { descriptors, ..DirOptions::default() }).unwrap();
+    let open = Open {
+        dense: !config.compact,
+        config: Arc::new(config),
+        topic_id: None,
+        leader_epoch: Some(Epoch(0)),
+        clean: dir.was_clean(),
+        clock: Arc::new(SystemClock),
+        syncer: None,
+    };
+    let log = Log::open(&dir, &TopicPartition::new("bench", 0), open).unwrap();
+    (dir, log)
+}
+
+/// Appends a batch as a producer's.
+pub fn append(log: &Log, bytes: &[u8], now_ms: i64) {
+    let batch = Batch::parse(bytes).unwrap();
+    let facts = batch::check(&batch, &Rules::default()).unwrap();
+    let staged = log.stage(&batch, &facts, now_ms).unwrap().staged;
+    log.commit(staged).unwrap();
+}
