@@ -130,3 +130,12 @@ def _imported(module_name: str) -> object:
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise FindError(f"module {module_name!r} cannot be imported", why) from error
+
+
+def shown(value: object) -> str:
+    """A value of untrusted code, cut short; its own `repr` may raise."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

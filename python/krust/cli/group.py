@@ -15,7 +15,7 @@ from krust import spec
 from krust.cli import assignors, describe_group, migrate_group, output, session, zookeeper
 from krust.cli import options as shared
 from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, stopped
-from krust.cli.plans import agreed
+from krust.cli.plans import agreed, tell_moves
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from krust.cli.coordinator import Place
     from krust.cli.options import Options
+
+_MOVED = ("topic", "partition", "old", "new", "lag", "moved")
 
 
 @click.group(no_args_is_help=True)
@@ -107,15 +109,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
     rows = _plan(asked, old, new)
     done = agreed(options, rows, how["dry_run"], f"Move {len(rows)} offsets of group {name}?")
     failed = asked.commit(name, new) if done else {}
-    many = session.Many(len(rows))
-    for row in rows:
-        code = failed.get((row["topic"], row["partition"]), 0)
-        with many.item():
-            session.check({"error_code": code}, f"{row['topic']}:{row['partition']}")
-        row["moved"] = done and not code
-    if done or options.output not in ("table", "wide"):
-        output.rows(options, ("topic", "partition", "old", "new", "lag", "moved"), rows)
-    many.leave()
+    tell_moves(options, _MOVED, rows, failed, done=done)
 
 
 def _places(

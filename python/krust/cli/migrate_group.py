@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust.cli import options as shared
-from krust.cli import output, session, zookeeper
+from krust.cli import session, zookeeper
 from krust.cli.coordinator import Coordinators, stopped
-from krust.cli.plans import agreed
+from krust.cli.plans import agreed, tell_moves
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -65,17 +65,9 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
     question = f"Move {len(rows)} offsets of group {name} to {to}?"
     done = bool(rows) and agreed(options, rows, dry_run, question)
     failed = _moved(asked, old, name, to, rows) if done else {}
-    many = session.Many(len(rows))
-    for row in rows:
-        code = failed.get((row["topic"], row["partition"]), 0)
-        with many.item():
-            session.check({"error_code": code}, f"{row['topic']}:{row['partition']}")
-        row["moved"] = done and not code
-    if done or options.output not in ("table", "wide"):
-        output.rows(options, _COLUMNS, rows)
-    elif not rows:
+    if not rows and options.output in ("table", "wide"):
         session.note(options, f"group {name!r} is at least as far in {to} already")
-    many.leave()
+    tell_moves(options, _COLUMNS, rows, failed, done=done)
 
 
 def _moved(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from krust.cli import output, session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from krust.cli.options import Options
 
@@ -24,3 +24,23 @@ def agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, ques
         return True
     session.note(options, "nothing is changed; --yes does it")
     return False
+
+
+def tell_moves(
+    options: Options,
+    columns: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    failed: Mapping[tuple[str, int], int],
+    *,
+    done: bool,
+) -> None:
+    """What became of each offset that was to move: error codes by (topic, partition)."""
+    many = session.Many(len(rows))
+    for row in rows:
+        code = failed.get((row["topic"], row["partition"]), 0)
+        with many.item():
+            session.check({"error_code": code}, f"{row['topic']}:{row['partition']}")
+        row["moved"] = done and not code
+    if done or options.output not in ("table", "wide"):
+        output.rows(options, columns, rows)
+    many.leave()

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from krust.plugins import shown
+
 Expired: TypeAlias = Mapping[tuple[str, int], int]
 """(topic, number) -> how many of its oldest segments may go; who is not named keeps all."""
 
@@ -100,15 +102,15 @@ def validate(partitions: Sequence[Partition], answer: object) -> None:
     raises  ExpiryError
     """
     if not isinstance(answer, Mapping):
-        raise ExpiryError(f"not a mapping of partitions but {_shown(answer)}")
+        raise ExpiryError(f"not a mapping of partitions but {shown(answer)}")
     known = {partition.key: partition for partition in partitions}
     for key, count in answer.items():
         partition = known.get(key) if isinstance(key, tuple) else None
         if partition is None:
-            raise ExpiryError(f"there is no partition {_shown(key)} here")
+            raise ExpiryError(f"there is no partition {shown(key)} here")
         name = f"{partition.topic}-{partition.number}"
         if type(count) is not int or count < 0:
-            raise ExpiryError(f"{name}: {_shown(count)} is no number of segments")
+            raise ExpiryError(f"{name}: {shown(count)} is no number of segments")
         if count >= len(partition.segments) and count:
             raise ExpiryError(
                 f"{name}: {count} of {len(partition.segments)} segments, the active one among them"
@@ -117,12 +119,3 @@ def validate(partitions: Sequence[Partition], answer: object) -> None:
             end = partition.segments[count - 1].next_offset
             mark = partition.high_watermark
             raise ExpiryError(f"{name}: up to {end}, above the high watermark {mark}")
-
-
-def _shown(value: object) -> str:
-    """A value of untrusted code, cut short; its own `repr` may raise."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from krust.plugins import shown
+
 if TYPE_CHECKING:
     from krust.coordinator.consumer_protocol import TopicPartition
 
@@ -118,15 +120,15 @@ def validate(group: GroupSpec, topics: TopicDescriber, assignment: object) -> No
     raises  AssignmentError
     """
     if not isinstance(assignment, Mapping):
-        raise AssignmentError(f"not a mapping of members but {_shown(assignment)}")
+        raise AssignmentError(f"not a mapping of members but {shown(assignment)}")
     owner: dict[tuple[str, int], str] = {}
     counts: dict[str, int] = {}
     for member_id, partitions in assignment.items():
         member = group.members.get(member_id) if isinstance(member_id, str) else None
         if member is None:
-            raise AssignmentError(f"there is no member {_shown(member_id)}")
+            raise AssignmentError(f"there is no member {shown(member_id)}")
         if not isinstance(partitions, (list, tuple, set, frozenset)):
-            raise AssignmentError(f"member {member_id!r} gets {_shown(partitions)}: not a list")
+            raise AssignmentError(f"member {member_id!r} gets {shown(partitions)}: not a list")
         for one in partitions:
             topic, partition = _pair(member_id, one)
             count = counts.get(topic)
@@ -149,16 +151,7 @@ def _pair(member_id: str, one: object) -> tuple[str, int]:
         topic, partition = one
         if isinstance(topic, str) and type(partition) is int:
             return topic, partition
-    raise AssignmentError(f"member {member_id!r} gets {_shown(one)}: not (topic, partition)")
-
-
-def _shown(value: object) -> str:
-    """A value of untrusted code, cut short; its own `repr` may raise."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    raise AssignmentError(f"member {member_id!r} gets {shown(one)}: not (topic, partition)")
 
 
 def subscribed(group: GroupSpec, topics: TopicDescriber) -> dict[str, tuple[str, ...]]:
