@@ -231,9 +231,9 @@ background.threads  int  10  1..  ignored  cluster
 broker.heartbeat.interval.ms  int  2000  *  ignored  fixed
     Time between heartbeats to a KRaft controller.
 broker.id  int  -1  *  yes  fixed
-    The number of this broker; -1 lets one be chosen.
-broker.id.generation.enable  boolean  true  *  ignored  fixed
-    Whether a broker without a number is given one.
+    The number of this broker; -1: its directory's, or in a ZooKeeper a new one, otherwise 0.
+broker.id.generation.enable  boolean  true  *  yes  fixed
+    Whether a broker in a ZooKeeper that has no number is given one.
 broker.rack  string  null  *  yes  fixed
     The rack or zone this broker stands in.
 broker.session.timeout.ms  int  9000  *  ignored  fixed
@@ -668,7 +668,7 @@ replication.quota.window.size.seconds  int  1  1..  ignored  fixed
     Length of each such sample.
 request.timeout.ms  int  30000  *  ignored  fixed
     Time limit of the broker's own requests.
-reserved.broker.max.id  int  1000  0..  ignored  fixed
+reserved.broker.max.id  int  1000  0..  yes  fixed
     Largest number a broker may set itself.
 sasl.client.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL clients.

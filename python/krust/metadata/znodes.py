@@ -9,6 +9,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 FEATURE = "/feature"
 BROKERS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -27,7 +28,7 @@ PERSISTENT = (
     "/admin/delete_topics",
     "/brokers",
     "/brokers/ids",
-    "/brokers/seqid",
+    BROKER_SEQUENCE,
     "/brokers/topics",
     "/cluster",
     "/config",

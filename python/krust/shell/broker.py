@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
-from krust.config import RETENTION, inter_broker_listener, listeners, properties, rules
+from krust.config import RETENTION, inter_broker_listener, listeners, rules
 from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
@@ -32,7 +32,7 @@ from krust.controller.state import (
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.settings import BROKER
-from krust.shell import metadata
+from krust.shell import identity, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -105,7 +105,7 @@ class Shell:
         self._returning = 0
         self._return_at = inf
         self._later: list[tuple[int, Request]] = []
-        node_id = _node_id(config, dirs)
+        node_id = identity.node_id(config, dirs)
         self.server = Server(
             {
                 "node_id": node_id,
@@ -509,28 +509,6 @@ class Shell:
                 for each in topic.partitions
             ],
         }
-
-
-def _node_id(config: Config, dirs: list[Path]) -> int:
-    """The broker's number: as set, or as its directories say, or 0."""
-    wanted = config.whole("broker.id")
-    for each in dirs:
-        try:
-            meta = properties((each / "meta.properties").read_text())
-            stored = int(meta.get("broker.id", meta.get("node.id", "-1")))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise ServerError(
-                f"{each / 'meta.properties'} cannot be read: {error}", hint="mend or remove it"
-            ) from None
-        if wanted not in (-1, stored):
-            raise ServerError(
-                f"broker.id is {wanted}, but {each} belongs to broker {stored}",
-                hint=f"set broker.id={stored}, or start in another --data-dir",
-            )
-        wanted = stored
-    return max(wanted, 0)
 
 
 def _retaining(config: Config, server: Server) -> Retaining | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store
+    from krust.metadata.zookeeper import ZooKeeperStore
 
 FILE = "krust-metadata.db"
 SESSION = "krust-session.json"
@@ -72,6 +73,14 @@ def opened(
     return Metadata(store, f"its {FILE}", close, lambda: None)
 
 
+def beside(config: Config, wake: Callable[[], None]) -> Store:
+    """A session with the ZooKeeper that the settings name, which is not the broker's own.
+
+    raises  ConfigError, ServerError: as `opened`
+    """
+    return _open_store()(_ensemble(config, str(config.text("zookeeper.connect"))), wake)
+
+
 def _ensemble(config: Config, connect: str) -> Ensemble:
     session_ms = config.whole("zookeeper.session.timeout.ms")
     wanted = config.text("zookeeper.connection.timeout.ms")
@@ -116,13 +125,9 @@ def _pem(place: str | None, kind: str | None) -> str | None:
 
 
 def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]) -> Metadata:
-    try:
-        from krust.metadata.zookeeper import end_session, open_store
-    except ImportError as error:
-        raise ConfigError(
-            f"zookeeper.connect is set, but there is no kazoo ({error})",
-            hint="pip install 'krust[cluster]'",
-        ) from None
+    open_store = _open_store()
+    from krust.metadata.zookeeper import end_session
+
     place = folder / SESSION if folder is not None else None
     left = _read(place) if place is not None else None
     if left is not None and end_session(ensemble, left):
@@ -141,6 +146,18 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
 
     keep()
     return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep)
+
+
+def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
+    """What opens a session; its modules are loaded only where there is a ZooKeeper."""
+    try:
+        from krust.metadata.zookeeper import open_store
+    except ImportError as error:
+        raise ConfigError(
+            f"zookeeper.connect is set, but there is no kazoo ({error})",
+            hint="pip install 'krust[cluster]'",
+        ) from None
+    return open_store
 
 
 def _read(place: Path) -> Credentials | None:

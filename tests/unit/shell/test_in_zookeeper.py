@@ -21,7 +21,7 @@ from krust.metadata import znodes
 from krust.metadata.contents import Broker
 from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
-from krust.shell import metadata
+from krust.shell import identity, metadata
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import NotReadyError, Served
@@ -191,6 +191,35 @@ def test_a_number_that_is_taken_refuses_the_start(tmp_path: Path, connect: str) 
     broker.stop()
 
 
+def test_a_broker_without_a_number_is_given_one_and_keeps_it(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    config = load(options={"zookeeper.connect": connect, "reserved.broker.max.id": 6})
+    assert [identity.node_id(config, [tmp_path]) for _ in range(2)] == [7, 8]
+    assert tree.get("/brokers/seqid")[0] == b""
+    with krust.Broker(tmp_path / "data", config={"zookeeper.connect": connect}) as broker:
+        assert broker.node_id == 1003
+    with krust.Broker(tmp_path / "data", config={"zookeeper.connect": connect}) as broker:
+        assert broker.node_id == 1003
+        assert tree.get_children("/brokers/ids") == ["1003"]
+    assert tree.exists("/brokers/seqid").version == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"broker.id": 1001}, "numbers above 1000 are given"),
+        ({"broker.id.generation.enable": "false"}, "broker.id is not set"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(
+    tmp_path: Path, settings: dict[str, object], why: str
+) -> None:
+    config = load(options={"zookeeper.connect": "127.0.0.1:1", **settings})
+    with pytest.raises(ConfigError, match=why):
+        identity.node_id(config, [tmp_path])
+
+
 def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
@@ -201,6 +230,25 @@ def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
     assert second.stop() == 0
     assert tree.get_children("/brokers/ids") == ["7"]
     assert first.stop() == 0
+
+
+def test_quotas_and_passwords_of_kafkas_are_left_where_they_are(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    quota = b'{"version":1,"config":{"producer_byte_rate":"1024"}}'
+    kept = ("clients/app", "users/carl%20x", "users/carl%20x/clients/app", "ips/10.0.0.1")
+    for entity in kept:
+        tree.create(f"/config/{entity}", quota, makepath=True)
+    with served(tmp_path / "data", connect) as broker:
+        for entity in kept:
+            told = json.dumps({"version": 2, "entity_path": entity}).encode()
+            tree.create("/config/changes/config_change_", told, sequence=True)
+        create(broker.bootstrap, "beside")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_topics(["beside"])["beside"].result(WAIT_S)
+    found = [tree.get(f"/config/{entity}") for entity in kept]
+    assert [(data, stat.version) for data, stat in found] == [(quota, 0)] * len(kept)
+    assert "passed over" not in broker.stderr()
 
 
 def test_offsets_of_the_oldest_consumers_are_znodes(
