@@ -1,10 +1,11 @@
 """Run foreign suites against krust and hold them against what passed before.
 
-    python -m tests.conformance [SUITE ...] [--accept]
+    python -m tests.conformance [SUITE ...] [--accept] [--brokers N]
 
 A suite whose programs are absent is skipped with the reason. `passed/SUITE.txt` lists what has
 passed; a test that is in it and fails makes the run fail (exit 1); `--accept` adds new ones to it.
-The list only grows.
+The list only grows. What passes on one broker passes on N over a ZooKeeper, but for the suite's
+`ONE_BROKER`: tests that are about there being one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 
 from tests.conformance.broker import serving
+from tests.peers import zookeeper
 
 SUITES = ("kafka_python", "java_tools", "franz_go", "rdkafka", "arroyo", "consumer_groups")
 PASSED = Path(__file__).parent / "passed"
@@ -29,17 +31,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="conformance")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
     parser.add_argument("--accept", action="store_true", help="add newly passed tests to the list")
+    parser.add_argument("--brokers", type=int, default=1, help="so many, over a ZooKeeper")
     options = parser.parse_args()
-    lost = [test for name in options.suites or SUITES for test in _suite(name, options.accept)]
+    lost = [
+        test
+        for name in options.suites or SUITES
+        for test in _suite(name, options.brokers, options.accept)
+    ]
     for test in lost:
         print(f"passed before, fails now: {test}")
     return 1 if lost else 0
 
 
-def _suite(name: str, accept: bool) -> list[str]:
+def _suite(name: str, brokers: int, accept: bool) -> list[str]:
     suite = importlib.import_module(f"tests.conformance.suites.{name}")
     if missing := [program for program in suite.NEEDS if shutil.which(program) is None]:
         print(f"{name}: skipped, no {' and no '.join(missing)} on this machine")
+        return []
+    if brokers > 1 and (reason := zookeeper.missing()):
+        print(f"{name}: skipped, {reason}")
         return []
     cache = CACHE / name
     if not (cache / "ready").exists():
@@ -47,14 +57,20 @@ def _suite(name: str, accept: bool) -> list[str]:
         suite.prepare(cache)
         (cache / "ready").touch()
     begin = time.monotonic()
-    with serving(suite.SETTINGS, port=getattr(suite, "PORT", 0)) as bootstrap:
+    alone = set(getattr(suite, "ONE_BROKER", ())) if brokers > 1 else set()
+    port = getattr(suite, "PORT", 0)
+    with serving(suite.SETTINGS, port=port, brokers=brokers) as bootstrap:
         outcomes: dict[str, bool] = suite.run(cache, bootstrap)
-    return _judge(name, outcomes, time.monotonic() - begin, accept)
+    outcomes = {test: passed for test, passed in outcomes.items() if test not in alone}
+    return _judge(name, outcomes, time.monotonic() - begin, accept, alone)
 
 
-def _judge(name: str, outcomes: dict[str, bool], seconds: float, accept: bool) -> list[str]:
+def _judge(
+    name: str, outcomes: dict[str, bool], seconds: float, accept: bool, alone: set[str]
+) -> list[str]:
     kept = PASSED / f"{name}.txt"
-    before = set(kept.read_text().split("\n")) - {""} if kept.exists() else set()
+    listed = set(kept.read_text().split("\n")) - {""} if kept.exists() else set()
+    before = listed - alone
     now = {test for test, passed in outcomes.items() if passed}
     for test in sorted(set(outcomes) - now):
         print(f"{name}: failed {test}")
@@ -62,7 +78,7 @@ def _judge(name: str, outcomes: dict[str, bool], seconds: float, accept: bool) -
     if new := now - before:
         print(f"{name}: {len(new)} passed for the first time{'' if accept else ' (--accept)'}")
         if accept:
-            kept.write_text("".join(f"{test}\n" for test in sorted(before | now)))
+            kept.write_text("".join(f"{test}\n" for test in sorted(listed | now)))
     return sorted(before - now)
 
 

@@ -1,4 +1,5 @@
-"""A krust that is started for one foreign suite and stopped after it.
+"""A krust that is started for one foreign suite and stopped after it: one broker, or several over
+a ZooKeeper.
 
 Production mode, since the suites were written against Kafka's defaults; a temporary data directory;
 `ready.json` says when clients can connect.
@@ -17,6 +18,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from krust._krust import Client
+from tests.peers import zookeeper as peer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -24,25 +28,46 @@ START_LIMIT_S = 30
 
 
 @contextlib.contextmanager
-def serving(settings: Mapping[str, str], *, port: int = 0) -> Iterator[str]:
+def serving(settings: Mapping[str, str], *, port: int = 0, brokers: int = 1) -> Iterator[str]:
     """Run `krust serve` with `settings`; yield its bootstrap address.
 
-    raises  RuntimeError: it ended, or was not ready within START_LIMIT_S; its stderr is in the text
+    port     of the broker whose address it is; other brokers are anywhere
+    brokers  several are numbered from 0; the address is that of the last, which does not hold the
+             controller's office: whatever the suite does, it must find its way from there
+    raises   RuntimeError: it ended, or was not ready within START_LIMIT_S, with its stderr;
+             zookeeper.AbsentError: several, and no ZooKeeper for them
     """
-    with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "ready.json"
-        command = [sys.executable, "-m", "krust", "serve", "--prod", "--port", str(port)]
-        command += ["--data-dir", f"{folder}/data", "--ready-file", str(ready)]
-        for key, value in settings.items():
-            command += ["-o", f"{key}={value}"]
-        with (Path(folder) / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
-        try:
-            yield _bootstrap(process, ready, Path(stderr.name))
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)
-            process.wait(START_LIMIT_S)
+    options = [part for key, value in settings.items() for part in ("-o", f"{key}={value}")]
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        if brokers == 1:
+            yield stack.enter_context(_broker(folder, "--port", str(port), *options))
+            return
+        (folder / "zk").mkdir()
+        ensemble = stack.enter_context(peer.running(folder / "zk"))
+        options += ["--zookeeper", f"{ensemble.connect}/kafka"]
+        places = []
+        for number in range(brokers):
+            own = ["--node-id", str(number), "--port", str(port if number == brokers - 1 else 0)]
+            places.append(stack.enter_context(_broker(folder / f"{number}", *options, *own)))
+        _acquainted(places)
+        yield places[-1]
+
+
+@contextlib.contextmanager
+def _broker(folder: Path, *flags: str) -> Iterator[str]:
+    folder.mkdir(exist_ok=True)
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "krust", "serve", "--prod"]
+    command += ["--data-dir", f"{folder}/data", "--ready-file", str(ready), *flags]
+    with (folder / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
+    try:
+        yield _bootstrap(process, ready, Path(stderr.name))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        process.wait(START_LIMIT_S)
 
 
 def _bootstrap(process: subprocess.Popen[bytes], ready: Path, stderr: Path) -> str:
@@ -52,3 +77,14 @@ def _bootstrap(process: subprocess.Popen[bytes], ready: Path, stderr: Path) -> s
             return str(json.loads(ready.read_text())["bootstrap"])
         time.sleep(0.01)
     raise RuntimeError(f"krust serve is not ready: {stderr.read_text()}")
+
+
+def _acquainted(places: list[str]) -> None:
+    """Return when every broker tells clients of all."""
+    deadline = time.monotonic() + START_LIMIT_S
+    for place in places:
+        client = Client(place)
+        while len(client.request("Metadata", {"topics": []})["brokers"]) < len(places):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the broker at {place} does not know all others")
+            time.sleep(0.01)

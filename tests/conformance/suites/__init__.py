@@ -1,4 +1,5 @@
 """One file per foreign suite. Each has `SETTINGS` (for its broker), `NEEDS` (programs on PATH),
 `prepare(cache)` (gets the suite from its package registry, once) and `run(cache, bootstrap)`, which
-gives `{test: passed}`; a test that skipped itself is left out.
+gives `{test: passed}`; a test that skipped itself is left out. Where it must: `PORT`, its broker's
+port, and `ONE_BROKER`, the tests that hold only where there is no other broker.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from krust._krust import Client
 from tests.peers import kafka
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ def run(_: Path, bootstrap: str) -> dict[str, bool]:
     """Run both tools of both versions against one broker."""
     outcomes: dict[str, bool] = {}
     server = ("--bootstrap-server", bootstrap)
+    brokers = str(len(Client(bootstrap).request("Metadata", {"topics": []})["brokers"]))
     for version, api_versions in API_VERSIONS.items():
         topics = "org.apache.kafka.tools.TopicCommand"
         topic = f"compatibility-{version}"
         _java(version, topics, *server, "--create", "--topic", topic)
         flags = [part for flag in YES for part in (f"--{flag}", "true")]
-        arguments = [*server, "--topic", topic, "--num-cluster-nodes", "1", *flags]
+        arguments = [*server, "--topic", topic, "--num-cluster-nodes", brokers, *flags]
         arguments += ["--expect-record-too-large-exception", "false"]
         told = _java(version, "org.apache.kafka.tools.ClientCompatibilityTest", *arguments)
         outcomes[f"ClientCompatibilityTest-{version}"] = told.returncode == 0

@@ -17,6 +17,7 @@ VERSION = "0.39.0"
 SETTINGS = {"num.partitions": "3"}
 NEEDS = ("cargo", "cmake")
 PORT = 9092  # test_metadata asks for it
+ONE_BROKER = ("test_metadata::test_metadata",)  # it counts them
 TESTS = (
     "test_base_producer_headers",
     "test_base_producer_opaque_arc",
