@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("kafka.sh")
@@ -83,6 +83,28 @@ def running(
         yield bootstrap
     finally:
         _script("stop", str(folder))
+
+
+@contextmanager
+def several(
+    version: str, folder: Path, count: int, zookeeper: str, settings: Mapping[str, object]
+) -> Iterator[list[str]]:
+    """The addresses of brokers 1 to `count` on one ZooKeeper; the first one is the controller.
+
+    raises  AbsentError: as `running`
+    """
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                running(
+                    version,
+                    folder / str(number),
+                    {**settings, "broker.id": number},
+                    zookeeper=zookeeper,
+                )
+            )
+            for number in range(1, count + 1)
+        ]
 
 
 def pid(folder: Path) -> int:

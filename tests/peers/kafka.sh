@@ -64,8 +64,8 @@ PROPERTIES
 with_zookeeper() { # dir port zookeeper-port or zookeeper
   local connect=$3
   [[ $3 == *:* ]] || connect=127.0.0.1:$3
-  { common "$1"; printf 'broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:%s\n' "$2"
-    echo "zookeeper.connect=$connect"; } > "$1/server.properties"
+  { printf 'broker.id=0\nlisteners=PLAINTEXT://127.0.0.1:%s\n' "$2"
+    echo "zookeeper.connect=$connect"; common "$1"; } > "$1/server.properties"
   [[ $3 == *:* ]] || own_zookeeper "$1" "$3"
   launch "$1" "$2" kafka.Kafka "$1/server.properties" "${broker[@]}"
 }
