@@ -44,7 +44,8 @@ MOST_PARTITIONS = 10_000
 NOBODY = Partition((), -1, -1, (), -1)
 """a partition that nothing is known of"""
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""by their numbers"""
 
 
 def leader_and_isr(state: State, request: Request) -> Policy:
@@ -159,9 +160,9 @@ def _endpoints(broker: Message) -> Iterator[Endpoint]:
     old = [{"host": broker.get("v0_host"), "port": broker.get("v0_port", 0)}]
     for each in broker.get("endpoints") or old:
         kind = each.get("security_protocol", 0)
-        if each["host"] and 0 < each["port"] < 65536 and 0 <= kind < len(_PROTOCOLS):
-            name = each.get("listener") or _PROTOCOLS[kind]
-            yield Endpoint(name, _PROTOCOLS[kind], each["host"], each["port"])
+        if each["host"] and 0 < each["port"] < 65536 and 0 <= kind < len(PROTOCOLS):
+            name = each.get("listener") or PROTOCOLS[kind]
+            yield Endpoint(name, PROTOCOLS[kind], each["host"], each["port"])
 
 
 # -- what is said of topics

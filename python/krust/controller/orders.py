@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.controller.following import DELETING, FULL, PROTOCOLS
 from krust.controller.state import (
     NO_TOPIC_ID,
     Changes,
@@ -31,11 +32,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Partition
     from krust.metadata.contents import Endpoint
 
-INCREMENTAL, FULL = 1, 2
-GONE = -2
-"""the leader, and the epoch, of a partition on its way out"""
-
-_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+INCREMENTAL = 1
 
 
 class Orders:
@@ -175,7 +172,7 @@ def _update(state: State, broker: int, topics: list[Message], kind: int) -> ToBr
                     "listener": at.listener,
                     "host": at.host,
                     "port": at.port,
-                    "security_protocol": _PROTOCOLS.get(at.protocol, 0),
+                    "security_protocol": _number(at.protocol),
                 }
                 for at in each.endpoints
             ],
@@ -184,6 +181,11 @@ def _update(state: State, broker: int, topics: list[Message], kind: int) -> ToBr
     ]
     facts = {"type": kind, "topic_states": topics, "live_brokers": live}
     return ToBroker(broker, "UpdateMetadata", _head(state, broker) | facts)
+
+
+def _number(protocol: str) -> int:
+    """A security protocol's number; what is none is taken for PLAINTEXT."""
+    return PROTOCOLS.index(protocol) if protocol in PROTOCOLS else 0
 
 
 def _known(state: State, topic: Topic) -> Message:
@@ -201,7 +203,9 @@ def _forgotten(state: State, name: str) -> Iterable[Message]:
     """A topic that is not to be known any more; none: it never had partitions."""
     doomed = state.doomed.get(name)
     if doomed is not None and name not in state.topics:
-        states = [_told(state, index, each, GONE) for index, each in enumerate(doomed.partitions)]
+        states = [
+            _told(state, index, each, DELETING) for index, each in enumerate(doomed.partitions)
+        ]
         topic_id = doomed.topic_id or NO_TOPIC_ID
         yield {"topic_name": name, "topic_id": topic_id, "partition_states": states}
 
@@ -228,7 +232,7 @@ def _stop(state: State, broker: int, gone: list[str]) -> list[ToBroker]:
         if doomed is None or broker not in doomed.waiting:
             continue
         states = [
-            {"partition_index": index, "leader_epoch": GONE, "delete_partition": True}
+            {"partition_index": index, "leader_epoch": DELETING, "delete_partition": True}
             for index, each in enumerate(doomed.partitions)
             if broker in each.replicas
         ]
