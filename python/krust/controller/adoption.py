@@ -31,8 +31,7 @@ from krust.controller.state import (
 )
 from krust.errors import ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import PartitionState
-from krust.metadata.store import Create, SetData
+from krust.metadata.store import Create
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
@@ -166,10 +165,5 @@ def _led(
         epoch = max(epoch, partition.leader_epoch + 1 if partition.version >= 0 else epoch)
         own = (state.node_id,)
         partitions[index] = Partition(own, state.node_id, epoch, own, partition.version + 1)
-        data = PartitionState(state.controller_epoch, state.node_id, epoch, own).encode()
-        path = znodes.state(topic.name, index)
-        there_is_none = partition.version < 0
-        operations.append(
-            Create(path, data) if there_is_none else SetData(path, data, partition.version)
-        )
+        operations.append(state.write_of(topic.name, index, partitions[index]))
     return topic._replace(partitions=tuple(partitions)), operations

@@ -18,8 +18,8 @@ from krust.controller import loading
 from krust.controller.office import AwayError
 from krust.controller.state import Live, Partition, State, Topic, chunks
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Broker, PartitionState
-from krust.metadata.store import Children, Create, Node, Operation, Read, Refusal, SetData
+from krust.metadata.contents import BadZnodeError, Broker
+from krust.metadata.store import Children, Create, Node, Read, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
@@ -163,7 +163,7 @@ def write(
     yield from _make_room(state, wanted)
     pending = []
     for topic, other in wanted:
-        operations = [_change(state, topic.name, index, each) for index, each in other.items()]
+        operations = [state.write_of(topic.name, index, each) for index, each in other.items()]
         pending.append((topic, other, chunks(state.fence(), operations)))
     unsure: set[str] = set()
     while pending:
@@ -194,16 +194,3 @@ def _make_room(
             above += [Create(path), *(Create(f"{path}/{index}") for index in indexes)]
     if above:
         yield [[state.fence(), each] for each in above]
-
-
-def _change(state: State, name: str, index: int, partition: Partition) -> Operation:
-    facts = (
-        state.controller_epoch,
-        partition.leader,
-        partition.leader_epoch,
-        partition.isr,
-    )
-    data, path = PartitionState(*facts).encode(), znodes.state(name, index)
-    if partition.version == 0:
-        return Create(path, data)
-    return SetData(path, data, partition.version - 1)

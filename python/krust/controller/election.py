@@ -9,16 +9,8 @@ Source: KIP-183, KIP-460.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from krust.controller.state import Message, Partition, Policy, RefusedError, Request, State
+from krust.controller.state import Message, Policy, RefusedError, Request, State
 from krust.errors import Code
-from krust.metadata import znodes
-from krust.metadata.contents import PartitionState
-from krust.metadata.store import SetData
-
-if TYPE_CHECKING:
-    from krust.metadata.store import Operation
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -76,17 +68,11 @@ def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
     moved = partition._replace(
         leader=leader, leader_epoch=partition.leader_epoch + 1, version=partition.version + 1
     )
-    (done,) = yield [[state.fence(), _change(state, name, index, moved)]]
+    (done,) = yield [[state.fence(), state.write_of(name, index, moved)]]
     if done.refused is not None:
         raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")
     state.changed(topic, {index: moved})
     return {}
-
-
-def _change(state: State, name: str, index: int, moved: Partition) -> Operation:
-    facts = (state.controller_epoch, moved.leader, moved.leader_epoch, moved.isr)
-    data = PartitionState(*facts).encode()
-    return SetData(znodes.state(name, index), data, moved.version - 1)
 
 
 def _answer(code: Code, results: list[Message]) -> Message:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from krust.config import converted
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.store import LARGEST, Check, Done, Operation, Refusal, size
+from krust.metadata.contents import PartitionState
+from krust.metadata.store import LARGEST, Check, Create, Done, Operation, Refusal, SetData, size
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
@@ -272,6 +273,19 @@ class State:
         was begun in an office since lost must not pass with its successor's.
         """
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def write_of(self, name: str, index: int, partition: Partition) -> Operation:
+        """The write after which a partition's state is that of `partition`, in its version."""
+        facts = (
+            self.controller_epoch,
+            partition.leader,
+            partition.leader_epoch,
+            partition.isr,
+        )
+        data, path = PartitionState(*facts).encode(), znodes.state(name, index)
+        if partition.version == 0:
+            return Create(path, data)
+        return SetData(path, data, partition.version - 1)
 
     def rise(self, epoch: int, version: int) -> None:
         """The office is ours; `leading` follows when it knows what there is."""

@@ -35,7 +35,7 @@ from krust.controller.state import (
 )
 from krust.errors import Code, ConfigError
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, EntityConfig, PartitionState
+from krust.metadata.contents import Assignment, EntityConfig
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -256,10 +256,8 @@ def _states(state: State, topic: Topic, first: int) -> list[Operation]:
     """The znodes of the partitions from `first` on."""
     operations: list[Operation] = []
     for index, each in enumerate(topic.partitions[first:], first):
-        path = znodes.state(topic.name, index)
-        facts = (state.controller_epoch, each.leader, each.leader_epoch, each.isr)
-        data = PartitionState(*facts).encode()
-        operations += [Create(path.removesuffix("/state")), Create(path, data)]
+        made = state.write_of(topic.name, index, each)
+        operations += [Create(made.path.removesuffix("/state")), made]
     return operations
 
 
