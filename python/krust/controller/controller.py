@@ -87,8 +87,6 @@ class Outcome:
     """for other brokers, in this order for each"""
     replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
     """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
-    lines: list[tuple[int, str]] = field(default_factory=list)
-    """for the log, with its level"""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -229,7 +227,6 @@ class Controller:
         """Begin what waits to be run, and put together what changed."""
         while True:
             changes = self.state.take_changes()
-            outcome.lines += changes.lines
             outcome.changes.add(changes)
             if self._cluster is not None and self._running is not None:
                 self._cluster.waits(changes)
@@ -302,7 +299,7 @@ class Controller:
         if waiting.ticket is None:
             if isinstance(answer, Exception):
                 text = f"the controller: {type(answer).__name__}: {answer}"
-                outcome.lines.append((logging.ERROR, text))
+                self.state.changes.lines.append((logging.ERROR, text))
             return
         request, cluster = waiting.request, self._cluster
         if cluster is not None and request is not None and isinstance(answer, dict):

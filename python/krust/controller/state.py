@@ -188,8 +188,8 @@ class Changes:
     """whole topics; None: gone"""
     brokers: bool = False
     """the broker's settings are others: every topic's defaults may be"""
-    live: dict[int, Live | None] = field(default_factory=dict)
-    """brokers of the cluster; None: gone"""
+    live: bool = False
+    """brokers of the cluster came, went, or are others"""
     controller: bool = False
     """another broker is the controller, or nobody is"""
     strays: set[tuple[str, int]] = field(default_factory=set)
@@ -197,7 +197,7 @@ class Changes:
     faults: list[tuple[str, str]] = field(default_factory=list)
     """znodes that were passed over, and why; for the log"""
     lines: list[tuple[int, str]] = field(default_factory=list)
-    """for the log, too, with its level"""
+    """for the log, with its level"""
 
     def add(self, later: Changes) -> None:
         """Take in what changed afterwards."""
@@ -366,12 +366,13 @@ class State:
     def appeared(self, broker: int, live: Live) -> None:
         """A broker is there, or is another than it was."""
         if self.brokers.get(broker) != live:
-            self.brokers[broker] = self.changes.live[broker] = live
+            self.brokers[broker] = live
+            self.changes.live = True
 
     def vanished(self, broker: int) -> None:
         """A broker is gone."""
         if self.brokers.pop(broker, None) is not None:
-            self.changes.live[broker] = None
+            self.changes.live = True
 
     def fault(self, path: str, why: object) -> None:
         """A znode is passed over."""

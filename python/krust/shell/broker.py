@@ -368,7 +368,7 @@ class Shell:
         """Do what an outcome says, in its order."""
         for token, operations in outcome.submits:
             self._store.submit(operations, token)
-        for level, text in outcome.lines:
+        for level, text in outcome.changes.lines:
             _log.log(level, "%s", text)
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)

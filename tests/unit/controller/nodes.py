@@ -128,7 +128,7 @@ class Member:
         self.nodes.sent += outcome.requests
         self.nodes.waiting += [(self, each) for each in outcome.requests]
         self.answers |= dict(outcome.replies)
-        self.lines += [text for _, text in outcome.lines]
+        self.lines += [text for _, text in outcome.changes.lines]
         self.faults |= dict(outcome.changes.faults)
 
 

@@ -97,7 +97,7 @@ class Checks:
         before = self.epochs.get(process.key, 0)
         assert state.controller_epoch >= before, f"C4: {who} goes back to an older controller"
         self.epochs[process.key] = state.controller_epoch
-        for line in outcome.lines:
+        for line in outcome.changes.lines:
             assert "Error" not in line[1] or "AwayError" in line[1], line
         for name, topic in outcome.changes.topics.items():
             if topic is not None and state.topics.get(name) is topic:
