@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.config import inter_broker_listener
 from krust.controller.following import DELETING, FULL, PROTOCOLS
 from krust.controller.state import (
     NO_TOPIC_ID,
     Changes,
-    Live,
     Message,
     State,
     ToBroker,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from krust.controller.state import Partition
-    from krust.metadata.contents import Endpoint
 
 INCREMENTAL = 1
 
@@ -136,10 +135,11 @@ def _head(state: State, broker: int) -> Message:
 def _lead(state: State, broker: int, kind: int, topics: list[Message]) -> ToBroker:
     """LeaderAndIsr."""
     leaders = {each["leader"] for topic in topics for each in topic["partition_states"]}
+    listener = inter_broker_listener(state.config)
     live = [
         {"broker_id": leader, "host_name": at.host, "port": at.port}
         for leader in sorted(leaders & state.brokers.keys())
-        if (at := between(state, state.brokers[leader])) is not None
+        if (at := state.brokers[leader].at(listener)) is not None
     ]
     facts = {"type": kind, "topic_states": topics, "live_leaders": live}
     return ToBroker(broker, "LeaderAndIsr", _head(state, broker) | facts)
@@ -241,13 +241,3 @@ def _stop(state: State, broker: int, gone: list[str]) -> list[ToBroker]:
         return []
     facts = {"topic_states": topics}
     return [ToBroker(broker, "StopReplica", _head(state, broker) | facts)]
-
-
-def between(state: State, live: Live) -> Endpoint | None:
-    """Where brokers reach a broker; None: nowhere."""
-    name = state.config.text("inter.broker.listener.name")
-    if name is not None:
-        return next((each for each in live.endpoints if each.listener == name), None)
-    protocol = state.config.text("security.inter.broker.protocol") or "PLAINTEXT"
-    fitting = [each for each in live.endpoints if each.protocol == protocol]
-    return next(iter(fitting or live.endpoints), None)

@@ -149,6 +149,10 @@ class Live(NamedTuple):
     rack: str | None = None
     endpoints: tuple[Endpoint, ...] = ()
 
+    def at(self, listener: str) -> Endpoint | None:
+        """Where that listener is; None: it has none of that name."""
+        return next((each for each in self.endpoints if each.listener == listener), None)
+
 
 class Doomed(NamedTuple):
     """A topic that is marked to go."""

@@ -83,11 +83,11 @@ class Peers:
 
     def address(self, live: Live) -> str | None:
         """Where brokers find a broker; None: nowhere."""
-        for each in live.endpoints:
-            if each.listener == self._listener and each.protocol == "PLAINTEXT":
-                host = f"[{each.host}]" if ":" in each.host else each.host
-                return f"{host}:{each.port}"
-        return None
+        at = live.at(self._listener)
+        if at is None or at.protocol != "PLAINTEXT":
+            return None
+        host = f"[{at.host}]" if ":" in at.host else at.host
+        return f"{host}:{at.port}"
 
     def options(self) -> dict[str, object]:
         """What connections are made with."""
