@@ -3,9 +3,19 @@
 import json
 
 from krust.controller.state import Message
+from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
 from krust.metadata.store import Check, Create, Delete, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
+
+OF_NOBODY = {
+    *znodes.PERSISTENT,
+    znodes.CLUSTER_ID,
+    znodes.FEATURE,
+    znodes.CONTROLLER,
+    znodes.CONTROLLER_EPOCH,
+}
+"""What is made without an office: the standing nodes, and the office itself."""
 
 
 def leaders(nodes: Nodes, name: str) -> list[int]:
@@ -423,7 +433,7 @@ def test_every_write_of_the_office_checks_the_epoch() -> None:
             fenced = isinstance(first, Check) and first.path == "/controller_epoch"
             bare += [each.path for each in writes(operations) if not fenced]
     founding = [path for path in bare if not path.startswith("/brokers/ids/")]
-    assert set(founding) <= FOUNDING
+    assert set(founding) <= OF_NOBODY
 
 
 def test_what_was_begun_in_an_office_since_lost_ends_with_it() -> None:
@@ -446,30 +456,3 @@ def test_a_fence_matches_nothing_out_of_office() -> None:
 def _asked(name: str) -> Message:
     facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     return {"topics": [{"name": name, **facts}], "validate_only": False}
-
-
-FOUNDING = {
-    "/admin",
-    "/admin/delete_topics",
-    "/brokers",
-    "/brokers/ids",
-    "/brokers/seqid",
-    "/brokers/topics",
-    "/cluster",
-    "/cluster/id",
-    "/config",
-    "/config/brokers",
-    "/config/changes",
-    "/config/clients",
-    "/config/ips",
-    "/config/topics",
-    "/config/users",
-    "/consumers",
-    "/controller",
-    "/controller_epoch",
-    "/feature",
-    "/isr_change_notification",
-    "/latest_producer_id_block",
-    "/log_dir_event_notification",
-}
-"""What is made without an office: the standing nodes, and the office itself."""
