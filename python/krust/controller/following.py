@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust.controller.loading import settings_of
 from krust.controller.state import NO_TOPIC_ID, Live, Partition, RefusedError, Topic
-from krust.controller.topics import check_name
+from krust.controller.topics import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint
 
@@ -39,8 +39,6 @@ FULL = 2
 DELETING = -2
 """the leader, and the leader epoch, of what is being deleted"""
 NO_EPOCH = -1
-MOST_PARTITIONS = 10_000
-"""of one topic: a number beyond is not believed"""
 NOBODY = Partition((), -1, -1, (), -1)
 """a partition that nothing is known of"""
 
@@ -229,7 +227,7 @@ def _led(
     number = facts["partition_index"]
     if not _legal(name):
         return Code.INVALID_TOPIC_EXCEPTION
-    if not 0 <= number < MOST_PARTITIONS:
+    if not 0 <= number < MAX_PARTITIONS:
         return Code.INVALID_REQUEST
     if state.node_id not in facts["replicas"]:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -263,7 +261,7 @@ def _told(
     taken = {}
     for facts in partitions:
         number = facts["partition_index"]
-        if not 0 <= number < MOST_PARTITIONS:
+        if not 0 <= number < MAX_PARTITIONS:
             state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
             continue
         new, known = _partition(facts), _known(topic, number)

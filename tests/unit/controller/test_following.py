@@ -12,6 +12,7 @@ from krust.config import load
 from krust.controller import following, ids
 from krust.controller.controller import Controller
 from krust.controller.state import NO_TOPIC_ID, Changes, Live, Message, Request, State
+from krust.controller.topics import MAX_PARTITIONS
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
@@ -278,6 +279,16 @@ def test_a_replica_that_is_stopped_leads_no_more_unless_that_is_old_news() -> No
     assert codes(follower.stop(9, 4, deletes=True)) == [0]
 
 
+def test_a_number_of_a_partition_beyond_what_a_topic_may_have_is_not_believed() -> None:
+    follower = Follower()
+    last = part(MAX_PARTITIONS - 1, ME, 0, ME)
+    beyond = part(MAX_PARTITIONS, ME, 0, ME)
+    assert codes(follower.lead(last, beyond)) == [0, Code.INVALID_REQUEST]
+    follower.update(last, beyond)
+    assert [path for path, _ in follower.changes.faults] == [f"orders-{MAX_PARTITIONS}"]
+    assert len(follower.state.topics["orders"].partitions) == MAX_PARTITIONS
+
+
 def test_whatever_a_peer_says_costs_an_answer_and_no_more() -> None:
     apis = {each["name"]: each for each in json.loads(FACTS.read_text())}
     chance = random.Random(6)
@@ -290,7 +301,7 @@ def test_whatever_a_peer_says_costs_an_answer_and_no_more() -> None:
         message["broker_epoch"] = chance.choice([-1, 100])
         assert "error_code" in follower.tell(api, **message), (api, version)
         for topic in follower.state.topics.values():
-            assert len(topic.partitions) <= following.MOST_PARTITIONS
+            assert len(topic.partitions) <= MAX_PARTITIONS
             follower.state.topic_values(topic)
 
 

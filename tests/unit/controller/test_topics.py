@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from krust.controller.state import NO_TOPIC_ID
+from krust.controller.topics import MAX_PARTITIONS
 from tests.unit.controller.shell import Shell
 
 
@@ -28,6 +29,13 @@ def test_a_topic_is_made_with_the_brokers_defaults() -> None:
     assert result["topic_id"] == shell.state.topics["a"].id
     assert shell.applied == ["a"]
     assert {each["name"] for each in result["configs"]} >= {"retention.ms", "cleanup.policy"}
+
+
+def test_a_topic_has_so_many_partitions_and_not_one_more() -> None:
+    shell = Shell()
+    most = [wanted("a", num_partitions=MAX_PARTITIONS + more) for more in (0, 1)]
+    codes = [create(shell, each, validate_only=True)[0]["error_code"] for each in most]
+    assert codes == [0, 37]
 
 
 @pytest.mark.parametrize(
