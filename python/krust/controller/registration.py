@@ -8,14 +8,14 @@ refuses the start). A broker's registration is create and set in one transaction
 After a session ended all of it is done anew (`cluster.py`); where the session lives on, it finds
 its own nodes and keeps them. An ephemeral node is ours only if it names our session: one with our
 number and another session is another broker, or ours from before that ZooKeeper has not missed yet.
-Where others use the tree the office is `office.py`'s; `claim` is for a tree of one's own.
+`claim` and `again` are for a tree of our own; where others use it `cluster.py` does both.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import adoption, loading
+from krust.controller import adoption, loading, office
 from krust.controller.state import Live
 from krust.errors import ServerError
 from krust.metadata import znodes
@@ -23,10 +23,8 @@ from krust.metadata.contents import (
     BadZnodeError,
     Broker,
     ClusterId,
-    Controller,
     Endpoint,
     Features,
-    number,
 )
 from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
 
@@ -95,43 +93,18 @@ def free(state: State) -> Steps:
 
 
 def claim(state: State, now_ms: int) -> Steps:
-    """Take the controllership, or find that it is ours; this broker counts as alive then."""
-    yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
-    for _ in range(_TRIES):
-        (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
-        holder, node = read.results
-        if read.refused not in (None, Refusal.NO_NODE):
-            raise ServerError(f"the controllership: {read.refused.value}", hint="look at the store")
-        if isinstance(holder, Node) and holder.stat.owner != state.session:
-            raise ServerError(
-                f"{_who(holder)} is the controller of this cluster",
-                hint="stop the other broker, or wait until its session has ended",
-            )
-        try:
-            epoch = number(node.data if isinstance(node, Node) else b"")
-        except BadZnodeError as error:
-            raise ServerError(
-                f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}", hint="look at the store"
-            ) from None
-        version = node.stat.version if isinstance(node, Node) else 0
-        if isinstance(holder, Node):
-            break
-        (done,) = yield [
-            [
-                Create(znodes.CONTROLLER, Controller(state.node_id, now_ms).encode(), True),
-                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
-            ]
-        ]
-        if done.refused is None:
-            epoch, version = epoch + 1, version + 1
-            break
-        if done.refused is Refusal.NO_SESSION:
-            break
-    else:
-        raise ServerError("the controllership is contested", hint="look at the other brokers")
-    if not isinstance(holder, Node) and done.refused is not None:
-        raise ServerError(f"the controllership: {done.refused.value}", hint="look at the store")
-    state.rise(epoch, version)
+    """Take the office in a tree of our own; this broker counts as alive then."""
+    try:
+        ours = yield from office.stand(state, now_ms)
+    except office.AwayError as error:
+        raise ServerError(str(error), hint="look at the metadata store") from None
+    if not ours:
+        known = state.controller_id >= 0
+        who = f"broker {state.controller_id}" if known else "something that is no broker"
+        raise ServerError(
+            f"{who} is the controller of this cluster",
+            hint="stop the other broker, or wait until its session has ended",
+        )
     state.leading = True
     state.brokers.setdefault(state.node_id, Live())
 
@@ -179,13 +152,6 @@ def _ours(state: State, node: Node) -> None:
             f"broker id {state.node_id} is taken in this cluster by {_where(node)}",
             hint="give this broker another broker.id, or wait until the other one's session ends",
         )
-
-
-def _who(holder: Node) -> str:
-    try:
-        return f"broker {Controller.decode(holder.data).broker}"
-    except BadZnodeError:
-        return "something that is no broker"
 
 
 def _where(node: Node) -> str:
