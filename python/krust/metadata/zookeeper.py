@@ -15,6 +15,7 @@ Not promised: ACLs of nodes that stand already.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from functools import partial
@@ -151,12 +152,14 @@ class ZooKeeperStore:
         self._zxid = 0
         self._heard = self._asked_at = clock()
         self._open = True
+        self._begun = threading.Event()
         self._client, self._timeout_s = client(ensemble)
         self._client.add_listener(self._turned)
 
     def start(self, seconds: float) -> None:
         """Wait for a session, and make the chroot. ServerError: there is none in time."""
         connect(self._client, seconds)
+        self._begun.wait(seconds)  # kazoo tells who waits before it tells its listeners
         first = self._arrived.popleft()
         if isinstance(first, _Turned):
             self.session = first.session
@@ -249,6 +252,7 @@ class ZooKeeperStore:
     def _turned(self, state: str) -> None:
         ident = self._client.client_id
         self._arrived.append(_Turned(state, ident[0] if ident else 0, self._clock()))
+        self._begun.set()
         self._wake()
 
     def _saw(self, event: Any) -> None:

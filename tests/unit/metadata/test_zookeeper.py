@@ -149,6 +149,21 @@ def test_a_connect_string_that_is_none_is_told(connect: str) -> None:
         open_store(Ensemble(connect))
 
 
+def test_a_store_whose_client_is_slow_to_tell_of_its_session_waits_for_that(
+    zookeeper: peer.Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = KazooClient._make_state_change
+
+    def slowly(client: KazooClient, state: str) -> None:
+        time.sleep(0.05)
+        told(client, state)
+
+    monkeypatch.setattr(KazooClient, "_make_state_change", slowly)
+    with closing(Party(zookeeper.connect)) as party:
+        assert party.store.session == party.store.credentials.session
+        assert party.store.events() == []
+
+
 def test_nobody_there_is_one_clear_error() -> None:
     began = time.monotonic()
     with pytest.raises(ServerError, match="no ZooKeeper answers at 127"):
