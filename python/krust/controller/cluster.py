@@ -130,6 +130,7 @@ class Cluster:
         self._pending = Changes()
         self._more: list[ToBroker] = []
         self._anew: set[int] = set()
+        """brokers that were registered anew, and may lead in an epoch of before"""
         self._unsure: set[str] = set()
         self._held: list[_Held] = []
         self._retry_ms = inf
@@ -230,7 +231,10 @@ class Cluster:
         return None
 
     def after(self, changes: Changes) -> list[ToBroker]:
-        """What other brokers are told; called when no job is under way."""
+        """What other brokers are told; called when no job is under way.
+
+        Nothing, while there is one that was registered anew and has no new epoch to lead in.
+        """
         state = self._state
         if self._term != state.term:
             self._term = state.term
@@ -240,6 +244,8 @@ class Cluster:
         self._pending.add(changes)
         if not (state.leading and self._settled):
             self._pending, self._more = Changes(), []
+            return []
+        if self._anew:
             return []
         pending, self._pending = self._pending, Changes()
         more, self._more = self._more, []
@@ -358,10 +364,9 @@ class Cluster:
             raise AwayError("the office was lost")
         state.leading = True
         self._anew |= anew
-        self._unsure |= yield from brokers.sweep(state, list(state.topics), self._anew)
+        yield from self._sweep()
         if state.term != term:
             raise AwayError("the office was lost")
-        self._anew.clear()
         self.orders.clear()
         self._settled = self._noticing = True
         self._balance_ms = self._next_balance()
@@ -378,8 +383,11 @@ class Cluster:
 
     def _sweep(self) -> Steps:
         unsure = yield from brokers.sweep(self._state, list(self._state.topics), self._anew)
-        self._anew.clear()
         self._again(unsure)
+        if unsure:
+            self._wanted.add("sweep")
+        else:
+            self._anew.clear()
 
     def _again(self, unsure: set[str]) -> None:
         if unsure:

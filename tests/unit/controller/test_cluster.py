@@ -1,11 +1,15 @@
 """Several brokers: who leads them, who comes and goes, and what each is told."""
 
 import json
+from typing import Any
 
+import pytest
+
+from krust.controller import cluster
 from krust.controller.state import Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
-from krust.metadata.store import Check, Create, Delete, SetData
+from krust.metadata.store import Check, Create, Delete, Done, Operation, Refusal, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
 OF_NOBODY = {
@@ -144,6 +148,34 @@ def test_a_broker_registered_anew_leads_in_a_new_epoch() -> None:
     assert nodes.members[2].state.broker_epoch > before
     assert leaders(nodes, "t") == [1, 2]
     assert int(str(state(nodes, "t", 1)["leader_epoch"])) >= 1
+
+
+def test_a_broker_registered_anew_is_told_nothing_before_it_has_a_new_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    one, two = nodes.leader, nodes.members[2]
+    nodes.forget()
+
+    def submit(operations: list[Operation], token: Any) -> None:
+        if any(isinstance(each, SetData) for each in operations):
+            one.store._events.append(Done(token, (Refusal.NO_SESSION,) * len(operations)))
+        else:
+            taken(operations, token)
+
+    taken = one.store.submit
+    with monkeypatch.context() as cut:
+        cut.setattr(one.store, "submit", submit)
+        two.store.close()
+        two.store = nodes.tree.session()
+        two.store.submit([Create("/brokers/ids/2", two.words.content, ephemeral=True)], "again")
+        two.store.events()
+        nodes.rest()
+        assert nodes.told(2, "UpdateMetadata") + nodes.told(2, "LeaderAndIsr") == []
+    nodes.pass_time(cluster.RETRY_MS)
+    (lead,) = nodes.told(2, "LeaderAndIsr")
+    assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
 
 
 def test_the_office_goes_to_another_when_its_holder_dies_and_everything_is_told_anew() -> None:
