@@ -23,10 +23,10 @@ from krust.controller import (
     leading,
     legacy,
     loading,
+    notices,
     office,
     registration,
 )
-from krust.controller.notices import Notices
 from krust.controller.office import AwayError
 from krust.controller.orders import Orders
 from krust.controller.state import NEVER, Changes, Live, State, ToBroker
@@ -87,7 +87,7 @@ class Cluster:
         self.policies = POLICIES
         self.now_ms = 0
         self._state = state
-        self._notices = Notices()
+        self._notices = notices.Notices()
         self._jobs: dict[str, Callable[[], Steps]] = {
             "office": self._office,
             "registration": self._registration,
@@ -223,7 +223,7 @@ class Cluster:
         if not self._open or self.now_ms < self._retry_ms < inf:
             return None
         self._retry_ms = inf
-        for name in self._jobs:
+        for name in self._jobs if self._wanted else ():
             if name in self._wanted:
                 self._wanted.remove(name)
                 if name in OF_EVERYBODY or (self._state.leading and self._settled):
@@ -334,7 +334,9 @@ class Cluster:
         if not (yield from office.stand(state, self.now_ms)):
             self._settled = False
             if not self._noticing:
-                yield from self._notices.begin(state, topics=True)
+                yield from self._notices.begin()
+                yield from loading.settings(state)
+                yield from notices.hold(state, list(state.topics))
                 self._noticing = True
         elif not (state.leading and self._settled):
             yield from self._settle()
@@ -356,7 +358,7 @@ class Cluster:
 
     def _settle_in(self, term: int) -> Steps:
         state = self._state
-        yield from self._notices.begin(state, topics=False)
+        yield from self._notices.begin()
         anew = yield from brokers.look(state)
         yield from loading.load(state, self._revised)
         yield from deletion.look(state)

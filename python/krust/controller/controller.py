@@ -287,8 +287,9 @@ class Controller:
         for place, operations in enumerate(asked):
             self._token += 1
             first = operations[0] if operations else None
-            fenced = isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH
-            fence = first.version if isinstance(first, Check) and fenced else NEVER
+            fence = NEVER
+            if isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH:
+                fence = first.version
             self._places[self._token] = (waiting, place, fence)
             outcome.submits.append((self._token, operations))
 

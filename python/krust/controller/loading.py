@@ -121,10 +121,10 @@ def settings(state: State) -> Steps:
     """Read what is set for this broker, and for all."""
     own = znodes.broker_config(str(state.node_id))
     everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
-    (mine, all_of_us) = yield [[Read(own)], [Read(everywhere)]]
+    (done,) = yield [[Read(own), Read(everywhere)]]
     entities = (state.own, state.everywhere)
-    state.own = _of_broker(state, own, mine.results[0])
-    state.everywhere = _of_broker(state, everywhere, all_of_us.results[0])
+    state.own = _of_broker(state, own, done.results[0])
+    state.everywhere = _of_broker(state, everywhere, done.results[1])
     if entities != (state.own, state.everywhere):
         state.brokers_changed()
 

@@ -17,7 +17,7 @@ from krust.metadata.contents import BadZnodeError, ConfigChange
 from krust.metadata.store import Children, Delete, Node, Read, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Collection, Generator
 
     from krust.controller.state import Asked, Entity, State
     from krust.metadata.store import Done
@@ -35,18 +35,11 @@ class Notices:
         self._since: dict[str, int] = {}
         """notice -> when it was seen first"""
 
-    def begin(self, state: State, *, topics: bool) -> Steps:
-        """From here on; what was said before is in the settings that are read next.
-
-        topics  False: whoever asks reads those of topics
-        """
+    def begin(self) -> Steps:
+        """From here on; what was said before is in the settings that are read next."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
         names = loading.children(znodes.CONFIG_CHANGES, read.results[0])
         self._last = max([_number(name) for name in names], default=-1)
-        yield from loading.settings(state)
-        found = yield from loading.settings_of(state, list(state.topics) if topics else ())
-        for name, entity in found.items():
-            _hold(state, name, entity)
 
     def look(self, state: State, now_ms: int) -> Steps:
         """Read the notices that are new, and what they are about."""
@@ -75,9 +68,7 @@ class Notices:
             brokers |= kind == "brokers"
         if brokers:
             yield from loading.settings(state)
-        found = yield from loading.settings_of(state, [each for each in topics if _fits(each)])
-        for name, entity in found.items():
-            _hold(state, name, entity)
+        yield from hold(state, [each for each in topics if _fits(each)])
         self._last = max(_number(name) for name in new)
 
     def purge(self, state: State, now_ms: int) -> Steps:
@@ -90,6 +81,13 @@ class Notices:
     def due_ms(self, now_ms: int) -> float:
         """In how many milliseconds there is something to take away."""
         return min(self._since.values(), default=float("inf")) + KEEP_MS - now_ms
+
+
+def hold(state: State, names: Collection[str]) -> Steps:
+    """Read what is set for these topics."""
+    found = yield from loading.settings_of(state, names)
+    for name, entity in found.items():
+        _hold(state, name, entity)
 
 
 def _hold(state: State, name: str, entity: Entity) -> None:

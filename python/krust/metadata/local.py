@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, insort
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from krust.errors import ServerError
 from krust.metadata.store import (
@@ -31,7 +31,7 @@ from krust.metadata.store import (
     Exists,
     Node,
     Operation,
-    Read,
+    Query,
     Refusal,
     Result,
     Stat,
@@ -171,7 +171,7 @@ class Tree:
                 each.saw(change, path)
         return tuple(results)
 
-    def query(self, operation: Read | Exists | Children) -> Result:
+    def query(self, operation: Query) -> Result:
         """Answer one read."""
         node = self._nodes.get(operation.path)
         if node is None:
@@ -299,15 +299,14 @@ class LocalStore:
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Do the operations now; their answer waits in `events`."""
         wrong = Refusal.NO_SESSION if not self._open else fault(operations)
-        writes = [each for each in operations if isinstance(each, Write)]
+        results: tuple[Result, ...]
         if wrong is not None:
-            results: tuple[Result, ...] = (wrong,) * len(operations)
-        elif writes:
-            results = self._tree.write(writes, self)
-        else:
-            results = tuple(self._query(each) for each in operations if not isinstance(each, Write))
-        if writes:
+            results = (wrong,) * len(operations)
+        elif operations and isinstance(operations[0], Write):
+            results = self._tree.write(cast("Sequence[Write]", operations), self)
             self._unsaved.append(len(self._events))
+        else:
+            results = tuple(map(self._query, cast("Sequence[Query]", operations)))
         self._events.append(Done(token, results))
 
     def events(self) -> list[StoreEvent]:
@@ -345,7 +344,7 @@ class LocalStore:
             self._children.remove(path)
             self._events.append(Watched(change, path))
 
-    def _query(self, operation: Read | Exists | Children) -> Result:
+    def _query(self, operation: Query) -> Result:
         result = self._tree.query(operation)
         if operation.watch and (isinstance(operation, Exists) or result is not Refusal.NO_NODE):
             watches = self._children if isinstance(operation, Children) else self._nodes

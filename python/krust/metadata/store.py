@@ -254,14 +254,18 @@ def is_path(path: str, *, sequential: bool = False) -> bool:
 
 def fault(operations: Sequence[Operation]) -> Refusal | None:
     """What is wrong with a list in itself."""
-    writes = sum(isinstance(each, Write) for each in operations)
+    writes = 0
+    for each in operations:
+        sequential = False
+        if isinstance(each, Write):
+            writes += 1
+            sequential = isinstance(each, Create) and each.sequential
+            if each.path == "/" and isinstance(each, Create | Delete):
+                return Refusal.BAD_ARGUMENTS
+        if not is_path(each.path, sequential=sequential):
+            return Refusal.BAD_ARGUMENTS
     if 0 < writes < len(operations):
         return Refusal.BAD_ARGUMENTS
-    for each in operations:
-        if not is_path(each.path, sequential=isinstance(each, Create) and each.sequential):
-            return Refusal.BAD_ARGUMENTS
-        if each.path == "/" and isinstance(each, Create | Delete):
-            return Refusal.BAD_ARGUMENTS
     return Refusal.TOO_LARGE if size(operations) > LARGEST else None
 
 

@@ -186,7 +186,10 @@ class Process:
         self.perform(self.controller.request(self._tickets, request))
 
     def _hear(self, event: StoreEvent) -> None:
-        self._when_awake(lambda: self._heard(event))
+        if self.asleep_since >= 0:
+            self._when_awake(lambda: self._heard(event))
+        else:
+            self._heard(event)
 
     def _heard(self, event: StoreEvent) -> None:
         if not self.alive:

@@ -27,6 +27,7 @@ from tests.unit.controller.simulator.zookeeper import Link, ZooKeeper
 BROKERS = 3
 STEPS = 12
 REST_MS = 6_000
+WAYS_MS = (0.5, 1.0, 1.0, 2.0, 5.0)
 
 
 class World:
@@ -34,6 +35,7 @@ class World:
 
     def __init__(self, seed: int, favoured: str = "") -> None:
         self.dice = random.Random(seed)
+        self._random = self.dice.random
         self._acts = [*ACTS, *([getattr(World, favoured)] * 20 if favoured else ())]
         self._lossy = bool(favoured)
         self.now = 0.0
@@ -72,7 +74,7 @@ class World:
 
     def short(self) -> float:
         """How long a message is under way."""
-        return self.dice.choice((0.5, 1.0, 1.0, 2.0, 5.0))
+        return WAYS_MS[int(self._random() * len(WAYS_MS))]
 
     def pause(self) -> float:
         """How long something is away: now and then longer than a session lasts."""

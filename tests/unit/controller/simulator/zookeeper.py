@@ -38,6 +38,8 @@ TIMEOUT_MS = 400
 class _Asked:
     """A list on its way."""
 
+    __slots__ = ("operations", "results", "session", "token")
+
     def __init__(self, operations: Sequence[Operation], token: Any, session: int) -> None:
         self.operations = operations
         self.token = token
@@ -46,7 +48,8 @@ class _Asked:
 
     @property
     def writes(self) -> bool:
-        return any(isinstance(each, Write) for each in self.operations)
+        """A list has only reads, or only writes."""
+        return isinstance(self.operations[0], Write)
 
 
 class ZooKeeper:
@@ -230,7 +233,8 @@ class Link:
                 asked = event.token
                 assert isinstance(asked, _Asked)
                 asked.results = event.results
-                self._world.executed(self.server.session, asked.operations, event)
+                if asked.writes:
+                    self._world.executed(self.server.session, asked.operations, event)
                 if self._up:
                     self._tell_over(partial(self._answer, asked))
             elif self._up:
