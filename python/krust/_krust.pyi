@@ -17,6 +17,8 @@ from krust.errors import KrustError
 
 __all__ = [
     "COLUMNS",
+    "EARLIEST",
+    "LATEST",
     "ArrowBatch",
     "ArrowStream",
     "Client",
@@ -41,6 +43,10 @@ __all__ = [
 __version__: str
 COLUMNS: tuple[str, ...]
 """What can be known of a record, in the order of Spark's Kafka source; `scan` takes these names."""
+
+LATEST: int
+EARLIEST: int
+"""Times for `Client.list_offsets`: the end of a partition, its start."""
 
 _Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
@@ -229,12 +235,15 @@ class Client:
     ) -> list[tuple[str, int, int, int, int]]:
         """Offsets by time.
 
-        moments  (topic, partition, time): milliseconds, -1 the end, -2 the start
+        moments  (topic, partition, time): milliseconds, LATEST or EARLIEST
         returns  (topic, partition, time asked, offset, time of the record); -1: none
         """
 
     def end(self) -> None:
         """From any thread: calls that wait end with KeyboardInterrupt, now and from now on."""
+
+    def close(self) -> None:
+        """End the connections, once a call that runs is over; later ones raise ConfigError."""
 
 @final
 class Producer:
@@ -353,10 +362,16 @@ class Sender:
         """Bytes of records that are not delivered."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable when there is news: deliveries, a topic, room."""
+        """A descriptor that is readable when there is news: deliveries, a topic, room.
+
+        raises  ConfigError: it has ended
+        """
 
     def end(self) -> None:
-        """Stop the thread; what is not delivered is lost. Nothing else works after it."""
+        """Stop the thread and end the connections; what is not delivered is lost.
+
+        Nothing else works after it.
+        """
 
 @final
 class Record:
@@ -440,6 +455,12 @@ class Consumer:
 
     def strayed(self) -> list[tuple[str, int, int]]:
         """Partitions that rest because their offset is not there: (topic, partition, offset)."""
+
+    def close(self) -> None:
+        """End the connections, and fetch sessions without waiting for an answer.
+
+        Later calls raise ConfigError.
+        """
 
 def records(topic: str, partition: int, first: int, fetched: bytes) -> list[Record]:
     """The records from offset `first` on in what a broker answered to a Fetch.

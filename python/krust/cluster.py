@@ -20,8 +20,9 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
 from krust.metadata.shared import SharedTree
 from krust.server import Broker
@@ -29,14 +30,13 @@ from krust.server import Broker
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
 WAIT_S = 30.0
 _LOOK_S = 0.001
 _FILE = "krust-cluster.db"
 
 
-class Cluster:
+class Cluster(Closing):
     """Brokers numbered from 0; they run when the constructor returns.
 
     brokers   how many
@@ -80,17 +80,6 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<krust.Cluster {self.bootstrap or 'stopped'}>"

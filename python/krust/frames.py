@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SETTINGS = options.FETCH | {"default.api.timeout.ms"}
-UNKNOWN_TOPIC, LATEST, EARLIEST = 3, -1, -2
+UNKNOWN_TOPIC = 3
 
 When: TypeAlias = str | int | datetime
 """A place of `krust.spec`; a time may go without its @; a number is an offset."""
@@ -216,8 +216,8 @@ class Scan:
             name, _ = _krust.error_facts(code)
             raise KafkaError(f"topic {self.topic!r}: {name}", code=code, name=name)
         numbers = sorted(one["partition_index"] for one in topic["partitions"])
-        starts = self._offsets(client, numbers, EARLIEST)
-        ends = self._offsets(client, numbers, LATEST, committed=committed)
+        starts = self._offsets(client, numbers, _krust.EARLIEST)
+        ends = self._offsets(client, numbers, _krust.LATEST, committed=committed)
         return {number: (starts[number], ends[number]) for number in numbers}
 
     def _times(self, numbers: list[int]) -> dict[int, dict[int, int]]:

@@ -29,16 +29,18 @@ BROKERS = {"krust": "", "kafka39": "3.9.1", "kafka43": "4.3.0"}
 
 
 class Way:
-    """What went by: the length of each Fetch; and what to refuse."""
+    """What went by: the length of each Fetch, its session's epoch; and what to refuse."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.lengths: list[int] = []
+        self.epochs: list[int] = []
         self.refusals: list[int] = []
 
     def asked(self, key: int, request: bytes) -> None:
         if key == FETCH:
             self.lengths.append(len(request))
+            self.epochs.append(epoch_of(request))
 
     def answer(self, key: int, frame: bytes, connection: socket.socket) -> bool:
         if key != FETCH or not self.refusals or gone(connection):
@@ -48,6 +50,16 @@ class Way:
         refused = frame[:4] + b"\0" + struct.pack(">ihi", 0, code, 0) + b"\1\0"
         connection.sendall(struct.pack(">i", len(refused)) + refused)
         return True
+
+
+def epoch_of(request: bytes) -> int:
+    """The session's epoch in a Fetch of version 12 or newer."""
+    version, _, client_id = struct.unpack_from(">hih", request, 2)
+    body = 11 + client_id + (4 if version < 15 else 0)  # until then the replica's id comes first
+    epoch: int
+    # longest wait, bytes at least, bytes at most, isolation; the session's id; its epoch
+    [epoch] = struct.unpack_from(">i", request, body + 13 + 4)
+    return epoch
 
 
 def gone(connection: socket.socket) -> bool:
@@ -152,6 +164,19 @@ def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: s
         consumer.assign([(name, partition, 0) for partition in range(5)])
         places = [(one.partition, one.offset) for one in take(consumer, 200)]
     assert sorted(places) == [(partition, at) for partition in range(5) for at in range(40)]
+
+
+def test_a_consumer_that_is_closed_ends_its_session(way: Way, name: str) -> None:
+    create(way.bootstrap, name, 1)
+    way.epochs.clear()
+    consumer = krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50)
+    consumer.assign([(name, 0, 0)])
+    while len(way.epochs) < 2:
+        consumer.poll(50)
+    consumer.close()
+    while way.epochs[-1] != -1:  # it is on its way
+        time.sleep(0.001)
+    assert way.epochs == [*range(len(way.epochs) - 1), -1]
 
 
 def make_anew(bootstrap: str, name: str) -> None:

@@ -14,6 +14,7 @@ from krust.clients.consumer import Consumer
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
 from krust.errors import KafkaError
 from tests.clients.conftest import create
+from tests.leftovers import nothing_left
 
 Member = Callable[..., Consumer]
 
@@ -157,16 +158,16 @@ def _some(consumer: Consumer) -> list[krust.Record]:
     return records
 
 
-def test_a_member_that_leaves_is_gone_at_once_and_leaves_no_thread(
+def test_a_member_that_leaves_is_gone_at_once_and_leaves_nothing(
     bootstrap: str, filled: str, member: Member
 ) -> None:
-    before = set(threading.enumerate())
-    one = member()
-    one.subscribe([filled])
-    until(lambda: len(one.assignment()) == 3, one)
-    assert len(set(threading.enumerate()) - before) == 1
-    one.close()
-    assert set(threading.enumerate()) <= before
+    with nothing_left():
+        before = set(threading.enumerate())
+        one = member()
+        one.subscribe([filled])
+        until(lambda: len(one.assignment()) == 3, one)
+        assert len(set(threading.enumerate()) - before) == 1
+        one.close()
     two = member()
     two.subscribe([filled])
     until(lambda: len(two.assignment()) == 3, two)

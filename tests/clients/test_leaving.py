@@ -15,6 +15,7 @@ from krust.clients.consumer import Consumer
 from krust.errors import KafkaError
 from tests.clients.test_consumer_member import serves
 from tests.clients.test_group import fill, settle, until
+from tests.leftovers import nothing_left
 
 End = Callable[[Consumer], None]
 
@@ -47,36 +48,35 @@ def settings(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> dict
 def test_a_listener_that_raises_keeps_no_thread_and_no_share(
     settings: dict[str, object], topic: str, end: End
 ) -> None:
-    before = set(threading.enumerate())
-    one = krust.Consumer(settings)
-    one.subscribe([topic], on_revoke=fails)
-    settle(3, one)
-    with pytest.raises(ListenerError, match="3 partitions"):
-        end(one)
-    assert set(threading.enumerate()) <= before
-    assert not one.assignment()
-    assert not one.subscription()
-    with krust.Consumer(settings) as two:
-        two.subscribe([topic])
-        settle(3, two)  # within no session of the one that left
-    one.close()
+    with nothing_left():
+        one = krust.Consumer(settings)
+        one.subscribe([topic], on_revoke=fails)
+        settle(3, one)
+        with pytest.raises(ListenerError, match="3 partitions"):
+            end(one)
+        assert "krust-member" not in {thread.name for thread in threading.enumerate()}
+        assert not one.assignment()
+        assert not one.subscription()
+        with krust.Consumer(settings) as two:
+            two.subscribe([topic])
+            settle(3, two)  # within no session of the one that left
+        one.close()
 
 
 def test_a_last_commit_that_is_refused_keeps_no_thread_and_no_share(
     settings: dict[str, object], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = set(threading.enumerate())
     one = krust.Consumer(settings)
-    one.subscribe([topic])
-    settle(3, one)
 
     def refuse(*_: object) -> None:
         raise KafkaError("too large", code=28, name="INVALID_COMMIT_OFFSET_SIZE", retriable=False)
 
     monkeypatch.setattr(one, "commit", refuse)
-    with pytest.raises(KafkaError, match="too large"):
-        one.close()
-    assert set(threading.enumerate()) <= before
+    with nothing_left():
+        one.subscribe([topic])
+        settle(3, one)
+        with pytest.raises(KafkaError, match="too large"):
+            one.close()
     with krust.Consumer(settings) as two:
         two.subscribe([topic])
         settle(3, two)

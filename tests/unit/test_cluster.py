@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import krust
 from krust.errors import ConfigError, KafkaError
+from tests.leftovers import nothing_left
 
 WAIT_S = 30.0
 
@@ -167,13 +167,11 @@ def test_what_lies_in_a_directory_is_there_again(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_cluster_that_is_closed() -> None:
     with krust.Cluster(2):
         pass
-    before = set(threading.enumerate())
-    with krust.Cluster(3) as cluster:
+    with nothing_left(), krust.Cluster(3) as cluster:
         cluster.create_topic("t", 3)
         cluster.kill(1)
         folder = cluster.brokers[0].data_dir
         assert folder.exists()
-    assert set(threading.enumerate()) <= before
     assert not folder.exists()
     cluster.close()
 

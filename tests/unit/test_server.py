@@ -1,8 +1,6 @@
 """`krust.Broker` from its making to its end: what it promises a test or a program around it."""
 
-import gc
 import multiprocessing
-import os
 import shutil
 import socket
 import subprocess
@@ -118,28 +116,14 @@ def test_a_bad_setting_starts_nothing() -> None:
         krust.Broker(config={"num.partitions": 0})
 
 
-def open_things() -> tuple[int, int]:
-    """How many descriptors and threads this process has."""
-    descriptors, threads = (list(Path("/proc/self", name).iterdir()) for name in ("fd", "task"))
-    return len(descriptors), len(threads)
-
-
 def test_nothing_is_left_after_many_starts() -> None:
     krust.Broker().stop()
-    gc.collect()
-    before = open_things()
-    gc.disable()  # what is in a cycle would go at some time, with its descriptors
-    try:
+    stopped = []
+    with nothing_left():
         for assignors in ({}, {"g": Sticky}) * 10:
             with krust.Broker(assignors=assignors) as broker:
                 broker.create_topic("a")
-        del broker
-    finally:
-        gc.enable()
-    while open_things()[1] > before[1]:  # a joined thread is seen by the kernel a moment longer
-        os.sched_yield()
-    # Fewer is fine: another test's client may have ended its threads in between.
-    assert all(now <= then for now, then in zip(open_things(), before, strict=True))
+            stopped.append(broker)
 
 
 def _try_in_child(broker: krust.Broker, answer: Connection) -> None:

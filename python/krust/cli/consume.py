@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Place = tuple[str, int]
     Assign = Callable[[Sequence[Place]], list[tuple[str, int, int, int | None]]]
-LATEST, EARLIEST = -1, -2
 COMMIT_S = 5.0
 _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 
@@ -144,7 +143,7 @@ def _assign(
         found = asked.list_offsets(moments, read_committed=committed)
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
 
-    starts, ends = offsets(EARLIEST), offsets(LATEST)
+    starts, ends = offsets(_krust.EARLIEST), offsets(_krust.LATEST)
     timed = {moment: offsets(moment) for moment in wanted.times()}
     assigned = []
     for place in places:

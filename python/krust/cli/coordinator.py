@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = 68, 69
-LATEST, EARLIEST = -1, -2
 DEAD = "Dead"
 WITHOUT_MEMBERS = ("Empty", DEAD)
 CONSUMER = "consumer"

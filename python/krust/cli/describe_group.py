@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust import _krust
 from krust.cli import history, output, session, zookeeper
 from krust.cli import options as shared
-from krust.cli.coordinator import CONSUMER, DEAD, LATEST, Coordinators
+from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +109,7 @@ def _shown(
 ) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})
-    ends = asked.offsets(asked.existing(places), LATEST)
+    ends = asked.offsets(asked.existing(places), _krust.LATEST)
     behind = {at: first for at, first in committed.items() if first < ends.get(at, 0)}
     written = asked.written(behind)
     now_ms = int(time.time() * 1000)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust import spec
+from krust import _krust, spec
 from krust.cli import assignors, describe_group, migrate_group, output, session, zookeeper
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, EARLIEST, LATEST, Coordinators, stopped
+from krust.cli.coordinator import DEAD, Coordinators, stopped
 from krust.cli.plans import agreed, tell_moves
 from krust.errors import KrustError
 
@@ -133,7 +133,7 @@ def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Pl
     if wanted.end is not None:
         raise click.UsageError(f"--to {text}: one place, not a range")
     there = asked.existing(places)
-    starts, ends = asked.offsets(there, EARLIEST), asked.offsets(there, LATEST)
+    starts, ends = (asked.offsets(there, end) for end in (_krust.EARLIEST, _krust.LATEST))
     timed = {moment: asked.offsets(there, moment) for moment in wanted.times()}
     new = {}
     for place in places:
@@ -164,7 +164,7 @@ def _read(lines: Iterable[str]) -> dict[Place, int]:
 def _plan(
     asked: Coordinators, old: Mapping[Place, int], new: Mapping[Place, int]
 ) -> list[dict[str, Any]]:
-    ends = asked.offsets(list(new), LATEST)
+    ends = asked.offsets(list(new), _krust.LATEST)
     return [
         {
             "topic": place[0],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust import _krust
 from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.options import KeyValue, Options
@@ -14,13 +15,10 @@ from krust.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from krust import _krust
-
 TOPIC, SET, DELETE = 2, 0, 1
 """Kafka's numbers: the resource type; the operations of IncrementalAlterConfigs."""
 TOPIC_ALREADY_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = 1
-LATEST, EARLIEST = -1, -2
 
 
 @click.group(no_args_is_help=True)
@@ -324,8 +322,8 @@ def _offsets(
 ) -> dict[int, tuple[int, int]]:
     if not partitions:
         return {}
-    starts = asked.list_offsets([(name, partition, EARLIEST) for partition in partitions])
-    ends = asked.list_offsets([(name, partition, LATEST) for partition in partitions])
+    starts = asked.list_offsets([(name, partition, _krust.EARLIEST) for partition in partitions])
+    ends = asked.list_offsets([(name, partition, _krust.LATEST) for partition in partitions])
     begin = {partition: offset for _, partition, _, offset, _ in starts}
     return {partition: (begin[partition], offset) for _, partition, _, offset, _ in sorted(ends)}
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.clients import options
-from krust.clients.closing import Closing
 from krust.clients.coordinator import Coordinator, refused
+from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 
 if TYPE_CHECKING:
@@ -128,11 +128,13 @@ class Admin(Closing):
     def committed(self, group_id: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
         """What a group has committed of a topic's first `partitions`; the others are left out."""
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        return self._coordinator(group_id).committed(places)
+        with self._coordinator(group_id) as asked:
+            return asked.committed(places)
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group and its offsets. KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND ..."""
-        answer = self._coordinator(group_id).ask("DeleteGroups", {"groups_names": [group_id]})
+        with self._coordinator(group_id) as asked:
+            answer = asked.ask("DeleteGroups", {"groups_names": [group_id]})
         [result] = answer["results"]
         _check(result, f"group {group_id!r}")
 
@@ -157,7 +159,8 @@ class Admin(Closing):
         return int(found["low_watermark"])
 
     def close(self) -> None:
-        """Nothing is left to do: connections go with the object."""
+        """End the connections. Idempotent."""
+        self._client.close()
 
     def _coordinator(self, group_id: str) -> Coordinator:
         return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)

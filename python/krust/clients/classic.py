@@ -30,8 +30,8 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from krust.clients import options
-from krust.clients.closing import Closing
 from krust.clients.producer import Producer as Core
+from krust.closing import Closing
 from krust.errors import ConfigError, KrustError
 
 if TYPE_CHECKING:

@@ -47,9 +47,10 @@ class ClassicMembership(Membership):
         self._seen: dict[str, int] = {}
 
     def leave(self) -> None:
-        """Let the others have what was ours, and end the thread. A static member stays."""
+        """As every member, and end the connection of its own that joins."""
         self._asked.end()
         super().leave()
+        self._asked.close()
 
     def renewed(self, standing: Standing) -> bool:
         """Never: a generation that is over is over."""

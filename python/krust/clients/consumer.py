@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, TypeVar
 from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
-from krust.clients.closing import Closing
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
 from krust.clients.membership import Membership, Strategy, Terms, partition_counts
+from krust.closing import Closing
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import Assignor
 from krust.coordinator.consumer_protocol import TopicPartition
@@ -75,7 +75,6 @@ OF_THE_OTHER = {
 """By group.protocol: settings that hold under the other one only."""
 COLUMNS = _krust.COLUMNS
 """Those of Spark's Kafka source."""
-LATEST, EARLIEST = -1, -2
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 COOPERATIVE = "cooperative-sticky"
 _SLICE_S = 0.1
@@ -102,7 +101,7 @@ class Consumer(Closing):
         self._pid = os.getpid()
         self._limit = options.number(given, "max.poll.records", 500)
         reset = options.choice(given, "auto.offset.reset", "latest", "earliest", "none")
-        self._reset = {"latest": LATEST, "earliest": EARLIEST}.get(reset)
+        self._reset = {"latest": _krust.LATEST, "earliest": _krust.EARLIEST}.get(reset)
         self._commit_s = options.number(given, "auto.commit.interval.ms", 5000) / 1000
         self._terms = _terms(given)
         grouped = self._terms is not None
@@ -283,11 +282,11 @@ class Consumer(Closing):
 
     def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
         """Go on from the first record there is, of these or of all."""
-        self._seek_all(partitions, EARLIEST)
+        self._seek_all(partitions, _krust.EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
         """Go on from the next record that will be written, of these or of all."""
-        self._seek_all(partitions, LATEST)
+        self._seek_all(partitions, _krust.LATEST)
 
     def pause(self, partitions: Iterable[Place]) -> None:
         """Give no records of these until `resume`; they stay assigned."""
@@ -329,14 +328,14 @@ class Consumer(Closing):
 
     def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
         """The offset of the first record there is."""
-        return self._offsets({TopicPartition(*one): EARLIEST for one in partitions})
+        return self._offsets({TopicPartition(*one): _krust.EARLIEST for one in partitions})
 
     def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
         """The offset of the next record that will be written (read_committed: be readable)."""
-        return self._offsets({TopicPartition(*one): LATEST for one in partitions})
+        return self._offsets({TopicPartition(*one): _krust.LATEST for one in partitions})
 
     def close(self, timeout_ms: float = 5000) -> None:
-        """Commit if that is automatic, leave the group, end its thread. Idempotent.
+        """Commit if that is automatic, leave the group, end thread and connections. Idempotent.
 
         timeout_ms  how long a coordinator that does not answer is waited for
         """
@@ -349,7 +348,9 @@ class Consumer(Closing):
             self.unsubscribe() if self._member else self._commit_quietly()
         finally:
             self.closed = True
-            self._core.assign([])
+            for one in (self._core, self._client, self._committer):
+                if one is not None:
+                    one.close()
             _living.discard(self)
 
     def _usable(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.clients import options as settings
+from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import KafkaError, UnreachableError
 
@@ -39,7 +40,7 @@ class Committed(NamedTuple):
     metadata: str
 
 
-class Coordinator:
+class Coordinator(Closing):
     """A connection to one group's coordinator."""
 
     def __init__(
@@ -119,6 +120,10 @@ class Coordinator:
     def end(self) -> None:
         """Calls that wait end with KeyboardInterrupt, now and from now on."""
         self.client.end()
+
+    def close(self) -> None:
+        """End the connections, once a call that runs is over."""
+        self.client.close()
 
     def _found(self) -> int:
         if self._node is None:

@@ -124,13 +124,14 @@ class Membership(ABC):
             self.state = OUT
 
     def leave(self) -> None:
-        """Let the others have what was ours, and end the thread. A static member stays."""
+        """Let the others have what was ours; end thread and connections. A static member stays."""
         with self._news:
             self._ended = True
             self._news.notify_all()
         self._live.end()
         if self._thread.ident:
             self._thread.join()
+        self._live.close()
 
     @abstractmethod
     def left(self, asked: Coordinator) -> None:

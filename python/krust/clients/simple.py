@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.clients import options
-from krust.clients.closing import Closing
 from krust.clients.coordinator import Committed, Coordinator, Standing, check, refused
+from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from krust._krust import Record
     from krust.errors import KafkaError
 
-LATEST, EARLIEST = -1, -2
+LATEST, EARLIEST = _krust.LATEST, _krust.EARLIEST
 """Times for `get_offsets_before`: the end of a partition, its start."""
 _BY_NAME = 12
 _LIST_OFFSETS = 2
@@ -159,10 +159,12 @@ class SimpleConsumer(Closing):
         return self._manager(group_id).commits(places)
 
     def close(self) -> None:
-        """Calls that wait end, now and from now on."""
+        """End the connections; calls that wait end, now and from now on. Idempotent."""
         self._client.end()
+        self._client.close()
         for manager in self._managers.values():
             manager.end()
+            manager.close()
 
     def _manager(self, group_id: str) -> Coordinator:
         if group_id not in self._managers:

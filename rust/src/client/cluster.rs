@@ -119,6 +119,12 @@ impl Cluster {
         }
     }
 
+    /// Ends every connection; answers on their way are lost.
+    pub fn close(&mut self) {
+        self.seed = None;
+        self.connections.clear();
+    }
+
     /// Sends a request and waits for its answer. A connection that fails is dropped.
     pub fn call(&mut self, ask: &Ask<'_>, wait: &Wait) -> Result<Reply> {
         let connection = self.connection(ask.target, wait)?;

@@ -67,6 +67,23 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The Fetch that says this.
+    fn request<'a>(&self, said: &'a Said) -> FetchRequest<'a> {
+        FetchRequest {
+            max_wait_ms: i32::try_from(self.max_wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: self.min_bytes,
+            max_bytes: self.max_bytes,
+            isolation_level: i8::from(self.read_committed),
+            session_id: said.session_id,
+            session_epoch: said.session_epoch,
+            topics: topics(said),
+            forgotten_topics_data: forgotten(said),
+            ..Default::default()
+        }
+    }
+}
+
 /// A partition to read.
 #[derive(Clone, Debug)]
 pub struct Assignment {
@@ -217,6 +234,22 @@ impl Consumer {
         }
     }
 
+    /// Reads nothing more and ends its connections. The leaders are told, so that they keep no
+    /// session (KIP-227), as far as that needs no waiting.
+    pub fn close(&mut self) {
+        let now = self.cluster.options().wait(Duration::ZERO);
+        for (node, session) in std::mem::take(&mut self.sessions) {
+            let Some(said) = session.end() else { continue };
+            let Some(connection) = self.cluster.open_connection(node) else { continue };
+            let Ok(version) = connection.version(FETCH, newest(FETCH)) else { continue };
+            let encode = |writer: &mut Writer| self.config.request(&said).encode(writer, version);
+            drop(connection.send_only(&Call { key: FETCH, version, encode: &encode }, &now));
+        }
+        self.cluster.close();
+        self.places.clear();
+        self.asked.clear();
+    }
+
     /// Sends a Fetch to each leader that has none on its way.
     fn ask(&mut self) -> Result<()> {
         let wait = self.cluster.wait();
@@ -261,18 +294,7 @@ impl Consumer {
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let version = connection.version(FETCH, if named { BY_NAME } else { newest(FETCH) })?;
         let said = self.sessions.entry(node).or_default().say(wanted, version > BY_NAME);
-        let request = FetchRequest {
-            max_wait_ms: i32::try_from(self.config.max_wait.as_millis()).unwrap_or(i32::MAX),
-            min_bytes: self.config.min_bytes,
-            max_bytes: self.config.max_bytes,
-            isolation_level: i8::from(self.config.read_committed),
-            session_id: said.session_id,
-            session_epoch: said.session_epoch,
-            topics: topics(&said),
-            forgotten_topics_data: forgotten(&said),
-            ..Default::default()
-        };
-        let encode = |writer: &mut Writer| request.encode(writer, version);
+        let encode = |writer: &mut Writer| self.config.request(&said).encode(writer, version);
         connection.send(&Call { key: FETCH, version, encode: &encode }, wait)
     }
 

@@ -6,6 +6,7 @@
 //! goes wrong ends in a full request, which also gives the old session up.
 //! ```text
 //! full (epoch 0) --answer with an id--> 1, 2, .. 2^31-1, 1 --70, 71, 106, connection lost--> full
+//! any with an id --closed--> -1
 //! ```
 //! Threads: one at a time.
 
@@ -17,6 +18,9 @@ use crate::ids::TopicId;
 const SESSION_ID_NOT_FOUND: i16 = 70;
 const INVALID_SESSION_EPOCH: i16 = 71;
 const SESSION_TOPIC_ID_ERROR: i16 = 106;
+
+/// The epoch of the request that ends a session.
+const FINAL_EPOCH: i32 = -1;
 
 /// Topic and partition.
 pub(super) type Key = (Arc<str>, i32);
@@ -94,6 +98,12 @@ impl Session {
         matches!(code, SESSION_ID_NOT_FOUND | INVALID_SESSION_EPOCH | SESSION_TOPIC_ID_ERROR)
     }
 
+    /// What ends it at the leader; `None`: that keeps none.
+    pub(super) fn end(&self) -> Option<Said> {
+        let said = Said { session_id: self.id, session_epoch: FINAL_EPOCH, ..Said::default() };
+        (self.id != 0).then_some(said)
+    }
+
     /// The next request is a full one, in place of this session.
     pub(super) fn begin_anew(&mut self) {
         self.epoch = 0;
@@ -154,7 +164,17 @@ mod tests {
             let said = session.say(wanted(&[3, 4]), false);
             assert_eq!((said.session_id, said.session_epoch, names(&said)), (0, 0, vec![0, 1]));
             session.answered(0);
+            assert_eq!(session.end(), None);
         }
+    }
+
+    #[test]
+    fn a_session_ends_with_a_request_that_names_nothing() {
+        let mut session = Session::default();
+        session.say(wanted(&[0]), false);
+        session.answered(7);
+        let ends = Said { session_id: 7, session_epoch: -1, ..Said::default() };
+        assert_eq!(session.end(), Some(ends));
     }
 
     #[test]

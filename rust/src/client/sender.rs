@@ -18,7 +18,7 @@ mod topics;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,13 +81,13 @@ struct State {
     flushing: bool,
     asleep: Option<Option<Instant>>,
     ending: bool,
+    /// Wakes the thread; there while that is.
+    wake: Option<UnixStream>,
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    wake: UnixStream,
-    news: UnixStream,
     linger: Duration,
     batch_bytes: usize,
     buffer_bytes: usize,
@@ -126,7 +126,8 @@ pub struct Sender {
     shared: Arc<Shared>,
     options: Options,
     thread: Mutex<Option<JoinHandle<()>>>,
-    news: UnixStream,
+    /// What the thread writes to where there is news; there until `close`.
+    news: Mutex<Option<UnixStream>>,
     pid: u32,
 }
 
@@ -150,12 +151,11 @@ impl Sender {
             flushing: false,
             asleep: None,
             ending: false,
+            wake: Some(wake),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
-            wake,
-            news,
             linger: config.linger,
             batch_bytes: config.batch_bytes,
             buffer_bytes: config.buffer_bytes,
@@ -166,13 +166,13 @@ impl Sender {
         let cluster = Cluster::new(Options { interrupt, ..options.clone() });
         let (shared_too, backoff) = (Arc::clone(&shared), options.retry_backoff);
         let producer = Producer::new(cluster, config)?;
-        let work = Work { shared: shared_too, producer, woken, backoff };
+        let work = Work { shared: shared_too, producer, woken, news, backoff };
         let thread = std::thread::Builder::new()
             .name("krust-sender".to_owned())
             .spawn(move || work.run())
             .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
-        let (thread, pid) = (Mutex::new(Some(thread)), std::process::id());
-        Ok(Self { shared, options, thread, news: read_news, pid })
+        let (thread, news) = (Mutex::new(Some(thread)), Mutex::new(Some(read_news)));
+        Ok(Self { shared, options, thread, news, pid: std::process::id() })
     }
 
     /// Takes a record if that needs no waiting; without a partition, its key decides. `watch`: the
@@ -285,27 +285,32 @@ impl Sender {
         }
     }
 
-    /// Ends the thread, within 100 ms; what is not delivered by now is not told any more.
+    /// Ends the thread, within 100 ms, and its connections; what is not delivered by now is not
+    /// told any more.
     pub fn close(&self) {
         self.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             drop(thread.join()); // a panic there was told where it happened
         }
+        self.shared.state.lock().wake = None;
+        self.news.lock().take();
     }
 
     /// What became of batches since the last call: those that are watched, and failures.
     pub fn take_delivered(&self) -> Vec<Delivered> {
-        let mut rest = [0; 64];
-        while matches!((&self.news).read(&mut rest), Ok(count) if count == rest.len()) {}
+        if let Some(news) = &mut *self.news.lock() {
+            drain(news);
+        }
         let mut state = self.shared.state.lock();
         state.unwatched = 0;
         std::mem::take(&mut state.delivered)
     }
 
-    /// Readable when `take_delivered` has something, or an offer that waits may be made again.
-    pub fn news(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
+    /// A descriptor that is readable when `take_delivered` has something, or an offer that waits
+    /// may be made again; until `close`.
+    pub fn news(&self) -> Result<RawFd> {
+        self.news.lock().as_ref().map(AsRawFd::as_raw_fd).ok_or_else(closed)
     }
 
     /// Bytes of records that are not delivered.
@@ -342,7 +347,7 @@ impl Shared {
     fn known(&self, guard: &mut MutexGuard<'_, State>, topic: &str) -> Result<Option<Arc<str>>> {
         let state = &mut **guard;
         if state.ending {
-            return Err(Error::Invalid("this producer is closed".to_owned()));
+            return Err(closed());
         }
         let full = state.held_bytes >= self.buffer_bytes;
         match state.topics.get_key_value(topic) {
@@ -366,8 +371,10 @@ impl Shared {
     }
 
     fn wake(&self, state: &mut MutexGuard<'_, State>) {
-        if state.asleep.take().is_some() {
-            drop((&self.wake).write(&[1])); // full: it is awake
+        if state.asleep.take().is_some()
+            && let Some(wake) = &mut state.wake
+        {
+            drop(wake.write(&[1])); // full: it is awake
         }
     }
 }
@@ -377,6 +384,7 @@ struct Work {
     shared: Arc<Shared>,
     producer: Producer,
     woken: UnixStream,
+    news: UnixStream,
     backoff: Duration,
 }
 
@@ -400,8 +408,7 @@ impl Work {
             let until = self.publish(delivered, spare);
             if let Some(until) = until {
                 self.producer.sleep(self.woken.as_fd(), until);
-                let mut rest = [0; 64];
-                while matches!(self.woken.read(&mut rest), Ok(count) if count == rest.len()) {}
+                drain(&mut self.woken);
             }
         }
     }
@@ -445,12 +452,15 @@ impl Work {
         if let Some(known) = self.shared.state.lock().topics.get_mut(topic) {
             known.found(topic, found, times);
         }
-        self.shared.changed.notify_all();
-        drop((&self.shared.news).write(&[1]));
+        self.tell();
     }
 
     /// Tells what was delivered. How long to sleep; `None`: there is more to do.
-    fn publish(&self, delivered: Vec<Delivered>, spare: Vec<Builder>) -> Option<Option<Instant>> {
+    fn publish(
+        &mut self,
+        delivered: Vec<Delivered>,
+        spare: Vec<Builder>,
+    ) -> Option<Option<Instant>> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         let room = SPARE.saturating_sub(state.spare.len());
@@ -472,10 +482,15 @@ impl Work {
         state.asleep = if more { None } else { Some(until) };
         drop(guard);
         if news {
-            self.shared.changed.notify_all();
-            drop((&self.shared.news).write(&[1]));
+            self.tell();
         }
         (!more).then_some(until)
+    }
+
+    /// Lets go on whoever waits for news.
+    fn tell(&mut self) {
+        self.shared.changed.notify_all();
+        drop(self.news.write(&[1])); // full: it is readable
     }
 }
 
@@ -502,6 +517,16 @@ fn size(entry: &Entry<'_>) -> usize {
         + entry.key.map_or(0, <[u8]>::len)
         + entry.value.map_or(0, <[u8]>::len)
         + headers.sum::<usize>()
+}
+
+/// Takes what lies in an end that never blocks.
+fn drain(end: &mut UnixStream) {
+    let mut rest = [0; 64];
+    while matches!(end.read(&mut rest), Ok(count) if count == rest.len()) {}
+}
+
+fn closed() -> Error {
+    Error::Invalid("this producer is closed".to_owned())
 }
 
 /// Two ends that never block.

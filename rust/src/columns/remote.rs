@@ -90,6 +90,7 @@ impl Source for Remote {
                 return Ok(Brought::Lost(range));
             }
             if self.consumer.done() {
+                self.consumer.close();
                 return Ok(Brought::End);
             }
             self.poll()?;

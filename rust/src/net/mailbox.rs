@@ -7,12 +7,12 @@
 //! Not promised: a limit. What is posted is bounded by what is parked, one post for each advance.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use mio::Waker;
 use mio::net::TcpStream;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::broker::Mailbox;
 
@@ -30,7 +30,8 @@ pub(super) struct Accepted {
 
 struct PostBox<W> {
     content: Mutex<Content<W>>,
-    waker: OnceLock<Waker>,
+    /// There while its thread is.
+    waker: RwLock<Option<Waker>>,
     closed: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ impl<W> Mailboxes<W> {
         let boxes = (0..threads)
             .map(|_| PostBox {
                 content: Mutex::default(),
-                waker: OnceLock::new(),
+                waker: RwLock::default(),
                 closed: AtomicBool::new(false),
             })
             .collect();
@@ -66,7 +67,7 @@ impl<W> Mailboxes<W> {
     pub(super) fn own(&self, thread: usize, waker: Waker) {
         if let Some(post) = self.boxes.get(thread) {
             OWN.set(post.address());
-            let _ = post.waker.set(waker);
+            *post.waker.write() = Some(waker);
         }
     }
 
@@ -89,6 +90,7 @@ impl<W> Mailboxes<W> {
             let mut content = post.content.lock();
             post.closed.store(true, Ordering::Relaxed);
             *content = Content::default();
+            post.waker.write().take();
         }
     }
 
@@ -132,7 +134,7 @@ impl<W> PostBox<W> {
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.waker.get()
+        if let Some(waker) = self.waker.read().as_ref()
             && let Err(error) = waker.wake()
         {
             tracing::error!(%error, "a reactor thread cannot be woken");

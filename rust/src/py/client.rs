@@ -1,7 +1,7 @@
 //! `_krust.Client`: any API of Kafka's by name, and offsets by time, over one connection a broker.
 //!
 //! [`Shell`] is what the three client classes share: the lock around the core's object, the guard
-//! against use in a forked child, and the way of errors and signals.
+//! against use in a forked child and after `close`, and the way of errors and signals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::protocol;
 
 /// A core object behind the door.
 pub(super) struct Shell<T> {
-    core: Mutex<T>,
+    /// `None`: it was closed.
+    core: Mutex<Option<T>>,
     signals: Arc<Signals>,
     pid: u32,
 }
@@ -37,7 +38,7 @@ impl<T: Send> Shell<T> {
             .and_then(|options| make(Cluster::new(options), &mut given))
             .and_then(|core| given.finish().map(|()| core))
             .map_err(|error| of_client(py, &error))?;
-        Ok(Self { core: Mutex::new(core), signals, pid: std::process::id() })
+        Ok(Self { core: Mutex::new(Some(core)), signals, pid: std::process::id() })
     }
 
     /// Runs `work` on the core object, detached.
@@ -46,11 +47,21 @@ impl<T: Send> Shell<T> {
         py: Python<'_>,
         work: impl FnOnce(&mut T) -> client::Result<R> + Send,
     ) -> PyResult<R> {
-        if std::process::id() != self.pid {
-            return Err(forked(py));
-        }
-        py.detach(|| work(&mut self.core.lock()))
+        self.guard(py)?;
+        let closed = || Error::Invalid("this client is closed".to_owned());
+        py.detach(|| self.core.lock().as_mut().ok_or_else(closed).and_then(work))
             .map_err(|error| self.signals.exception(py, &error))
+    }
+
+    /// Drops the core object after `last`, detached; calls that are made later are refused.
+    pub(super) fn close(&self, py: Python<'_>, last: impl FnOnce(&mut T) + Send) -> PyResult<()> {
+        self.guard(py)?;
+        py.detach(|| self.core.lock().take().as_mut().map(last));
+        Ok(())
+    }
+
+    fn guard(&self, py: Python<'_>) -> PyResult<()> {
+        if std::process::id() == self.pid { Ok(()) } else { Err(forked(py)) }
     }
 }
 
@@ -194,6 +205,10 @@ impl Client {
 
     fn end(&self) {
         self.shell.signals.end();
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.shell.close(py, Cluster::close)
     }
 
     #[pyo3(signature = (moments, *, read_committed=false))]

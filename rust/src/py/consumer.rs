@@ -378,6 +378,10 @@ impl Consumer {
         })
     }
 
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.shell.close(py, |state| state.core.close())
+    }
+
     fn strayed(&self, py: Python<'_>) -> PyResult<Vec<Place>> {
         self.shell.run(py, |state| {
             let strayed = state.core.strayed();

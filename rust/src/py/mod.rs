@@ -30,6 +30,8 @@ mod _krust {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    use crate::client::admin;
+
     #[pymodule_export]
     use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};
     #[pymodule_export]
@@ -54,6 +56,8 @@ mod _krust {
         super::logs::install();
         let columns = crate::columns::Column::ALL.map(crate::columns::Column::name);
         module.add("COLUMNS", PyTuple::new(module.py(), columns)?)?;
+        module.add("LATEST", admin::LATEST)?;
+        module.add("EARLIEST", admin::EARLIEST)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

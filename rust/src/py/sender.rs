@@ -5,7 +5,6 @@
 //! batch and called on the thread that asks for news: no call comes out of the blue.
 
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -298,8 +297,9 @@ impl Sender {
         Ok(self.core.held_bytes())
     }
 
-    fn fileno(&self) -> i32 {
-        self.core.news().as_raw_fd()
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.here(py)?;
+        self.core.news().map_err(|error| of_client(py, &error))
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {

@@ -45,6 +45,27 @@ fn an_answer_holds_only_news() {
 }
 
 #[test]
+fn a_batch_that_did_not_fit_beside_others_comes_in_its_turn() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made { partitions: 4, ..Made::default() });
+    let mut conn = house.connect();
+    (0..4).for_each(|partition| write(&mut house, &mut conn, partition));
+    let fetch = Fetch { partition_max_bytes: 1, session: (0, 0), ..Fetch::default() };
+    let full = ask(&mut house, &mut conn, &fetch.of(&[0, 1, 2, 3]));
+    let mut read = with_records(&full);
+    for epoch in 1..4 {
+        let moved = Fetch { session: (full.1, epoch), offset: 1, ..fetch };
+        let last = read.last().copied().unwrap();
+        read.extend(with_records(&ask(&mut house, &mut conn, &moved.of(&[last]))));
+    }
+    assert_eq!(read, [0, 1, 2, 3]);
+}
+
+fn with_records(answer: &Fetched) -> Vec<i32> {
+    answer.2.iter().filter(|partition| !partition.3.is_empty()).map(|one| one.0).collect()
+}
+
+#[test]
 fn an_idle_poll_waits_and_is_woken() {
     let mut house = House::new();
     house.topic(TOPIC, Made { partitions: 4, ..Made::default() });

@@ -27,12 +27,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from krust.clients import options
-from krust.clients.closing import Closing
 from krust.clients.zookeeper import settings, sharing
 from krust.clients.zookeeper.offsets import Offsets
 from krust.clients.zookeeper.owners import Owners
 from krust.clients.zookeeper.stream import KafkaStream
 from krust.clients.zookeeper.tree import AwayError, Tree
+from krust.closing import Closing
 from krust.errors import ConfigError, ForkedError, KafkaError, KrustError, UnreachableError
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment, Broker, ConsumerMember
@@ -193,6 +193,7 @@ class ConsumerConnector(Closing):
             for stream in {*self._streams.values()}:
                 stream.close(failure)
             self._refuse()
+            self._offsets.close()
             self._tree.close()
             if not self._first.done():
                 self._first.set_exception(failure or ConfigError("this connector is shut down"))

@@ -34,6 +34,7 @@ class Offsets:
 
     def connect(self, bootstrap: str) -> None:
         """Ask other brokers from now on."""
+        self.close()
         if self._settings.in_kafka:
             given = {**self._settings.given, options.BOOTSTRAP: bootstrap}
             self._coordinator = Coordinator(self._settings.group, given, PATIENCE_MS, PATIENCE_MS)
@@ -62,6 +63,12 @@ class Offsets:
         if self._settings.in_zookeeper:
             self._tree.commit(self._settings.group, new)
         self._known |= new
+
+    def close(self) -> None:
+        """End the connections; `connect` makes others."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
 
     def forget(self, places: Collection[TopicPartition]) -> None:
         """These are another's."""

@@ -7,8 +7,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from krust import _krust
 from krust.clients import options
-from krust.clients.zookeeper.stream import EARLIEST, LATEST
 from krust.errors import ConfigError
 from krust.metadata.ensemble import Ensemble
 from krust.metadata.store import is_path
@@ -86,7 +86,7 @@ def read(config: Mapping[str, object] | None, more: Mapping[str, object]) -> Set
         str(given.get("security.protocol", "PLAINTEXT")).upper(),
         given,
         options.number(given, "auto.commit.interval.ms", 60_000) / 1000 if auto else None,
-        EARLIEST if word in ("smallest", "earliest") else LATEST,
+        _krust.EARLIEST if word in ("smallest", "earliest") else _krust.LATEST,
         None if wait == "-1" else options.number(given, "consumer.timeout.ms", 0) / 1000,
         not options.switch(given, "exclude.internal.topics", True),
         kind == "kafka",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from krust._krust import Record
 
 SLICE_S = 0.05
-LATEST, EARLIEST = -1, -2
 _LIMIT = 500
 
 
@@ -40,7 +39,7 @@ class KafkaStream:
     """See the module.
 
     core      options of `_krust.Consumer`
-    reset     where to begin without an offset, or with one that is gone: LATEST or EARLIEST
+    reset     where to begin without an offset, or with one that is gone: `_krust.LATEST`, EARLIEST
     patience  seconds that `next` waits for a record; None: as long as it takes
     """
 
@@ -107,6 +106,7 @@ class KafkaStream:
     def connect(self, bootstrap: str, client: Mapping[str, object]) -> None:
         """Ask other brokers from now on."""
         with self._between():
+            self._disconnect()
             self._core = _krust.Consumer(bootstrap, self._options)
             self._client = _krust.Client(bootstrap, {**client})
             self._rest.clear()
@@ -145,9 +145,16 @@ class KafkaStream:
             self._halted = halted
 
     def close(self, failure: BaseException | None = None) -> None:
-        """End the iterator; whoever goes on is told of a failure."""
+        """End the iterator and its connections; whoever goes on is told of a failure."""
         with self._between():
             self._closed, self._failure = True, failure
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        for one in (self._core, self._client):
+            if one is not None:
+                one.close()
+        self._core = self._client = None
 
     @property
     def _some(self) -> bool:

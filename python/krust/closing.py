@@ -1,4 +1,4 @@
-"""What `with` does to a client: it is closed at the end, whatever happened inside."""
+"""What `with` does to a client or a cluster: it is closed at the end, whatever happened inside."""
 
 from __future__ import annotations
 
