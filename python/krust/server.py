@@ -6,8 +6,10 @@ everything down again. The store and the controller belong to it alone; other th
 in a queue and wait. The thread that makes a Broker waits for its start and can be interrupted.
 
 States: starting -> running -> stopped; a start that fails ends in stopped, with the error raised
-to whoever started. Promised: after `stop` no thread, descriptor or temporary directory is left;
-`stop` runs at the end of the interpreter where nobody called it.
+to whoever started. What a bug of krust's own ends is stopped as well and says so: `failure`, and
+the ServerError of every later call, with the bug's exception as its cause.
+Promised: after `stop` no thread, descriptor or temporary directory is left; `stop` runs at the end
+of the interpreter where nobody called it.
 Not promised: use in a forked child: ForkedError.
 """
 
@@ -27,7 +29,7 @@ from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
 from krust.shell.broker import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from krust import Scan
@@ -74,6 +76,8 @@ class Broker:
         self._core: Shell | None = None
         self._stopping = False
         self._ready = threading.Event()
+        self.on_failure: Callable[[], object] = _nothing
+        """Called on the policy thread when that has ended by a bug."""
         self._thread = threading.Thread(target=self._run, name="krust-policy", daemon=True)
         atexit.register(self.stop)
         self._thread.start()
@@ -82,7 +86,7 @@ class Broker:
         except BaseException:  # Ctrl-C: recovery may go on for long, nobody waits for it
             self._stopping = True
             raise
-        if self._error is not None:
+        if self._core is None and self._error is not None:
             self.stop()
             raise self._error
 
@@ -121,6 +125,17 @@ class Broker:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         atexit.unregister(self.stop)
+
+    @property
+    def failure(self) -> ServerError | None:
+        """What ended it, where that was a bug; None: it runs, or was stopped."""
+        if self._error is None:
+            return None
+        what = f"the broker ended by a bug: {type(self._error).__name__}: {self._error}"
+        failure = ServerError(what, hint="its log says where; report that, and start it again")
+        failure.exit = 1
+        failure.__cause__ = self._error
+        return failure
 
     @property
     def bootstrap(self) -> str:
@@ -213,7 +228,8 @@ class Broker:
         while not call.done.wait(1.0):
             self._running()
         if call.response is None:
-            raise ServerError("the broker stopped before it could answer", hint="start a new one")
+            stopped = ServerError("the broker stopped before it could answer")
+            raise self.failure or stopped
         return call.response
 
     def _running(self) -> Shell:
@@ -221,9 +237,10 @@ class Broker:
             raise ForkedError(
                 "this broker runs in the parent process", hint="make a broker in this process"
             )
-        if self._core is None or self._stopping:
-            raise ServerError("the broker was stopped", hint="make a new one")
-        return self._core
+        core = self._core
+        if core is not None and not self._stopping:
+            return core
+        raise self.failure or ServerError("the broker was stopped", hint="make a new one")
 
     def _run(self) -> None:
         """The policy thread's life."""
@@ -256,13 +273,20 @@ class Broker:
                 shutil.rmtree(self._dirs[0], ignore_errors=True)
             while self._calls:
                 self._calls.popleft().done.set()
+            failed = self._error is not None and self._ready.is_set()
             self._ready.set()
+            if failed:
+                self.on_failure()
 
     def _serve_calls(self, core: Shell) -> None:
         while self._calls:
-            call = self._calls.popleft()
+            call = self._calls[0]
             call.response = core.decide(call.api, call.message)
-            call.done.set()
+            self._calls.popleft().done.set()
+
+
+def _nothing() -> None:
+    """What a failure calls where nobody asked to be told."""
 
 
 class _Call:

@@ -5,16 +5,20 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 import krust
+from krust.cli.exits import Exit
 from krust.coordinator.assignors.even import Sticky
 from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
+from krust.shell.broker import Shell
 from krust.shell.metadata import FILE as METADATA
 from tests.leftovers import nothing_left
+from tests.serving import environment
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:
@@ -69,6 +73,56 @@ def test_a_stopped_broker_says_so() -> None:
     assert caught.value.hint
     with pytest.raises(ServerError):
         broker.start()
+
+
+def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    krust.Broker().stop()
+    with nothing_left(), krust.Broker() as broker:
+        assert broker.failure is None
+        ended, folder = threading.Event(), broker.data_dir
+        broker.on_failure = ended.set
+        monkeypatch.setattr(Shell, "decide", lambda *_: 1 // 0)
+        with pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError") as caught:
+            broker.create_topic("a")
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert caught.value.hint
+        assert ended.wait(30)
+        with pytest.raises(ServerError, match="ended by a bug"):
+            assert broker.bootstrap
+        assert str(broker.failure) == str(caught.value)
+        assert not folder.exists()
+
+
+PLANTED = """
+import sys
+from krust.cli import main
+from krust.shell.broker import Shell
+
+def turn(self):
+    raise RuntimeError("planted")
+
+Shell.turn = turn
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["serve --ready-file {}/ready", "dev -n 2"])
+def test_a_command_whose_broker_a_bug_ended_says_so_and_fails(tmp_path: Path, command: str) -> None:
+    words = [*command.format(tmp_path).split(), "--port", "0", "--data-dir", str(tmp_path / "d")]
+    run = subprocess.run(
+        [sys.executable, "-c", PLANTED, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(),
+    )
+    assert run.returncode == Exit.FAILED, run.stderr
+    assert "error: the broker ended by a bug: RuntimeError: planted" in run.stderr
+    assert "Traceback" in run.stderr
+    assert not (tmp_path / "ready").exists()
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

@@ -60,5 +60,12 @@ def command(
         ready.tell({"bootstrap": cluster.bootstrap, "brokers": brokers})
         if not talk.quiet:
             click.echo(f"{brokers} brokers: {cluster.bootstrap}", err=True)
-        asked()
+        running = list(cluster.brokers.values())
+        for broker in running:
+            broker.on_failure = asked.end
+        if not any(broker.failure for broker in running):
+            asked()
     ready.untell()
+    for broker in running:
+        if broker.failure is not None:
+            raise broker.failure

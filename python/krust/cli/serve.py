@@ -186,10 +186,13 @@ def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
         ready.tell(facts)
         if not quiet:
             _banner(broker, config, (time.monotonic() - began) * 1000)
-        reason = asked()
+        broker.on_failure = asked.end
+        reason = asked() if broker.failure is None else ""
         stopping = time.monotonic()
         broker.stop()
     ready.untell()
+    if broker.failure is not None:
+        raise broker.failure
     if not quiet:
         took_ms = (time.monotonic() - stopping) * 1000
         click.echo(f"{reason}: clean shutdown in {took_ms:.0f} ms", err=True)
@@ -253,9 +256,35 @@ def _started(config: Config) -> Iterator[Broker]:
         broker.stop()
 
 
+class Asked:
+    """What waits for a reason to stop."""
+
+    def __init__(self, pipe: tuple[int, int], *, stdin_too: bool) -> None:
+        self._reader, self._writer = pipe
+        self._stdin_too = stdin_too
+
+    def __call__(self) -> str:
+        """Wait; the reason in a word, "": `end` was called."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        if self._stdin_too:
+            poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        while True:
+            ready = {handle for handle, _ in poll.poll()}
+            if self._reader in ready:
+                number = os.read(self._reader, 1)[0]
+                return signal.Signals(number).name if number else ""
+            if not os.read(sys.stdin.fileno(), 65536):
+                return "end of standard input"
+
+    def end(self) -> None:
+        """Let the call return; from any thread, while `stops` holds."""
+        os.write(self._writer, b"\0")
+
+
 @contextmanager
-def stops(*, stdin_too: bool = False) -> Iterator[Any]:
-    """Give a function that waits for a reason to stop, and returns it in a word.
+def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
+    """Give what waits for a reason to stop.
 
     After the first signal the system's own reaction is back in force, so that a second one ends
     the process even where Python does not get to run.
@@ -275,20 +304,8 @@ def stops(*, stdin_too: bool = False) -> Iterator[Any]:
         signal.signal(number, first)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
-    def wait() -> str:
-        poll = select.poll()
-        poll.register(reader, select.POLLIN)
-        if stdin_too:
-            poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
-        while True:
-            ready = {handle for handle, _ in poll.poll()}
-            if reader in ready:
-                return signal.Signals(os.read(reader, 1)[0]).name
-            if not os.read(sys.stdin.fileno(), 65536):
-                return "end of standard input"
-
     try:
-        yield wait
+        yield Asked((reader, writer), stdin_too=stdin_too)
     finally:
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():

@@ -199,6 +199,9 @@ impl Server {
         let Some(events) = py.detach(|| self.events.take(&self.broker, timeout)) else {
             return Ok(None);
         };
+        if self.net.lock().as_ref().is_some_and(net::Server::has_failed) {
+            return Err(server(py, &"a network thread panicked: nobody is answered any more", None));
+        }
         let list = PyList::empty(py);
         for Event { ticket, api, version, request, client } in events {
             let who = PyDict::new(py);
