@@ -200,7 +200,11 @@ impl Server {
             return Ok(None);
         };
         if self.net.lock().as_ref().is_some_and(net::Server::has_failed) {
-            return Err(server(py, &"a network thread panicked: nobody is answered any more", None));
+            return Err(server(
+                py,
+                &"a network thread panicked: nobody is answered any more",
+                None,
+            ));
         }
         let list = PyList::empty(py);
         for Event { ticket, api, version, request, client } in events {
