@@ -27,7 +27,7 @@ OPTIONS: dict[str, object] = {"log.segment.bytes": 1 << 20}
 class Load:
     """An idempotent producer of the numbers 0, 1, 2 ... on each partition."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, **settings: object) -> None:
         self.topic = topic
         self.next = [0] * PARTITIONS
         self.acked: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -43,6 +43,7 @@ class Load:
                 "reconnect.backoff.max.ms": 50,
                 "retry.backoff.ms": 10,
                 "log_level": 0,
+                **settings,
             }
         )
 
@@ -50,22 +51,26 @@ class Load:
         """Send until so many more records are acknowledged."""
         goal = self.count() + acknowledged
         while self.count() < goal:
-            assert not self.failed, self.failed[:3]
-            for partition in range(PARTITIONS):
-                value = b"%d" % self.next[partition]
-                try:
-                    self.producer.produce(
-                        self.topic,
-                        value,
-                        self.key(self.next[partition]),
-                        partition=partition,
-                        on_delivery=self._delivered,
-                    )
-                except BufferError:
-                    self.producer.poll(0.01)
-                    continue
-                self.next[partition] += 1
-            self.producer.poll(0)
+            self.step()
+
+    def step(self) -> None:
+        """Send one record to each partition that has room, hear what became of others."""
+        assert not self.failed, self.failed[:3]
+        for partition in range(PARTITIONS):
+            value = b"%d" % self.next[partition]
+            try:
+                self.producer.produce(
+                    self.topic,
+                    value,
+                    self.key(self.next[partition]),
+                    partition=partition,
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                self.producer.poll(0.01)
+                continue
+            self.next[partition] += 1
+        self.producer.poll(0)
 
     def key(self, _number: int) -> bytes | None:
         """The key of a number."""

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.faults.test_kill import PARTITIONS, ROUNDS, Load
@@ -36,17 +36,19 @@ class Table(Load):
         return b"%d" % (number % KEYS)
 
 
-def read_to_the_end(bootstrap: str, partition: int, last: int) -> list[tuple[int, int]]:
-    """(offset, number) of every record up to and with offset `last`."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
-    )
+def read_to_the_end(bootstrap: str, partition: int) -> list[tuple[int, int]]:
+    """(offset, number) of every record of the table, to the end of the log."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
     consumer.assign([TopicPartition("table", partition, 0)])
     found: list[tuple[int, int]] = []
-    while not found or found[-1][0] < last:
-        batch = consumer.consume(10_000, 10)
-        assert batch, f"silence after {found[-1:]}, {last} is not there"
-        found += [(message.offset() or 0, int(message.value() or b"")) for message in batch]
+    while True:
+        message = consumer.poll(20)
+        assert message is not None, f"silence after {found[-1:]}"
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            break
+        found.append((message.offset() or 0, int(message.value() or b"")))
     consumer.close()
     return found
 
@@ -67,7 +69,7 @@ def test_every_key_has_its_last_value(tmp_path: Path) -> None:
         load.finish()
         for partition in range(PARTITIONS):
             written = load.next[partition]
-            found = read_to_the_end(broker.bootstrap, partition, written - 1)
+            found = read_to_the_end(broker.bootstrap, partition)
             assert [offset for offset, _ in found] == [number for _, number in found]
             lasts = {number for _, number in found if number >= written - KEYS}
             assert lasts == set(range(written - KEYS, written))
