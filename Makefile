@@ -15,7 +15,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
 	release fuzz crash crash-images planted \
-	chaos-groups chaos-zookeeper spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,9 @@ chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS 
 
 chaos-zookeeper: $(VENV)/.core ## a group in ZooKeeper, Apache's and krust's members, for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_zookeeper --seconds $(SECONDS) $(ARGS)
+
+chaos-cluster: $(VENV)/.core ## faults of three brokers and three ZooKeepers, KRUST_CLUSTER_ROUNDS times (300)
+	KRUST_CLUSTER_ROUNDS=$${KRUST_CLUSTER_ROUNDS:-300} $(BIN)/python -m pytest -s tests/cluster/test_chaos.py $(ARGS)
 
 spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)

@@ -34,17 +34,26 @@ def until(true: Callable[[], Any]) -> Any:
 
 
 class Cluster:
-    """Brokers 1 to `count`; the first one is the controller at first."""
+    """Brokers 1 to `count`; the first one is the controller at first.
 
-    def __init__(self, folder: Path, connect: str, count: int = 3, **settings: object) -> None:
-        self.connect = connect
+    connect  their ZooKeeper, as the test itself reaches it
+    through  as the brokers do, where that is another way
+    """
+
+    def __init__(
+        self, folder: Path, connect: str, count: int = 3, *, through: str = "", **settings: Any
+    ) -> None:
+        self.connect = through or connect
         self.count = count
         self._folder = folder
         self._settings = settings
         self._ports: dict[int, int] = {}
         self.brokers: dict[int, Served] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
-        self.tree = KazooClient(connect, SESSION_MS / 1000, connection_retry=retry)
+        again = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=WAIT_S)
+        self.tree = KazooClient(
+            connect, SESSION_MS / 1000, connection_retry=retry, command_retry=again
+        )
         self.tree.start_async().wait(WAIT_S)
         try:
             for number in range(1, count + 1):

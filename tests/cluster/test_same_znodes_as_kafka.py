@@ -31,7 +31,10 @@ from tests.peers import kafka
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 RECORDED = Path(__file__).parents[1] / "data/znodes-3.9.1-three.json"
-SETTINGS = {"offsets.topic.num.partitions": 3, "offsets.topic.replication.factor": 1}
+SETTINGS: dict[str, Any] = {
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 1,
+}
 ANY = ("timestamp", "topic_id", "host", "port", "endpoints", "id", "block_start", "block_end")
 Tree = dict[str, Any]
 

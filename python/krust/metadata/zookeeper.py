@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kazoo import exceptions
 from kazoo.protocol import serialization
 from kazoo.protocol.states import EventType, KazooState
+from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from krust.errors import ServerError
@@ -163,11 +164,12 @@ class ZooKeeperStore:
         first = self._arrived.popleft()
         if isinstance(first, _Turned):
             self.session = first.session
+        retry = KazooRetry(-1, delay=0.05, max_delay=LONGEST_PAUSE_S, deadline=seconds)
         parts = self._root.split("/")[1:]
         for depth in range(1, len(parts) + 1):
             path = "/" + "/".join(parts[:depth])
             try:
-                self._client.create(path, b"", acl=self._access(path))
+                retry(self._client.create, path, b"", acl=self._access(path))
             except exceptions.NodeExistsError:
                 continue
             except exceptions.KazooException as error:

@@ -40,7 +40,7 @@ from krust.metadata.store import (
 )
 from krust.metadata.zookeeper import ZooKeeperStore, end_session, open_store
 from tests.peers import zookeeper as peer
-from tests.unit.metadata.cutting import Cutter, cutter
+from tests.peers.cutting import Cutter, cutter
 
 pytestmark = pytest.mark.java
 
@@ -147,6 +147,18 @@ def test_a_chroot_is_made_when_it_is_missing(zookeeper: peer.Ensemble) -> None:
 def test_a_connect_string_that_is_none_is_told(connect: str) -> None:
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         open_store(Ensemble(connect))
+
+
+@pytest.mark.parametrize("at", ["request", "answer"])
+def test_a_chroot_is_made_though_the_connection_goes(
+    cut: tuple[Cutter, str], chroot: str, at: str
+) -> None:
+    cutter, address = cut
+    cutter.at = at
+    with closing(Party(address + chroot)) as party:
+        assert cutter.at is None
+        party.turns(CONNECTED)
+        assert party.ask(Exists("/")) != (Refusal.NO_NODE,)
 
 
 def test_a_store_whose_client_is_slow_to_tell_of_its_session_waits_for_that(

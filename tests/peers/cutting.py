@@ -28,6 +28,8 @@ class Cutter:
         self._upstream = (host, int(port))
         self._held: list[socket.socket] = []
         self.at: str | None = None
+        self.cuts = 0
+        """how many answers were lost"""
         self.open = True
         self.garble = False
 
@@ -68,6 +70,7 @@ class Cutter:
                     if at == "request":
                         break
                     lost.add(xid)
+                    self.cuts += 1
                 server.sendall(_framed(request))
         if not lost:
             _end(client)

@@ -1,0 +1,53 @@
+"""The check that sees two controllers sees them: it is shown some."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cluster.history import CHECK, CREATE, SET, Changed, Write, two_controllers
+
+FIRST, SECOND = 11, 22
+FENCE = Write(CHECK, "/k/controller_epoch")
+STATE = "/k/brokers/topics/t/partitions/0/state"
+
+
+def elected(zxid: int, session: int, epoch: int) -> Changed:
+    made = Write(CREATE, "/k/controller", b"{}")
+    return Changed(zxid, session, (made, Write(SET, "/k/controller_epoch", b"%d" % epoch)))
+
+
+def led(zxid: int, session: int, epoch: int, leader_epoch: int, *before: Write) -> Changed:
+    facts = {"controller_epoch": epoch, "leader_epoch": leader_epoch}
+    return Changed(zxid, session, (*before, Write(SET, STATE, json.dumps(facts).encode())))
+
+
+FOUNDED = Changed(1, FIRST, (Write(CREATE, "/k/controller_epoch", b"0"),))
+
+
+def test_terms_that_follow_each_other_are_fine() -> None:
+    film = [FOUNDED, elected(2, FIRST, 1), led(3, FIRST, 1, 0, FENCE)]
+    film += [elected(4, SECOND, 2), led(5, SECOND, 2, 1, FENCE)]
+    film += [Changed(6, 0, (Write(SET, "/other/brokers/topics/t", b""),))]
+    assert two_controllers(film, "/k") == []
+
+
+def test_a_controller_that_was_followed_by_another_is_seen() -> None:
+    film = [FOUNDED, elected(2, FIRST, 1), elected(3, SECOND, 2), led(4, FIRST, 1, 0, FENCE)]
+    (wrong,) = two_controllers(film, "/k")
+    assert "does not hold the office" in wrong
+
+
+def test_a_write_of_an_older_epoch_or_of_none_is_seen() -> None:
+    film = [FOUNDED, elected(2, FIRST, 1), elected(3, FIRST, 2), led(4, FIRST, 1, 0, FENCE)]
+    film += [led(5, FIRST, 2, 0)]
+    bears, bare = two_controllers(film, "/k")
+    assert "bears epoch 1, not 2" in bears
+    assert "without a look" in bare
+
+
+def test_an_epoch_that_is_given_twice_and_a_leader_epoch_that_falls_are_seen() -> None:
+    film = [FOUNDED, elected(2, FIRST, 1), elected(3, SECOND, 1)]
+    film += [led(4, SECOND, 1, 5, FENCE), led(5, SECOND, 1, 4, FENCE)]
+    twice, falls = two_controllers(film, "/k")
+    assert "goes from 1 to b'1'" in twice
+    assert "leader epoch 5 to 4" in falls
