@@ -898,6 +898,8 @@ krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
 krust.zookeeper.digest  password  null  *  yes  fixed
     `user:password` that the broker shows to ZooKeeper, for nodes with access lists.
+krust.zookeeper.sasl  password  null  *  yes  fixed
+    `user:password` of SASL DIGEST-MD5, where ZooKeeper asks for it (`krust[sasl]`).
 """
 
 _TOPIC = """\

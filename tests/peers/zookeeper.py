@@ -179,11 +179,16 @@ class Ensemble:
 
 @contextmanager
 def running(
-    folder: Path, servers: int = 1, *more: str, tick_ms: int = TICK_MS
+    folder: Path,
+    servers: int = 1,
+    *more: str,
+    tick_ms: int = TICK_MS,
+    java: Sequence[str] = (),
 ) -> Iterator[Ensemble]:
     """A ZooKeeper of so many servers, in `folder`.
 
     more    lines for its configuration
+    java    options of its virtual machine
     raises  AbsentError: there is none, or it does not start
     """
     ports = free_ports(servers * 3)
@@ -208,7 +213,7 @@ def running(
     with ExitStack() as stack:
         for each in made:
             stack.callback(each.stop)
-            each.launch()
+            each.launch(*java)
         for each in made:
             each.wait()
         yield Ensemble(made)

@@ -32,6 +32,8 @@ class Ensemble(NamedTuple):
     connection_timeout_ms: int = 18_000
     digest: str | None = None
     """`user:password`"""
+    sasl: str | None = None
+    """`user:password` of DIGEST-MD5, which ZooKeeper may ask every client for"""
     protect: bool = False
     """new nodes belong to who made them; others read most of them (`zookeeper.set.acl`)"""
     tls: Tls | None = None

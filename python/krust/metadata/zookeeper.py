@@ -169,7 +169,8 @@ class ZooKeeperStore:
         for depth in range(1, len(parts) + 1):
             path = "/" + "/".join(parts[:depth])
             try:
-                retry(self._client.create, path, b"", acl=self._access(path))
+                if retry(self._client.exists, path) is None:
+                    retry(self._client.create, path, b"", acl=self._access(path))
             except exceptions.NodeExistsError:
                 continue
             except exceptions.KazooException as error:

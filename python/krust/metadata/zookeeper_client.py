@@ -12,8 +12,10 @@ import logging
 import socket
 import ssl
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
@@ -48,6 +50,7 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
         client_id=tuple(credentials) if credentials is not None else None,
         handler=handler,
         auth_data={("digest", ensemble.digest)} if ensemble.digest is not None else None,
+        sasl_options=_sasl(ensemble.sasl) if ensemble.sasl is not None else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=LONGEST_PAUSE_S),
         logger=_kazoo_log,
     )
@@ -63,8 +66,20 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
     return made, length
 
 
+def _sasl(shown: str) -> dict[str, str]:
+    """Kazoo's options. ConfigError: its library is not there, or this is no `user:password`."""
+    name, colon, password = shown.partition(":")
+    if not colon:
+        raise ConfigError("krust.zookeeper.sasl has no colon", hint="it is user:password")
+    if find_spec("puresasl") is None:
+        raise ConfigError(
+            "krust.zookeeper.sasl needs pure-sasl", hint="pip install 'krust[cluster,sasl]'"
+        )
+    return {"mechanism": "DIGEST-MD5", "username": name, "password": password}
+
+
 def connect(made: Any, seconds: float) -> None:
-    """Wait until it has a session. ServerError: nobody answers in time."""
+    """Wait until it has a session and may ask. ServerError: nobody answers in time, or lets it."""
     hosts = ",".join(f"{host}:{port}" for host, port in made.hosts)
     try:
         made.start(seconds)
@@ -72,6 +87,15 @@ def connect(made: Any, seconds: float) -> None:
         raise ServerError(
             f"no ZooKeeper answers at {hosts} within {seconds:g} s",
             hint="start it, or mend zookeeper.connect",
+        ) from None
+    try:
+        made.exists("/")
+    except exceptions.KazooException as error:
+        if isinstance(error, exceptions.ConnectionLoss) and made.client_state not in ENDED:
+            return  # it is lost later as well, and that is looked after
+        raise ServerError(
+            f"ZooKeeper at {hosts} refuses us: {error!r}",
+            hint="look at krust.zookeeper.sasl, and at what ZooKeeper logs",
         ) from None
 
 

@@ -89,6 +89,7 @@ def _ensemble(config: Config, connect: str) -> Ensemble:
         session_timeout_ms=session_ms,
         connection_timeout_ms=int(wanted) if wanted is not None else session_ms,
         digest=config.text("krust.zookeeper.digest"),
+        sasl=config.text("krust.zookeeper.sasl"),
         protect=config.true("zookeeper.set.acl"),
         tls=_tls(config),
     )

@@ -63,10 +63,11 @@ class Party:
         session_ms: int = SESSION_MS,
         *,
         digest: str | None = None,
+        sasl: str | None = None,
         protect: bool = False,
     ) -> None:
         self._woken = threading.Event()
-        ensemble = Ensemble(connect, session_timeout_ms=session_ms, digest=digest, protect=protect)
+        ensemble = Ensemble(connect, session_ms, digest=digest, sasl=sasl, protect=protect)
         self.store = open_store(ensemble, self._woken.set)
         self.seen: list[StoreEvent] = []
 
@@ -423,6 +424,35 @@ def test_protected_nodes_belong_to_who_made_them(zookeeper: peer.Ensemble, chroo
         assert data(owner, "/config/users") == b"1"
         with closing(Party(connect, digest="krust:wrong")) as wrong:
             assert wrong.ask(Read("/config/users")) == (Refusal.NOT_ALLOWED,)
+
+
+def test_a_zookeeper_that_asks_for_sasl_lets_in_who_knows_the_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = tmp_path / "users"
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    users.write_text(f'Server {{ {module} required user_krust="canary-4711"; }};')
+    wanted = "enforce.auth.enabled=true", "enforce.auth.schemes=sasl"
+    provider = "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    login = f"-Djava.security.auth.login.config={users}"
+    with peer.running(tmp_path, 1, *wanted, provider, java=[login]) as asking:
+        with closing(Party(asking.connect, sasl="krust:canary-4711", protect=True)) as owner:
+            owner.ask(Create("/brokers", b"2"))
+            assert data(owner, "/brokers") == b"2"
+            before = owner.store.credentials
+            asking.servers[0].kill()
+            owner.turns(SUSPENDED)
+            asking.servers[0].launch(login)
+            owner.turns(CONNECTED)
+            assert owner.store.credentials == before
+            owner.ask(SetData("/brokers", b"3"))
+            assert data(owner, "/brokers") == b"3"
+        for wrong in ("krust:wrong", None):
+            with pytest.raises(ServerError, match="refuses us"):
+                Party(asking.connect, sasl=wrong)
+        with pytest.raises(ConfigError, match="has no colon"):
+            Party(asking.connect, sasl="krust")
+    assert "canary-4711" not in caplog.text
 
 
 def test_no_secret_is_logged(zookeeper: peer.Ensemble, caplog: pytest.LogCaptureFixture) -> None:
