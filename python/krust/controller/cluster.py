@@ -230,7 +230,7 @@ class Cluster:
                     return self._guarded(name), name not in OF_EVERYBODY
         return None
 
-    def after(self, changes: Changes) -> list[ToBroker]:
+    def after(self) -> list[ToBroker]:
         """What other brokers are told; called when no job is under way.
 
         Nothing, while there is one that was registered anew and has no new epoch to lead in.
@@ -241,7 +241,6 @@ class Cluster:
             if not state.leading:
                 self._settled = False
                 self.orders.clear()
-        self._pending.add(changes)
         if not (state.leading and self._settled):
             self._pending, self._more = Changes(), []
             return []
@@ -264,7 +263,7 @@ class Cluster:
         return AwayError("the office was lost")
 
     def waits(self, changes: Changes) -> None:
-        """Changes while a job is under way: the others are told at its end."""
+        """Changes that the others are told of when no job is under way."""
         self._pending.add(changes)
 
     def hold(self, ticket: int, asked: Message, message: Message) -> bool:
@@ -281,6 +280,8 @@ class Cluster:
         """Answers that need not wait any more: what is left waits for a broker that is gone."""
         state = self._state
         out = []
+        if not self._held:
+            return []
         for each in self._held:
             doomed = [state.doomed[name] for name in each.names if name in state.doomed]
             soon = any(not one.waiting - state.brokers.keys() for one in doomed)

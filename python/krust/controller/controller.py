@@ -226,12 +226,13 @@ class Controller:
     def _finished(self, outcome: Outcome) -> Outcome:
         """Begin what waits to be run, and put together what changed."""
         while True:
-            changes = self.state.take_changes()
-            outcome.changes.add(changes)
-            if self._cluster is not None and self._running is not None:
-                self._cluster.waits(changes)
-            elif self._cluster is not None:
-                outcome.requests += self._cluster.after(changes)
+            if self.state.changes:
+                changes = self.state.take_changes()
+                outcome.changes.add(changes)
+                if self._cluster is not None:
+                    self._cluster.waits(changes)
+            if self._cluster is not None and self._running is None:
+                outcome.requests += self._cluster.after()
             if self._running is not None or not self._begin(outcome):
                 break
         if self._cluster is not None:

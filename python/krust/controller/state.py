@@ -203,6 +203,11 @@ class Changes:
     lines: list[tuple[int, str]] = field(default_factory=list)
     """for the log, with its level"""
 
+    def __bool__(self) -> bool:
+        """Whether anything changed."""
+        told = self.topics or self.live or self.brokers or self.controller
+        return bool(told or self.strays or self.faults or self.lines)
+
     def add(self, later: Changes) -> None:
         """Take in what changed afterwards."""
         self.topics |= later.topics

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_NAME = 249
+_DESCRIBED = 5
+"""the version of CreateTopics from which on the answer says what a topic is like"""
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
 
@@ -85,7 +87,8 @@ def create(state: State, request: Request) -> Policy:
         except RefusedError as refused:
             _refuse(result, refused)
             continue
-        _describe(state, result, topic)
+        if request.version >= _DESCRIBED:
+            _describe(state, result, topic)
         if not only_check:
             planned.append((result, topic))
     if planned:

@@ -116,6 +116,9 @@ class Children(NamedTuple):
 Write = Create | SetData | Delete | Check
 Query = Read | Exists | Children
 Operation = Write | Query
+_WITH_DATA = Create | SetData
+_OF_ROOT = SetData | Check
+"""Writes that the root takes."""
 
 
 class Stat(NamedTuple):
@@ -182,9 +185,13 @@ class Done(NamedTuple):
     @property
     def refused(self) -> Refusal | None:
         """The reason why the list did not happen; None: it did."""
-        reasons = [result for result in self.results if isinstance(result, Refusal)]
-        real = [reason for reason in reasons if reason is not Refusal.ROLLED_BACK]
-        return (real or reasons or [None])[0]
+        reason = None
+        for result in self.results:
+            if isinstance(result, Refusal):
+                reason = result
+                if result is not Refusal.ROLLED_BACK:
+                    break
+        return reason
 
 
 class Change(Enum):
@@ -260,7 +267,7 @@ def fault(operations: Sequence[Operation]) -> Refusal | None:
         if isinstance(each, Write):
             writes += 1
             sequential = isinstance(each, Create) and each.sequential
-            if each.path == "/" and isinstance(each, Create | Delete):
+            if each.path == "/" and not isinstance(each, _OF_ROOT):
                 return Refusal.BAD_ARGUMENTS
         if not is_path(each.path, sequential=sequential):
             return Refusal.BAD_ARGUMENTS
@@ -271,9 +278,10 @@ def fault(operations: Sequence[Operation]) -> Refusal | None:
 
 def size(operations: Sequence[Operation]) -> int:
     """How many bytes a list takes, or a few more."""
-    return sum(
-        100
-        + (len(each.path) if each.path.isascii() else len(each.path.encode()))
-        + (len(each.data) if isinstance(each, Create | SetData) else 0)
-        for each in operations
-    )
+    found = 100 * len(operations)
+    for each in operations:
+        path = each.path
+        found += len(path) if path.isascii() else len(path.encode())
+        if isinstance(each, _WITH_DATA):
+            found += len(each.data)
+    return found

@@ -1,25 +1,31 @@
 """The real controllers of three brokers in a world made from a seed: C1-C5 hold at every step.
 
-KRUST_CLUSTER_SEEDS: how many seeds (1000); KRUST_CLUSTER_SEED: this one alone, as a failure prints
+KRUST_CLUSTER_SEEDS: how many seeds (2000); KRUST_CLUSTER_SEED: this one alone, as a failure prints
 it. What each check means stands in `simulator/checks.py`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.unit.controller.simulator.plants import PLANTS
-from tests.unit.controller.simulator.world import simulate
+from tests.unit.controller.simulator.world import remembering, simulate
 
-SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "1000"))
+SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "2000"))
 ONE = os.environ.get("KRUST_CLUSTER_SEED")
 COMMAND = "KRUST_CLUSTER_SEED={} python -m pytest tests/unit/controller/test_cluster_simulator.py"
 CHUNKS = 10
 PLANTED_SEEDS = 300
+
+
+@pytest.fixture(autouse=True)
+def remembered() -> Iterator[None]:
+    with remembering():
+        yield
 
 
 @pytest.mark.timeout(0)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 from krust.controller.state import Message, ToBroker
-from krust.metadata import znodes
+from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
 from krust.metadata.store import Create, Delete, Done, Node, Operation, Read
 from tests.unit.controller.simulator.broker import CLUSTER, Broker, fresh_id
@@ -27,6 +30,15 @@ from tests.unit.controller.simulator.zookeeper import Link, ZooKeeper
 BROKERS = 3
 STEPS = 12
 REST_MS = 6_000
+DECODED: tuple[Any, ...] = (
+    contents.Assignment,
+    contents.Broker,
+    contents.ClusterId,
+    contents.ConfigChange,
+    contents.Controller,
+    contents.EntityConfig,
+    contents.PartitionState,
+)
 WAYS_MS = (0.5, 1.0, 1.0, 2.0, 5.0)
 
 
@@ -391,6 +403,16 @@ ACTS: tuple[Callable[[World], None], ...] = (
     World._blink,
     World._outage,
 )
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """The same bytes mean the same: each is decoded once for all films."""
+    with ExitStack() as stack:
+        for kind in DECODED:
+            decode = lru_cache(2000)(kind.decode)
+            stack.enter_context(patch.object(kind, "decode", decode))
+        yield
 
 
 def simulate(seed: int, favoured: str = "") -> str:

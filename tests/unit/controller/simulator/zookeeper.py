@@ -264,7 +264,9 @@ class Link:
 
     def _next(self) -> float:
         """When what sets out now arrives, behind what set out before."""
-        self._arrives = max(self._arrives, self._world.now + self._world.short())
+        at = self._world.now + self._world.short()
+        if at > self._arrives:
+            self._arrives = at
         return self._arrives
 
     def _turn(self, state: SessionState) -> None:
