@@ -56,5 +56,6 @@ fn by_name_and_by_time() {
     }
     assert_eq!(list(&mut house, &mut conn, (11, NOW_MS)).timestamp, NOW_MS);
     assert_eq!(list(&mut house, &mut conn, (0, -1)).old_style_offsets, [3, 0]);
+    assert_eq!(list(&mut house, &mut conn, (0, i64::MAX)).old_style_offsets, [3, 0]);
     assert_eq!(list(&mut house, &mut conn, (0, -2)).old_style_offsets, [0]);
 }

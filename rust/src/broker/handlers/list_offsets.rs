@@ -33,6 +33,7 @@ struct Reading {
     version: i16,
     read_committed: bool,
     is_replica: bool,
+    now_ms: i64,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -44,6 +45,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         version,
         read_committed: request.isolation_level == 1,
         is_replica: request.replica_id >= 0,
+        now_ms: call.broker.clock.wall_ms(),
     };
     let topics = request.topics.iter().map(|topic| {
         let found = Named { topic: topic.name, id: None }.find(&image);
@@ -79,7 +81,7 @@ impl Reading {
     ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
         if self.version == 0 {
             let count = usize::try_from(asked.max_num_offsets).unwrap_or(0);
-            let all = log.legacy_offsets_before(asked.timestamp, usize::MAX).into_iter();
+            let all = log.legacy_offsets_before(asked.timestamp, self.now_ms).into_iter();
             let seen = all.map(|offset| offset.min(self.end(log)).0);
             let old_style_offsets = seen.take(count).collect();
             return Ok(ListOffsetsPartitionResponse { old_style_offsets, ..nowhere() });

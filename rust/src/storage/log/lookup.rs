@@ -57,21 +57,21 @@ impl Log {
         self.steady(latest_by_time)
     }
 
-    /// For ListOffsets v0: at most `count` base offsets of segments that were written before
-    /// `timestamp`, newest first. -1: all, and the log end before them; -2: the log start.
-    pub fn legacy_offsets_before(&self, timestamp: i64, count: usize) -> Vec<Offset> {
+    /// For ListOffsets v0: the base offsets of segments that were written before `timestamp`,
+    /// newest first. -1: all, and the log end before them, as for any time from `now_ms` on; -2:
+    /// the log start.
+    pub fn legacy_offsets_before(&self, timestamp: i64, now_ms: i64) -> Vec<Offset> {
         let start = self.log_start_offset();
+        if timestamp == -2 {
+            return vec![start];
+        }
         let segments = self.segments.load();
         let bases = segments.iter().rev().map(|s| (Offset(s.base_offset).max(start), s));
-        let all: Vec<Offset> = match timestamp {
-            -2 => vec![start],
-            -1 => {
-                let end = [self.log_end_offset()].into_iter();
-                end.chain(bases.filter(|(_, s)| s.size() > 0).map(|(base, _)| base)).collect()
-            }
-            time => bases.filter(|(_, s)| s.modified_ms() <= time).map(|(base, _)| base).collect(),
-        };
-        all.into_iter().take(count).collect()
+        if timestamp == -1 || timestamp >= now_ms {
+            let end = [self.log_end_offset()].into_iter();
+            return end.chain(bases.filter(|(_, s)| s.size() > 0).map(|(base, _)| base)).collect();
+        }
+        bases.filter(|(_, s)| s.modified_ms() <= timestamp).map(|(base, _)| base).collect()
     }
 
     /// The largest epoch up to `epoch` and where it ended (KIP-101, KIP-279); (-1, -1) if unknown.

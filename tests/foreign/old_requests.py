@@ -1,0 +1,167 @@
+"""Requests of 2013 to 2017, byte by byte, as clients of then sent them; answers are bytes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, HEARTBEAT = 8, 9, 10, 12
+LEAVE_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS = 13, 15, 16, 19, 20
+WAIT_S = 30.0
+LARGE = 1 << 20
+WRITTEN_MS = 1_500_000_000_000
+"""a time of 2017, for messages that carry one"""
+
+
+class Asked(NamedTuple):
+    """A request: what it is about, its API's number and version, its body."""
+
+    about: str
+    api: int
+    version: int
+    body: bytes
+
+
+class Old:
+    """A connection on which old requests are asked, one after the other."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self._socket = socket.create_connection(address, WAIT_S)
+
+    def ask(self, asked: Asked) -> bytes:
+        """The body of the answer."""
+        head = struct.pack(">hhi", asked.api, asked.version, 7) + text("old")
+        frame = head + asked.body
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        size = int.from_bytes(self._read(4), "big")
+        answer = self._read(size)
+        assert answer[:4] == b"\0\0\0\7"
+        return answer[4:]
+
+    def _read(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            more = self._socket.recv(size - len(found))
+            assert more, "it hung up"
+            found += more
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def text(value: str | None) -> bytes:
+    """A string."""
+    if value is None:
+        return struct.pack(">h", -1)
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    """An array."""
+    whole = list(items)
+    return struct.pack(">i", len(whole)) + b"".join(whole)
+
+
+def topics(*named: tuple[str, Iterable[bytes]]) -> bytes:
+    """An array of topics, each with an array of partitions."""
+    return array(text(name) + array(partitions) for name, partitions in named)
+
+
+def message(offset: int, value: bytes, magic: int) -> bytes:
+    """A message without a key, in the set of one."""
+    when = struct.pack(">q", WRITTEN_MS) if magic else b""
+    body = struct.pack(">bb", magic, 0) + when + struct.pack(">ii", -1, len(value)) + value
+    whole = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(whole)) + whole
+
+
+def produce(version: int, topic: str, partition: int, messages: bytes) -> Asked:
+    """Produce 0-2, acknowledged by the leader."""
+    data = struct.pack(">ii", partition, len(messages)) + messages
+    body = struct.pack(">hi", 1, 5000) + topics((topic, [data]))
+    return Asked(f"produce to {topic}-{partition}", PRODUCE, version, body)
+
+
+def fetch(version: int, topic: str, partition: int, offset: int) -> Asked:
+    """Fetch 0-3, which waits for nothing."""
+    most = struct.pack(">i", LARGE) if version >= 3 else b""
+    place = struct.pack(">iqi", partition, offset, LARGE)
+    body = struct.pack(">iii", -1, 0, 0) + most + topics((topic, [place]))
+    return Asked(f"fetch {topic}-{partition} from {offset}", FETCH, version, body)
+
+
+def list_offsets(version: int, topic: str, partition: int, time_ms: int) -> Asked:
+    """ListOffsets 0-1."""
+    most = struct.pack(">i", 10) if version == 0 else b""
+    place = struct.pack(">iq", partition, time_ms) + most
+    body = struct.pack(">i", -1) + topics((topic, [place]))
+    return Asked(f"offset of {topic}-{partition} at {time_ms}", LIST_OFFSETS, version, body)
+
+
+def metadata(version: int, *names: str) -> Asked:
+    """Metadata 0-2; without a name: of all topics."""
+    body = array(map(text, names)) if names or version == 0 else struct.pack(">i", -1)
+    return Asked(f"metadata of {names}", METADATA, version, body)
+
+
+def commit(version: int, group: str, topic: str, partition: int, offset: int) -> Asked:
+    """OffsetCommit 0-2 by nobody's member."""
+    member = struct.pack(">i", -1) + text("") if version >= 1 else b""
+    retention = struct.pack(">q", -1) if version >= 2 else b""
+    when = struct.pack(">q", -1) if version == 1 else b""
+    place = struct.pack(">iq", partition, offset) + when + text("noted")
+    body = text(group) + member + retention + topics((topic, [place]))
+    return Asked(f"commit {topic}-{partition} for {group}", OFFSET_COMMIT, version, body)
+
+
+def committed(version: int, group: str, topic: str, *partitions: int) -> Asked:
+    """OffsetFetch 0-2."""
+    body = text(group) + topics((topic, [struct.pack(">i", each) for each in partitions]))
+    return Asked(f"committed in {topic} for {group}", OFFSET_FETCH, version, body)
+
+
+def coordinator(group: str) -> Asked:
+    """FindCoordinator 0."""
+    return Asked(f"coordinator of {group}", FIND_COORDINATOR, 0, text(group))
+
+
+def heartbeat(group: str) -> Asked:
+    """Heartbeat 0 of one who is no member."""
+    body = text(group) + struct.pack(">i", 1) + text("nobody")
+    return Asked(f"heartbeat in {group}", HEARTBEAT, 0, body)
+
+
+def leave(group: str) -> Asked:
+    """LeaveGroup 0 of one who is no member."""
+    return Asked(f"leave {group}", LEAVE_GROUP, 0, text(group) + text("nobody"))
+
+
+def describe(*groups: str) -> Asked:
+    """DescribeGroups 0."""
+    return Asked(f"describe {groups}", DESCRIBE_GROUPS, 0, array(map(text, groups)))
+
+
+def list_groups() -> Asked:
+    """ListGroups 0."""
+    return Asked("list groups", LIST_GROUPS, 0, b"")
+
+
+def create(version: int, name: str, partitions: int, replicas: int = 1) -> Asked:
+    """CreateTopics 0-1."""
+    topic = text(name) + struct.pack(">ih", partitions, replicas) + array([]) + array([])
+    check = b"\0" if version >= 1 else b""
+    body = array([topic]) + struct.pack(">i", 10_000) + check
+    return Asked(f"create {name}", CREATE_TOPICS, version, body)
+
+
+def delete(name: str) -> Asked:
+    """DeleteTopics 0."""
+    return Asked(
+        f"delete {name}", DELETE_TOPICS, 0, array([text(name)]) + struct.pack(">i", 10_000)
+    )
