@@ -3,6 +3,8 @@
 Prints one line a figure: topics made and known everywhere, the controller at rest, Metadata of all
 as bytes on a socket, a broker's restart, the office after its holder was killed (counted from the
 end of its session), a rolling restart under an idempotent producer: failures, losses, longest gap.
+Metadata is asked by turns with three brokers of Kafka 3.9.1 on the same ZooKeeper, after WARM
+requests for Java to get going; `--only metadata` is that alone.
 Needs Java; ZooKeeper's jars come from Maven.
 """
 
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cluster.brokers import Cluster, until
+from tests.peers import kafka
 from tests.peers import zookeeper as peer
 
 if TYPE_CHECKING:
@@ -32,9 +36,12 @@ TOPICS, PARTITIONS = 30, 100
 ALL = TOPICS * PARTITIONS
 IDLE_S = 10
 ASKED = 200
+WARM = 2000
+KAFKA = "3.9.1"
 
 
 def main() -> None:
+    only = sys.argv[1:] == ["--only", "metadata"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "zk").mkdir()
@@ -43,8 +50,11 @@ def main() -> None:
             Cluster(folder, f"{ensemble.connect}/k") as cluster,
         ):
             create(cluster)
-            rest(cluster)
-            metadata(cluster)
+            if not only:
+                rest(cluster)
+            metadata(cluster, folder, ensemble.connect)
+            if only:
+                return
             restart(cluster)
             office(cluster)
             rolling(cluster)
@@ -89,18 +99,76 @@ def rest(cluster: Cluster) -> None:
     say("the controller at rest", (used_s() - before) / IDLE_S * 100, "% of a core")
 
 
-def metadata(cluster: Cluster) -> None:
-    body = struct.pack(">hhih", 3, 8, 1, -1) + struct.pack(">i???", -1, False, False, False)
-    took_ms = []
-    with socket.create_connection(cluster.brokers[2].address) as line:
+def metadata(cluster: Cluster, folder: Path, zookeeper: str) -> None:
+    """krust's and Kafka's, one after the other each time."""
+    settings = {"zookeeper.session.timeout.ms": 4000}
+    with ExitStack() as stack:
+        lines = {"krust": stack.enter_context(Line(cluster.brokers[2].address))}
+        if reason := kafka.missing():
+            print(f"no Kafka beside it: {reason}")
+        else:
+            theirs = kafka.several(KAFKA, folder / "kafka", 3, f"{zookeeper}/kafka", settings)
+            places = stack.enter_context(theirs)
+            made = filled(places)
+            host, _, port = places[1].rpartition(":")
+            lines[f"Kafka {KAFKA}"] = stack.enter_context(Line((host, int(port))))
+            say(f"Kafka {KAFKA}: 3,000 partitions made, known to every broker", made, "s")
+        for line in lines.values():
+            for _ in range(WARM):
+                line.metadata()
+        took_ms: dict[str, list[float]] = {name: [] for name in lines}
         for _ in range(ASKED):
-            began = time.monotonic()
-            line.sendall(struct.pack(">i", len(body)) + body)
-            left = 4 + int.from_bytes(line.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL), "big")
-            while left:
-                left -= len(line.recv(min(left, 1 << 20)))
-            took_ms.append((time.monotonic() - began) * 1000)
-    say("Metadata of all topics, p50", sorted(took_ms)[ASKED // 2], "ms")
+            for name, line in lines.items():
+                took_ms[name].append(seconds(line.metadata) * 1000)
+        p50_ms = {name: sorted(took)[ASKED // 2] for name, took in took_ms.items()}
+        for name, p50 in p50_ms.items():
+            say(f"{name}: Metadata of all topics, p50", p50, "ms")
+            say(f"{name}: bytes of it", lines[name].size / 1024, "KiB")
+        ours, *other = p50_ms.values()
+        for each in other:
+            say("krust's beside Kafka's", ours / each, "x")
+
+
+def filled(places: list[str]) -> float:
+    """Make the same topics in a Kafka, and wait until every broker knows them."""
+    admin = AdminClient({"bootstrap.servers": ",".join(places)})
+    began = time.monotonic()
+    made = admin.create_topics(
+        [NewTopic(f"t{n}", PARTITIONS, 1) for n in range(TOPICS)], operation_timeout=60
+    )
+    for each in made.values():
+        each.result(120)
+
+    def led_at(place: str) -> int:
+        seen = AdminClient({"bootstrap.servers": place}).list_topics(timeout=30).topics.values()
+        return sum(each.leader >= 0 for topic in seen for each in topic.partitions.values())
+
+    until(lambda: all(led_at(place) == ALL for place in places))
+    return time.monotonic() - began
+
+
+class Line:
+    """A connection that asks for Metadata of all topics, version 8."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address)
+        self.size = 0
+        body = struct.pack(">hhih", 3, 8, 1, -1) + struct.pack(">i???", -1, False, False, False)
+        self._frame = struct.pack(">i", len(body)) + body
+
+    def metadata(self) -> None:
+        """Ask, and read the answer to its end."""
+        self._socket.sendall(self._frame)
+        head = self._socket.recv(4, socket.MSG_WAITALL)
+        self.size = left = int.from_bytes(head, "big")
+        while left:
+            left -= len(self._socket.recv(min(left, 1 << 20)))
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
 
 def restart(cluster: Cluster) -> None:
