@@ -23,6 +23,7 @@ OURS = {  # no settings of the broker
     "KRUST_CLUSTER_SEED",
     "KRUST_CLUSTER_SEEDS",
     "KRUST_CRASH_ROUNDS",
+    "KRUST_DISK_FILLS",
     "KRUST_KAFKA_CLUSTER",
     "KRUST_OLD_SPARKS",
     "KRUST_POWER_CUTS",

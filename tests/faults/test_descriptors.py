@@ -56,3 +56,26 @@ def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -
             Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS[:2])
         for number in range(0, 120, 7):
             assert Confluent().read(broker.bootstrap, f"many-{number}", 2) == RECORDS[:2]
+
+
+@pytest.mark.timeout(180)
+def test_a_limit_cut_to_twenty_more_than_are_open_costs_no_record(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", options={"log.segment.bytes": 2000}) as broker:
+        for number in range(10):
+            Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS)
+        limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        low = broker.descriptors() + 20
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (low, limits[1]))
+        for number in range(10):
+            Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS)
+            found = Confluent().read(broker.bootstrap, f"many-{number}", 200)
+            assert found == RECORDS * 2
+        crowd = [socket.create_connection(broker.address, 10) for _ in range(40)]
+        served = [connection for connection in crowd if answers(connection)]
+        assert len(served) < len(crowd)
+        for connection in crowd:
+            connection.close()
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+        for number in range(10):
+            assert Confluent().read(broker.bootstrap, f"many-{number}", 200) == RECORDS * 2
+        assert broker.process.poll() is None

@@ -1,4 +1,7 @@
-"""A disk that is full, gone or not ours: records are refused, the rest goes on, and it recovers."""
+"""A disk that is full, gone or not ours: records are refused, the rest goes on, and it recovers.
+
+KRUST_DISK_FILLS says how often a real file system is filled and freed (3).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +17,13 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.faults.test_power_cut import Disk
 from tests.foreign.clients import Confluent
 from tests.serving import NotReadyError, Served
 
 STORAGE_ERROR = 56
+FILLS = int(os.environ.get("KRUST_DISK_FILLS", "3"))
+BACK_S = 60
 OPTIONS: dict[str, object] = {"log.segment.bytes": 1 << 20}
 
 
@@ -81,6 +88,57 @@ def test_a_full_disk_refuses_reads_on_and_recovers(small_disk: Path) -> None:
         assert found[-1] == (None, b"after")
     with Served(small_disk / "data", options=OPTIONS) as broker:
         assert len(Confluent().read(broker.bootstrap, "full", written + 1)) == written + 1
+
+
+@pytest.fixture
+def image() -> Iterator[Disk]:
+    """An ext4 of 64 MiB on a loop device."""
+    parent = Path("/dev/shm")
+    if not parent.is_dir() or os.geteuid() != 0:
+        pytest.skip("only root may mount, and images want /dev/shm")
+    folder = parent / f"krust-full-{os.getpid()}"
+    folder.mkdir()
+    try:
+        yield Disk("ext4", folder, "64M")
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder / "disk")], check=False, capture_output=True)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(max(300, FILLS * 60))
+def test_a_real_disk_filled_and_freed_again_and_again_loses_nothing(image: Disk) -> None:
+    options = {**OPTIONS, "krust.flush.mode": "ack"}
+    acked: list[bytes] = []
+    slowest = 0.0
+    with Served(image.place / "data", options=options) as broker:
+        create(broker.bootstrap, "full")
+
+        def send() -> int:
+            value = os.urandom(100_000)
+            code = produce(broker.bootstrap, "full", value)
+            if code == 0:
+                acked.append(value)
+            return code
+
+        for _ in range(FILLS):
+            assert [send() for _ in range(3)] == [0, 0, 0]
+            filler = fill(image.place)
+            codes = [send() for _ in range(12)]
+            assert set(codes) <= {0, STORAGE_ERROR}
+            assert STORAGE_ERROR in codes
+            found = Confluent().read(broker.bootstrap, "full", len(acked))
+            assert found == [(None, value) for value in acked]
+            filler.unlink()
+            freed = time.monotonic()
+            while send() != 0:
+                assert time.monotonic() < freed + BACK_S, "it does not come back"
+            slowest = max(slowest, time.monotonic() - freed)
+        assert broker.process.poll() is None
+        broker.kill()
+    print(f"{FILLS} times full, {len(acked)} records, back after {slowest:.2f} s at most")
+    with Served(image.place / "data", options=options) as broker:
+        found = Confluent().read(broker.bootstrap, "full", len(acked))
+        assert found == [(None, value) for value in acked]
 
 
 def test_a_disk_that_fills_up_is_warned_of_before_it_is_full(small_disk: Path) -> None:

@@ -40,13 +40,13 @@ OPTIONS: dict[str, object] = {"log.segment.bytes": 60_000, "log.segment.delete.d
 class Disk:
     """A file system in an image, which can lose its power."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, size: str | None = None) -> None:
         self.image, self.place = folder / "image", folder / "disk"
         self.place.mkdir()
         maker = shutil.which(f"mkfs.{kind}")
         if maker is None:
             pytest.skip(f"there is no mkfs.{kind} here")
-        self._run("truncate", "-s", SIZES[kind], str(self.image))
+        self._run("truncate", "-s", size or SIZES[kind], str(self.image))
         self._run(maker, "-q", str(self.image))
         self.mount()
 
