@@ -189,6 +189,19 @@ class Server:
         Never the active one, nor what is above the high watermark. ServerError: the disk failed.
         """
 
+    def log_dirs(self) -> list[tuple[str, bool, list[tuple[str, int, bool]]]]:
+        """The log directories and what lies in them.
+
+        returns   (path, whether it is online, (topic, partition, whether it is a copy on its way))
+        """
+
+    def place_replica(self, topic: str, partition: int, directory: str) -> None:
+        """Have a replica's log move to another log directory, in the background.
+
+        A replica that is not here is made there when it comes. Where the log lies already, a move
+        that is under way ends. ServerError: there is no such directory, or it is offline.
+        """
+
     def lags(self, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
         """How many records a group has still to read: (topic, partition, records).
 

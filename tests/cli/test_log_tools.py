@@ -102,6 +102,27 @@ def test_stat_tells_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
             assert row["problem"] is None
 
 
+def test_stat_tells_copies_and_strays_and_a_directory_that_cannot_be_read(tmp_path: Path) -> None:
+    found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
+    log = largest(found)
+    name, aside = log.parent.name, "0123456789abcdef" * 2
+    shutil.copytree(log.parent, found / f"{name}.{aside}-stray")
+    copy = found / f"{name}.{aside}-future"
+    copy.mkdir()
+    (copy / log.name).write_bytes(log.read_bytes()[:-7])
+    shown = KRUST("log", "stat", str(found), str(tmp_path / "gone"), "--json")
+    assert shown.code == 9
+    rows = json.loads(shown.out)
+    kinds = {row["kind"]: row for row in rows if row["partition"] == name}
+    assert kinds.keys() == {"live", "stray", "future"}
+    assert kinds["live"]["recovery_point"] is not None
+    assert kinds["stray"]["end_offset"] == kinds["live"]["end_offset"]
+    assert (kinds["future"]["recovery_point"], kinds["future"]["problem"]) == (None, None)
+    assert rows[-1]["kind"] == "offline"
+    assert "gone" in rows[-1]["problem"]
+    assert KRUST("log", "verify", str(found)).code == 0
+
+
 def test_tail_shows_the_last_batches_and_a_torn_end(tmp_path: Path) -> None:
     log = largest(adopted.unpack("kafka-3.9.1-clean", tmp_path))
     every = KRUST.ok("log", "dump", str(log.parent), "--json").lines()

@@ -66,11 +66,32 @@ def verify(options: Options, directories: tuple[str, ...]) -> None:
 @shared.client
 @click.pass_obj
 def stat(options: Options, directories: tuple[str, ...]) -> None:
-    """Show sizes, offsets and checkpoints of partitions, or of a whole data directory."""
-    found = [logfacts.shape(path) for each in directories for path in _partitions(Path(each))]
-    columns = ("partition", "segments", "bytes", "first_offset", "end_offset", "batches", "records")
+    """Show sizes, offsets and checkpoints of partitions, or of a whole data directory.
+
+    Of several, one that cannot be read is a row of its own, `offline`. Copies on their way to
+    another log directory (`future`) and what is kept of partitions that went elsewhere (`stray`)
+    are told.
+    """
+    found: list[dict[str, object]] = []
+    for each in directories:
+        try:
+            found += [logfacts.shape(path) for path in _partitions(Path(each), every=True)]
+        except OSError as error:
+            if len(directories) == 1:
+                raise
+            found.append({"partition": each, "kind": "offline", "problem": str(error)})
+    columns = (
+        "partition",
+        "kind",
+        "segments",
+        "bytes",
+        "first_offset",
+        "end_offset",
+        "batches",
+        "records",
+    )
     output.rows(options, (*columns, "recovery_point", "clean_to", "problem"), found)
-    if any(row["problem"] for row in found):
+    if any(row.get("problem") for row in found):
         session.sys_exit(Exit.PROBLEMS)
 
 
@@ -140,12 +161,14 @@ def _progress(options: Options) -> Any:
     return Path(os.devnull).open("w") if quiet else sys.stderr
 
 
-def _partitions(directory: Path) -> list[Path]:
+def _partitions(directory: Path, *, every: bool = False) -> list[Path]:
+    """The directories of partitions; but for `every` only those that a broker serves."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory} is no directory")
     if any(directory.glob("*.log")):
         return [directory]
-    return sorted({path.parent for path in directory.glob("*-*/*.log")})
+    found = sorted({path.parent for path in directory.glob("*-*/*.log")})
+    return [path for path in found if every or logfacts.kind(path) == "live"]
 
 
 def _files(path: str) -> list[Path]:

@@ -1,11 +1,15 @@
 """What can be told of a partition's directory by reading it: its shape, and what compaction would
 leave of it. Nothing is written or locked; of a live directory the last batch may look cut.
 
+A directory `topic-N.<32 hex>-future` is a copy on its way to replace the partition's own, so that
+it may end anywhere; `-stray` is kept of a partition that is not this broker's any more, `-delete`
+goes.
 Checkpoints: `topic partition offset` lines in the data directory above; missing ones are None.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +27,9 @@ CHECKPOINTS = {
 }
 
 
+_NAME = re.compile(r"(?P<owner>.+-\d+?)(?:\.[0-9a-f]{32}-(?P<kind>future|stray|delete))?")
+
+
 class Bad(NamedTuple):
     """The first place of a partition that is no good batch."""
 
@@ -38,6 +45,19 @@ def segments(partition: Path) -> list[Path]:
     return sorted(partition.glob("*.log"))
 
 
+def owner(partition: Path) -> str:
+    """The partition that a directory is of: `topic-N`."""
+    name = partition.absolute().name
+    found = _NAME.fullmatch(name)
+    return found["owner"] if found else name
+
+
+def kind(partition: Path) -> str:
+    """`live`, or what else a partition's directory is: `future`, `stray`, `delete`."""
+    found = _NAME.fullmatch(partition.absolute().name)
+    return (found and found["kind"]) or "live"
+
+
 def batches(file: Path, *, records: bool = False) -> Iterator[dict[str, Any]]:
     """Every batch of a file as `LogDump` tells it."""
     opened = _krust.LogDump(file)
@@ -51,9 +71,11 @@ def is_good(batch: dict[str, Any]) -> bool:
 
 
 def checkpoints(partition: Path) -> dict[str, int | None]:
-    """What the data directory remembers of the partition."""
-    topic, _, number = partition.absolute().name.rpartition("-")
-    found: dict[str, int | None] = {}
+    """What the data directory remembers of the partition; of what is not live it knows nothing."""
+    topic, _, number = owner(partition).rpartition("-")
+    found: dict[str, int | None] = dict.fromkeys(CHECKPOINTS)
+    if kind(partition) != "live":
+        return found
     for name, file in CHECKPOINTS.items():
         found[name] = read_checkpoint(partition.absolute().parent / file).get((topic, number))
     return found
@@ -83,10 +105,12 @@ def shape(partition: Path) -> dict[str, object]:
                 end = batch["last_offset"] + 1
                 newest = max(newest, batch["max_timestamp"])
                 codecs[batch.get("codec", f"magic {batch['magic']}")] += 1
-    bad = first_bad(partition)
     bad, remembered = first_bad(partition), checkpoints(partition)
+    if kind(partition) in ("future", "delete"):
+        bad = None
     return {
-        "partition": partition.absolute().name,
+        "partition": owner(partition),
+        "kind": kind(partition),
         "segments": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "first_offset": max(int(files[0].stem) if files else 0, remembered["log_start"] or 0),

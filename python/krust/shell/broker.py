@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import RETENTION, inter_broker_listener, listeners, rules
-from krust.controller import adoption, ids, loading, registration
+from krust.controller import adoption, ids, loading, log_dirs, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
     INTERNAL,
@@ -200,6 +200,8 @@ class Shell:
             ticket, api, version, message, client = event
             if groups.decides(api):
                 of_groups.append(event)
+            elif api == "AlterReplicaLogDirs":
+                self._place(ticket, Request(api, version, message, client, _now_ms()))
             else:
                 self._ask(ticket, Request(api, version, message, client, _now_ms()))
         if events is not None:
@@ -299,6 +301,19 @@ class Shell:
         self._asked[ticket] = request
         self._perform(self._controller.request(ticket, request))
         self._hear()
+
+    def _place(self, ticket: int, request: Request) -> None:
+        """Have replicas of this broker's moved to other log directories."""
+        decided = log_dirs.alter(request.message, self._log_dirs(), self.state.topics)
+        try:
+            for move in decided.moves:
+                self.server.place_replica(*move)
+        except KrustError:  # a directory went offline meanwhile
+            decided = log_dirs.alter(request.message, self._log_dirs(), self.state.topics)
+        self.server.answer(ticket, decided.answer)
+
+    def _log_dirs(self) -> list[log_dirs.LogDir]:
+        return log_dirs.log_dirs(self.server.log_dirs())
 
     def _hear(self) -> None:
         """Take what the store has to say."""

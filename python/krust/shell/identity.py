@@ -73,14 +73,14 @@ def node_id(config: Config, dirs: list[Path]) -> int:
 
 
 def _stored(folder: Path) -> int | None:
-    """The number in a directory; None: it has none."""
+    """The number in a directory; None: it has none, or its disk refuses it: the core says so."""
     place = folder / "meta.properties"
     try:
         meta = properties(place.read_text())
         return int(meta.get("broker.id", meta.get("node.id", str(_NONE))))
-    except FileNotFoundError:
+    except OSError:
         return None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ServerError(f"{place} cannot be read: {error}", hint="mend or remove it") from None
 
 

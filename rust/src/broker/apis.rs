@@ -71,6 +71,7 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (29, 0, 3, Run::Here(describe_acls::handle)),
     (32, 0, 4, Run::Policy),
     (33, 0, 2, Run::Policy),
+    (34, 0, 2, Run::Policy),
     (35, 0, 5, Run::Here(describe_log_dirs::handle)),
     (37, 0, 3, Run::Policy),
     (42, 0, 2, Run::Policy),

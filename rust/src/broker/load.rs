@@ -8,6 +8,7 @@
 //! here.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,14 +20,18 @@ use super::partition::{Partition, Wakes};
 use super::{Broker, ClusterImage};
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
-    Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, Kind, Log, LogDir, Open,
-    StorageError, Syncer,
+    Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, Log, LogDir, Open, StorageError,
+    Syncer, settle,
 };
 
 /// The log directories of a broker, and which partition lies in which.
 pub struct Store {
     dirs: Vec<Arc<LogDir>>,
-    places: Mutex<HashMap<TopicPartition, usize>>,
+    pub(super) places: Mutex<HashMap<TopicPartition, usize>>,
+    /// Where replicas that are not here shall be made.
+    pub(super) wishes: Mutex<HashMap<TopicPartition, usize>>,
+    /// Copies that earlier starts began to make (see `moves`).
+    pub(super) futures: Mutex<HashMap<TopicPartition, (usize, PathBuf)>>,
 }
 
 /// A partition that was found in a log directory.
@@ -42,6 +47,8 @@ pub struct Loaded {
 struct Step {
     strays: HashSet<TopicPartition>,
     failures: Vec<ApplyError>,
+    /// The first delta names what was there before this start.
+    is_first: bool,
     /// Those that whoever waits there has to leave.
     left: Vec<Arc<Partition>>,
 }
@@ -59,7 +66,7 @@ pub struct ApplyError {
 impl Store {
     /// Over log directories that are open.
     pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
-        Self { dirs, places: Mutex::default() }
+        Self { dirs, places: Mutex::default(), wishes: Mutex::default(), futures: Mutex::default() }
     }
 
     /// The log directories.
@@ -67,11 +74,22 @@ impl Store {
         &self.dirs
     }
 
-    /// The directory of a partition: where it lies, or where there are the fewest.
-    fn place(&self, name: &TopicPartition) -> Option<&Arc<LogDir>> {
+    /// The directory of a partition: where it lies; if it is new where somebody wished it, or where
+    /// there are the fewest. `None`: it may lie where nobody can look now.
+    fn place(&self, name: &TopicPartition, is_new: bool) -> Option<&Arc<LogDir>> {
         let mut places = self.places.lock();
         if let Some(dir) = places.get(name) {
             return self.dirs.get(*dir);
+        }
+        if !is_new && self.dirs.iter().any(|dir| dir.is_offline()) {
+            return None;
+        }
+        let wish = self.wishes.lock().remove(name);
+        if let Some(index) = wish
+            && let Some(dir) = self.dirs.get(index).filter(|dir| !dir.is_offline())
+        {
+            places.insert(name.clone(), index);
+            return Some(dir);
         }
         let mut counts = vec![0usize; self.dirs.len()];
         for dir in places.values() {
@@ -90,12 +108,12 @@ impl Store {
 impl Broker {
     /// What partitions lie in the log directories. Until a delta names them they are not opened.
     pub fn load(&self) -> Result<Vec<Loaded>, StorageError> {
+        settle(&self.store.dirs)?;
         let mut all = Vec::new();
-        for (index, dir) in self.store.dirs.iter().enumerate() {
+        let dirs = self.store.dirs.iter().enumerate();
+        for (index, dir) in dirs.filter(|(_, dir)| !dir.is_offline()) {
             for found in dir.partitions()? {
-                if found.kind == Kind::Live {
-                    self.store.places.lock().insert(found.name.clone(), index);
-                }
+                self.note_found(index, dir, &found);
                 all.push(Loaded { found, dir: index });
             }
         }
@@ -110,6 +128,7 @@ impl Broker {
         if delta.version <= image.version {
             return Vec::new();
         }
+        let is_first = image.version == 0;
         image.version = delta.version;
         if let Some(cluster_id) = delta.cluster_id {
             image.cluster_id = cluster_id;
@@ -123,7 +142,8 @@ impl Broker {
         if let Some(waits) = delta.waits {
             image.waits = waits;
         }
-        let mut step = Step { strays: delta.strays, failures: Vec::new(), left: Vec::new() };
+        let (strays, failures, left) = (delta.strays, Vec::new(), Vec::new());
+        let mut step = Step { strays, failures, is_first, left };
         let mut deleted = Vec::new();
         let mut changed = Vec::new();
         for (name, topic) in delta.topics {
@@ -202,7 +222,8 @@ impl Broker {
                     clock: Arc::clone(&self.clock),
                     syncer: self.syncer.get().cloned(),
                 };
-                self.open(TopicPartition::new(Arc::clone(name), number), open)
+                let is_new = !step.is_first && state.leader_epoch.0 <= 0;
+                self.open(TopicPartition::new(Arc::clone(name), number), (open, is_new))
                     .map_err(|error| step.failures.push(error))
                     .ok()
             };
@@ -215,10 +236,14 @@ impl Broker {
         TopicImage { name: Arc::clone(name), id, internal, settings, partitions }
     }
 
-    fn open(&self, name: TopicPartition, open: Open) -> Result<Arc<Partition>, ApplyError> {
+    fn open(
+        &self,
+        name: TopicPartition,
+        (open, is_new): (Open, bool),
+    ) -> Result<Arc<Partition>, ApplyError> {
         let fail = |error| ApplyError { partition: name.clone(), error };
-        let Some(dir) = self.store.place(&name) else {
-            return Err(fail(StorageError::Offline("every log directory".into())));
+        let Some(dir) = self.store.place(&name, is_new) else {
+            return Err(fail(StorageError::Offline("where it may lie".into())));
         };
         if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
             dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
@@ -228,6 +253,7 @@ impl Broker {
         let log = Log::open(dir, &name, Open { clean, ..open }).map_err(fail)?;
         let partition = Partition::new(name.clone(), id, log);
         partition.settle().map_err(fail)?;
+        self.move_on(&partition);
         Ok(Arc::new(partition))
     }
 
@@ -269,6 +295,8 @@ impl Broker {
         let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
         let gone: Vec<_> = places.extract_if(|name, _| gone(name)).collect();
         drop(places);
+        let names: Vec<_> = gone.iter().map(|(name, _)| name.clone()).collect();
+        self.drop_futures(&names);
         for (partition, index) in gone {
             let dir = self.store.dirs.get(index);
             if let Some(Err(error)) = dir.map(|dir| dir.delete_unopened(&partition)) {
@@ -300,7 +328,7 @@ impl Broker {
         let partition = topic.and_then(|topic| topic.partition(name.partition)?.local.as_ref());
         let Some(partition) = partition else { return };
         let mut wakes = Wakes { here: None, mailbox: self };
-        if partition.log.dir().is_offline() {
+        if partition.log.is_offline() {
             partition.abandon(&mut wakes);
         } else {
             partition.advance(&mut wakes);
@@ -330,6 +358,7 @@ impl Broker {
         let clock = || Arc::clone(&self.clock);
         let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry])?;
         let _ = self.keeper.set(keeper);
+        self.start_moving()?;
         if let Some(options) = cleaner {
             let _ = self.cleaner.set(Cleaner::start(dirs, options, clock())?);
         }
@@ -360,6 +389,9 @@ impl Broker {
         }
         if let Some(keeper) = self.keeper.get() {
             keeper.stop();
+        }
+        if let Some(mover) = self.mover.get() {
+            mover.stop();
         }
         if let Some(cleaner) = self.cleaner.get() {
             cleaner.stop();

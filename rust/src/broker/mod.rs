@@ -6,6 +6,7 @@
 //! handlers    one file per API                                    errors     faults to codes
 //! image       what is known of the cluster, swapped whole         partition  a log and who waits
 //! parked      requests that wait, per thread                      policy     the port to decisions
+//! load        partitions come and go                              moves      to other directories
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
 //! topic_pattern   topics by regular expression
 //! ```
@@ -22,6 +23,7 @@ mod groups;
 mod handlers;
 pub mod image;
 mod load;
+mod moves;
 mod parked;
 mod partition;
 pub mod policy;
@@ -51,7 +53,7 @@ pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 use crate::clock::Clock;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Cleaner, Keeper, Syncer};
+use crate::storage::{Cleaner, Keeper, Mover, Syncer};
 use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
@@ -132,6 +134,7 @@ pub struct Broker {
     syncer: OnceLock<Arc<Syncer>>,
     keeper: OnceLock<Arc<Keeper>>,
     cleaner: OnceLock<Arc<Cleaner>>,
+    mover: OnceLock<Arc<Mover>>,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -189,6 +192,7 @@ impl Broker {
             syncer: OnceLock::new(),
             keeper: OnceLock::new(),
             cleaner: OnceLock::new(),
+            mover: OnceLock::new(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             groups,

@@ -223,7 +223,7 @@ impl Partition {
             self.pending.store(actions.len(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        self.run_actions(self.is_retired() || self.log.dir().is_offline());
+        self.run_actions(self.is_retired() || self.log.is_offline());
     }
 
     fn run_actions(&self, all: bool) {

@@ -40,6 +40,10 @@ const MOST_DESCRIPTORS: u64 = 8192;
 /// bytes, largest timestamp.
 type SegmentRow = (String, String, i32, i64, Vec<(i64, i64, u64, i64)>);
 
+/// Path of a log directory, whether it is online, and what lies in it: topic, partition, whether it
+/// is a copy on its way.
+type DirRow = (String, bool, Vec<(String, i32, bool)>);
+
 /// The broker's core.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Server {
@@ -81,8 +85,7 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
             count => count,
         };
-        let open = || paths.iter().map(|path| LogDir::open(path, &dir_options)).collect();
-        let opened: Result<Vec<_>, StorageError> = py.detach(open);
+        let opened = py.detach(|| open_dirs(&paths, &dir_options));
         let dirs = opened.map_err(|error| of_storage(py, &error))?;
         let events = Arc::new(Events::default());
         let store = Store::new(dirs.clone());
@@ -114,7 +117,8 @@ impl Server {
 
     fn join(&self, py: Python<'_>, cluster_id: &str) -> PyResult<()> {
         self.guard(py)?;
-        let join = || self.dirs.iter().try_for_each(|dir| dir.join(cluster_id));
+        let online = || self.dirs.iter().filter(|dir| !dir.is_offline());
+        let join = || online().try_for_each(|dir| dir.join(cluster_id));
         py.detach(join).map_err(|error| of_storage(py, &error))
     }
 
@@ -312,6 +316,31 @@ impl Server {
         py.detach(dropped).map_err(|error| of_storage(py, &error))
     }
 
+    fn log_dirs(&self, py: Python<'_>) -> PyResult<Vec<DirRow>> {
+        self.guard(py)?;
+        let told = |(dir, replicas): (Arc<LogDir>, Vec<(TopicPartition, bool)>)| {
+            let row = |(name, is_future): (TopicPartition, bool)| {
+                (name.topic.to_string(), name.partition, is_future)
+            };
+            let replicas = replicas.into_iter().map(row).collect();
+            (dir.path().display().to_string(), !dir.is_offline(), replicas)
+        };
+        Ok(py.detach(|| self.broker.log_dirs().into_iter().map(told).collect()))
+    }
+
+    fn place_replica(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        directory: PathBuf,
+    ) -> PyResult<()> {
+        self.guard(py)?;
+        let name = TopicPartition::new(topic, partition);
+        py.detach(|| self.broker.place_replica(&name, &directory))
+            .map_err(|error| of_storage(py, &error))
+    }
+
     fn reload_groups(&self, py: Python<'_>, group_ids: Vec<String>) -> PyResult<()> {
         self.guard(py)?;
         py.detach(|| self.broker.reload_groups(&group_ids));
@@ -345,6 +374,18 @@ impl Server {
         let class = py.import("krust.errors")?.getattr("ForkedError")?;
         let text = "this broker runs in the parent process; make one in this process";
         Err(PyErr::from_value(class.call1((text,))?))
+    }
+}
+
+/// Opens the log directories. One that its disk refuses is offline, unless there is no other.
+fn open_dirs(paths: &[PathBuf], options: &DirOptions) -> Result<Vec<Arc<LogDir>>, StorageError> {
+    let open = |path: &PathBuf| LogDir::open_or_offline(path, options);
+    let dirs: Vec<_> = paths.iter().map(open).collect::<Result<_, _>>()?;
+    match paths.first() {
+        Some(first) if dirs.iter().all(|dir| dir.is_offline()) => {
+            LogDir::open(first, options).map(|dir| vec![dir])
+        }
+        _ => Ok(dirs),
     }
 }
 

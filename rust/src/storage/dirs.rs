@@ -144,6 +144,33 @@ impl LogDir {
         Ok(Arc::new(dir))
     }
 
+    /// Opens the directory at `path`; one that the disk refuses is offline from the start.
+    /// Errors: another process or another cluster has it.
+    pub fn open_or_offline(path: &Path, options: &DirOptions) -> Result<Arc<Self>, StorageError> {
+        let error = match Self::open(path, options) {
+            Err(error @ (StorageError::Io { .. } | StorageError::NoSpace(_))) => error,
+            other => return other,
+        };
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let dir = Self {
+            cluster_id: Mutex::new(None),
+            broker_id: options.broker_id,
+            was_clean: false,
+            offline: AtomicBool::new(false),
+            low: AtomicBool::new(false),
+            syncs: SyncTimes::default(),
+            offsets: Mutex::new(Table::read(&path)),
+            opened: Mutex::default(),
+            logs: Mutex::new(Vec::new()),
+            lock: Mutex::new(None),
+            descriptors: Arc::clone(&options.descriptors),
+            disk: Arc::clone(&options.disk),
+            path,
+        };
+        dir.take_offline(&error);
+        Ok(Arc::new(dir))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -258,6 +285,9 @@ impl LogDir {
             return;
         }
         let mut table = self.offsets.lock();
+        if !self.is_home_of(log) {
+            return;
+        }
         table.recovery.set(log.name(), Some(log.recovery_point()));
         table.log_start.set(log.name(), log.checkpointed_start());
         table.high_watermark.set(log.name(), Some(log.high_watermark()));
@@ -273,7 +303,13 @@ impl LogDir {
     pub(crate) fn logs(&self) -> Vec<Arc<Log>> {
         let mut logs = self.logs.lock();
         logs.retain(|log| log.strong_count() > 0);
-        logs.iter().filter_map(Weak::upgrade).filter(|log| log.is_on_disk()).collect()
+        let open = logs.iter().filter_map(Weak::upgrade);
+        open.filter(|log| log.is_on_disk() && self.is_home_of(log)).collect()
+    }
+
+    /// Whether a log lies here, and was not moved to another directory.
+    fn is_home_of(&self, log: &Log) -> bool {
+        std::ptr::eq(&*log.home().dir, self)
     }
 
     /// What the checkpoints say of a partition.
@@ -328,6 +364,16 @@ impl LogDir {
         if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
     }
 
+    /// Removes a directory that was to replace a partition's one.
+    pub fn remove_future(&self, path: &Path) {
+        if !self.is_offline()
+            && let Err(error) = files::remove_tree(self.disk(), path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), "a copy that nobody wants stays: {error}");
+        }
+    }
+
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
@@ -348,6 +394,20 @@ impl LogDir {
     pub(crate) fn begins(&self, name: &TopicPartition, offset: Offset) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
         table.log_start.set(name, (offset.0 > 0).then_some(offset));
+        self.write_offsets(&mut table)
+    }
+
+    /// Notes on disk what is known of a log that is about to be moved here.
+    pub(crate) fn take_over(
+        &self,
+        name: &TopicPartition,
+        points: &Points,
+    ) -> Result<(), StorageError> {
+        let mut table = self.offsets.lock();
+        table.recovery.set(name, points.recovery);
+        table.log_start.set(name, points.log_start);
+        table.high_watermark.set(name, points.high_watermark);
+        table.cleaned.set(name, points.cleaned);
         self.write_offsets(&mut table)
     }
 

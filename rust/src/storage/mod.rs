@@ -14,7 +14,7 @@
 //! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
 //! group        when appends that wait are worth a sync
 //! inspect      read-only dump and verify           cleaner     compaction
-//! reader       a partition's files, beside a broker
+//! reader       a partition's files, beside a broker  mover    to another log directory
 //! ```
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
@@ -35,6 +35,7 @@ pub mod index;
 pub mod inspect;
 mod keeper;
 mod log;
+mod mover;
 mod names;
 pub mod producers;
 pub mod reader;
@@ -54,6 +55,7 @@ pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use keeper::{Chore, Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use mover::{Move, Mover, settle};
 pub use names::{Found, Kind};
 pub use producers::ProducerFacts;
 pub use sync::Syncer;

@@ -66,6 +66,11 @@ pub(crate) fn stray_name(name: &TopicPartition) -> String {
     name_aside(name, "stray")
 }
 
+/// The name of a directory that is to replace the partition's one in another log directory.
+pub(crate) fn future_name(name: &TopicPartition) -> String {
+    name_aside(name, "future")
+}
+
 fn name_aside(name: &TopicPartition, kind: &str) -> String {
     use std::hash::{BuildHasher, RandomState};
     let half = |salt: u8| RandomState::new().hash_one((salt, name));

@@ -457,7 +457,7 @@ pub(crate) fn drop_snapshots_above(home: &Home, end: i64) -> Result<(), StorageE
     Ok(())
 }
 
-fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
+pub(crate) fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
     let mut offsets: Vec<i64> = names(home)?
         .iter()
         .filter_map(|name| parse_name(name))

@@ -65,6 +65,7 @@ foreign! {
     DescribeAcls DescribeAclsRequest DescribeAclsResponse,
     DescribeConfigs DescribeConfigsRequest DescribeConfigsResponse,
     AlterConfigs AlterConfigsRequest AlterConfigsResponse,
+    AlterReplicaLogDirs AlterReplicaLogDirsRequest AlterReplicaLogDirsResponse,
     DescribeLogDirs DescribeLogDirsRequest DescribeLogDirsResponse,
     CreatePartitions CreatePartitionsRequest CreatePartitionsResponse,
     DeleteGroups DeleteGroupsRequest DeleteGroupsResponse,

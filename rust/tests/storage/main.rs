@@ -19,6 +19,7 @@ mod disk_full_refuses_and_resumes;
 mod failed_fsync_takes_directory_offline;
 mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
+mod logs_move_between_directories;
 mod one_sync_serves_all_that_wait;
 mod producers_are_idempotent;
 mod reads_find_every_offset;

@@ -1,9 +1,10 @@
 //! DescribeLogDirs (35), v0-5: what lies in which log directory, and how large it is.
 //! Behaviour: one result per directory, online or not (KAFKA_STORAGE_ERROR, 56); of the topics
-//!     asked, or of all. The lag is 0: what is here is the leader's.
+//!     asked, or of all. A copy on its way (AlterReplicaLogDirs) is a future key, with so many
+//!     offsets missing. Else the lag is 0: what is here is the leader's.
 //! Version notes: v3 adds an error of its own; v4 total and usable bytes of the file system; v5
 //!     whether the directory is cordoned (never).
-//! Not done: future replicas.
+//! Not done: the lag of followers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::protocol::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,
     DescribeLogDirsResult, DescribeLogDirsTopic,
 };
-use crate::storage::LogDir;
+use crate::storage::{LogDir, Move};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
@@ -26,7 +27,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let partitions = wanted(&image, &request);
     let dirs = call.broker.store.dirs();
     let paths: Vec<String> = dirs.iter().map(|dir| dir.path().display().to_string()).collect();
-    let results = dirs.iter().zip(&paths).map(|(dir, path)| result(dir, path, &partitions));
+    let moves = call.broker.moves();
+    let found = (&partitions[..], &moves[..]);
+    let results = dirs.iter().zip(&paths).map(|(dir, path)| result(dir, path, found));
     let response = DescribeLogDirsResponse { results: results.collect(), ..Default::default() };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)
@@ -57,20 +60,30 @@ fn wanted<'i>(
 fn result<'a>(
     dir: &Arc<LogDir>,
     path: &'a str,
-    partitions: &[&'a Arc<Partition>],
+    (partitions, moves): (&[&'a Arc<Partition>], &'a [Arc<Move>]),
 ) -> DescribeLogDirsResult<'a> {
     if dir.is_offline() {
         let error_code = ErrorCode::KafkaStorageError.code();
         return DescribeLogDirsResult { error_code, log_dir: path, ..Default::default() };
     }
     let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
-    for partition in partitions.iter().filter(|p| Arc::ptr_eq(p.log.dir(), dir)) {
+    for partition in partitions.iter().filter(|p| Arc::ptr_eq(&p.log.dir(), dir)) {
         topics.entry(&partition.name.topic).or_default().push(DescribeLogDirsPartition {
             partition_index: partition.name.partition,
             partition_size: i64::try_from(partition.log.size()).unwrap_or(i64::MAX),
             offset_lag: 0,
             is_future_key: false,
         });
+    }
+    for it in moves.iter().filter(|it| Arc::ptr_eq(it.to(), dir)) {
+        if partitions.iter().any(|partition| partition.name == *it.name()) {
+            topics.entry(&it.name().topic).or_default().push(DescribeLogDirsPartition {
+                partition_index: it.name().partition,
+                partition_size: i64::try_from(it.size()).unwrap_or(i64::MAX),
+                offset_lag: it.lag(),
+                is_future_key: true,
+            });
+        }
     }
     let (usable, total) = dir.disk_space().unwrap_or_default();
     DescribeLogDirsResult {

@@ -233,7 +233,7 @@ impl Answer<'_> {
     fn topic<'b>(&self, topic: &'b TopicImage) -> MetadataResponseTopic<'b> {
         let partitions = (0..).zip(&topic.partitions).map(|(partition_index, partition)| {
             let state = &partition.state;
-            let broken = partition.local.as_ref().is_none_or(|p| p.log.dir().is_offline());
+            let broken = partition.local.as_ref().is_none_or(|p| p.log.is_offline());
             let alive =
                 |node: &i32| self.image.broker(*node).is_some() && !(*node == self.node && broken);
             let has_leader = state.leader >= 0 && alive(&state.leader);

@@ -258,6 +258,18 @@ impl Log {
         Ok(dirty.map(|dirty| dirty.ratio()))
     }
 
+    /// Runs `f` while no cleaner works on the log; `None`: one does.
+    pub(super) fn without_cleaner<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let before = self.cleaning.load(Ordering::Acquire);
+        let (order, relaxed) = (Ordering::AcqRel, Ordering::Acquire);
+        if before == BUSY || self.cleaning.compare_exchange(before, BUSY, order, relaxed).is_err() {
+            return None;
+        }
+        let outcome = f();
+        self.cleaning.store(before, Ordering::Release);
+        Some(outcome)
+    }
+
     fn clean(&self, now_ms: i64, worker: &Worker<'_>) -> Result<Option<Cleaned>, StorageError> {
         if self.cleaning.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire).is_err()
         {

@@ -177,7 +177,7 @@ impl<'p> Pass<'p> {
         transactions: &mut Transactions,
     ) -> Result<bool, StorageError> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
-        let home = Arc::clone(self.log.home());
+        let home = Arc::clone(&self.log.home());
         let interval = self.config.index_interval_bytes;
         let base = first.base_offset;
         let mut output = self.log.laid_out(|| Output::create(&home, base, interval))?;

@@ -133,7 +133,7 @@ impl Log {
         if cut.is_some_and(|cut| stage.end <= cut.1) {
             return Ok(());
         }
-        Err(StorageError::Cut(Arc::clone(&self.home.name)))
+        Err(StorageError::Cut(Arc::clone(&self.home().name)))
     }
 
     /// Checks, stages and commits all batches of `bytes`: for records the broker makes itself.
@@ -249,7 +249,7 @@ impl Log {
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
         let Some(active) = self.segments.load().last().cloned() else {
-            return Err(StorageError::Closed(Arc::clone(&self.home.name)));
+            return Err(StorageError::Closed(Arc::clone(&self.home().name)));
         };
         let header = &ready.header;
         let size = (ready.bytes.len() + ready.payload.len()) as u64;
@@ -317,7 +317,8 @@ impl Log {
             return Ok(());
         }
         let at = writer.position - len;
-        let disk = self.home.dir.disk();
+        let home = self.home();
+        let disk = home.dir.disk();
         let outcome = active.file().and_then(|file| {
             let written = match more {
                 [] => disk.write_at(&file, &[&writer.staging], at),
@@ -327,7 +328,7 @@ impl Log {
                 [head, rest] => disk.write_at(&file, &[&writer.staging, head, rest], at),
                 _ => Ok(()),
             };
-            written.map_err(|error| self.home.dir.failed(&format!("write {}", self.name), error))
+            written.map_err(|error| self.home().dir.failed(&format!("write {}", self.name), error))
         });
         writer.staging.clear();
         if let Err(error) = outcome {
@@ -344,11 +345,12 @@ impl Log {
         writer.staging.clear();
         writer.unsynced_batches = 0;
         let cut = active.file().and_then(|file| {
-            let disk = self.home.dir.disk();
-            disk.set_len(&file, position).map_err(|e| self.home.dir.failed("cut", e))
+            let home = self.home();
+            let disk = home.dir.disk();
+            disk.set_len(&file, position).map_err(|e| self.home().dir.failed("cut", e))
         });
         if let Err(error) = cut {
-            self.home.dir.take_offline(&error);
+            self.home().dir.take_offline(&error);
         }
         writer.allocated = position;
         writer.position = position;

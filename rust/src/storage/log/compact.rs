@@ -17,7 +17,7 @@ use super::super::cleaner::choose::{self, Bounds, Dirty, Facts};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
 use super::super::files;
-use super::super::segment::{Home, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
 use super::{Log, Writer};
 use crate::ids::Offset;
 
@@ -55,7 +55,7 @@ impl Log {
     pub fn dirty(&self, now_ms: i64) -> Result<Option<Dirty>, StorageError> {
         self.usable()?;
         let bounds = Bounds {
-            cleaned: self.home.dir.points(&self.name).cleaned.map(|offset| offset.0),
+            cleaned: self.home().dir.points(&self.name).cleaned.map(|offset| offset.0),
             log_start: self.log_start_offset().0,
             log_end: self.log_end_offset().0,
             last_stable: self.last_stable_offset().0,
@@ -80,10 +80,6 @@ impl Log {
         f()
     }
 
-    pub(in super::super) fn home(&self) -> &Arc<Home> {
-        &self.home
-    }
-
     /// For each producer its last batch of data, if it has one, and its epoch.
     pub(in super::super) fn last_batches(
         &self,
@@ -104,7 +100,7 @@ impl Log {
         if self.is_truncated_since(view) {
             return Ok(());
         }
-        self.home.dir.cleaned(&self.name, offset)
+        self.home().dir.cleaned(&self.name, offset)
     }
 
     /// Puts the durable `.cleaned` files of `size` bytes in the place of `old`; false, and they are
@@ -129,7 +125,7 @@ impl Log {
         }
         let swapped = self.swap(base, (first, old), size);
         if let Err(error) = &swapped {
-            self.home.dir.take_offline(error);
+            self.home().dir.take_offline(error);
         }
         swapped.map(|()| true)
     }
@@ -144,8 +140,8 @@ impl Log {
         (first, old): (usize, &[Arc<Segment>]),
         size: u64,
     ) -> Result<(), StorageError> {
-        let dir = &self.home.dir;
-        let path = self.home.path.read().clone();
+        let dir = &self.home().dir;
+        let path = self.home().path.read().clone();
         self.rename_all(base, [LOG, INDEX, TIME_INDEX, TXN_INDEX], (CLEANED, SWAP))?;
         dir.sync_dir(&path)?;
         {
@@ -157,7 +153,8 @@ impl Log {
             old.iter().try_for_each(|segment| self.put_aside(&mut writer, segment, base))?;
             self.rename_all(base, [INDEX, TIME_INDEX, TXN_INDEX, LOG], (SWAP, ""))?;
             let mut segments = self.segments.load().to_vec();
-            segments.splice(first..first + old.len(), [Segment::existing(&self.home, base, size)]);
+            segments
+                .splice(first..first + old.len(), [Segment::existing(&self.home(), base, size)]);
             self.publish_segments(segments);
         }
         dir.sync_dir(&path)
@@ -184,12 +181,12 @@ impl Log {
         (from, to): (&str, &str),
     ) -> Result<(), StorageError> {
         let named = |kind: &str, suffix: &str| match suffix {
-            "" => self.home.file(base, kind),
-            suffix => self.home.file(base, &format!("{kind}.{suffix}")),
+            "" => self.home().file(base, kind),
+            suffix => self.home().file(base, &format!("{kind}.{suffix}")),
         };
         for kind in kinds {
-            files::rename_if_there(self.home.dir.disk(), &named(kind, from), &named(kind, to))
-                .map_err(|error| self.home.dir.failed("swap a cleaned segment", error))?;
+            files::rename_if_there(self.home().dir.disk(), &named(kind, from), &named(kind, to))
+                .map_err(|error| self.home().dir.failed("swap a cleaned segment", error))?;
         }
         Ok(())
     }
@@ -197,9 +194,9 @@ impl Log {
     /// Removes what a cleaning wrote.
     pub(in super::super) fn discard(&self, base: i64) -> Result<(), StorageError> {
         for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX] {
-            let path = self.home.file(base, &format!("{kind}.{CLEANED}"));
-            files::remove_if_there(self.home.dir.disk(), &path)
-                .map_err(|error| self.home.dir.failed("remove a cleaned segment", error))?;
+            let path = self.home().file(base, &format!("{kind}.{CLEANED}"));
+            files::remove_if_there(self.home().dir.disk(), &path)
+                .map_err(|error| self.home().dir.failed("remove a cleaned segment", error))?;
         }
         Ok(())
     }

@@ -77,7 +77,8 @@ impl Log {
         if active.is_sealed() || to <= size {
             return;
         }
-        let disk = self.home.dir.disk();
+        let home = self.home();
+        let disk = home.dir.disk();
         if let Err(error) = disk.allocate(&file, size, to - size) {
             tracing::debug!(log = %self.name, "no disk reserved ahead: {error}");
             return;
@@ -103,7 +104,7 @@ impl Log {
         }
         self.flush()?;
         if self.is_on_disk() {
-            self.home.dir.note(self);
+            self.home().dir.note(self);
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
@@ -117,8 +118,9 @@ impl Log {
         let _layout = self.layout.lock();
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
-        let mut path = self.home.path.write();
-        if let Some(target) = self.home.dir.set_aside(&self.name, &path)? {
+        let home = self.home();
+        let mut path = home.path.write();
+        if let Some(target) = home.dir.set_aside(&self.name, &path)? {
             *path = target;
         }
         closed
@@ -133,9 +135,10 @@ impl Log {
         let _layout = self.layout.lock();
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
-        let dir = &self.home.dir;
+        let home = self.home();
+        let dir = &home.dir;
         let target = dir.path().join(names::delete_name(&self.name));
-        let mut path = self.home.path.write();
+        let mut path = home.path.write();
         let fail = |error| dir.failed(&format!("delete {}", self.name), error);
         if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
             dir.sync_dir(dir.path())?;
@@ -153,8 +156,8 @@ impl Log {
         writer: &mut Writer,
         now_ms: i64,
     ) -> Result<(), StorageError> {
-        let dir = &self.home.dir;
-        let path = self.home.path.read().clone();
+        let dir = &self.home().dir;
+        let path = self.home().path.read().clone();
         let fail = |error| dir.failed(&format!("make {}", self.name), error);
         dir.disk().make_dir(&path).map_err(fail)?;
         let metadata = path.join(names::METADATA);
@@ -179,7 +182,7 @@ impl Log {
     }
 
     fn open_segment(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
-        let segment = Segment::create(&self.home, writer.next_offset)?;
+        let segment = Segment::create(&self.home(), writer.next_offset)?;
         let mut segments = self.segments.load().to_vec();
         segments.push(Arc::clone(&segment));
         self.publish_segments(segments);
@@ -197,11 +200,15 @@ impl Log {
 
     /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
     /// stands at its end.
-    fn seal(&self, writer: &mut Writer, active: &Arc<Segment>) -> Result<(), StorageError> {
+    pub(super) fn seal(
+        &self,
+        writer: &mut Writer,
+        active: &Arc<Segment>,
+    ) -> Result<(), StorageError> {
         if writer.allocated > writer.position {
             let file = active.file()?;
-            let fail = |error| self.home.dir.failed("trim", error);
-            self.home.dir.disk().set_len(&file, writer.position).map_err(fail)?;
+            let fail = |error| self.home().dir.failed("trim", error);
+            self.home().dir.disk().set_len(&file, writer.position).map_err(fail)?;
             writer.allocated = writer.position;
         }
         active.save(true)?;
@@ -214,8 +221,8 @@ impl Log {
         if writer.snapshot == Some(offset) {
             return Ok(());
         }
-        let path = self.home.file(offset, SNAPSHOT);
-        let dir = &self.home.dir;
+        let path = self.home().file(offset, SNAPSHOT);
+        let dir = &self.home().dir;
         files::replace_derived(dir.disk(), &path, &writer.producers.to_snapshot())
             .map_err(|error| dir.failed("write a snapshot", error))?;
         writer.snapshot = Some(offset);
@@ -232,8 +239,8 @@ impl Log {
             writer.epochs_saved = true;
             writer.epochs.to_text()
         };
-        let path = self.home.path.read().join(EPOCHS);
-        let outcome = self.home.dir.replace_file(&path, text.as_bytes());
+        let path = self.home().path.read().join(EPOCHS);
+        let outcome = self.home().dir.replace_file(&path, text.as_bytes());
         if outcome.is_err() {
             self.writer.lock().epochs_saved = false;
         }
@@ -244,17 +251,17 @@ impl Log {
         if !names {
             return Ok(());
         }
-        let path = self.home.path.read().clone();
+        let path = self.home().path.read().clone();
         self.sync_small_files(&path)?;
-        self.home.dir.sync_dir(&path)?;
-        self.home.dir.sync_dir(self.home.dir.path())
+        self.home().dir.sync_dir(&path)?;
+        self.home().dir.sync_dir(self.home().dir.path())
     }
 
     /// The newest snapshot and the topic's id, which are written without a sync.
     fn sync_small_files(&self, path: &Path) -> Result<(), StorageError> {
         let snapshot = self.writer.lock().snapshot;
-        let paths = snapshot.map(|offset| self.home.file(offset, SNAPSHOT));
-        let dir = &self.home.dir;
+        let paths = snapshot.map(|offset| self.home().file(offset, SNAPSHOT));
+        let dir = &self.home().dir;
         for path in paths.into_iter().chain([path.join(names::METADATA)]) {
             match dir.disk().open(&path) {
                 Ok(file) => dir.sync_data(&path, &file)?,

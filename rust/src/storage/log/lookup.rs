@@ -119,7 +119,7 @@ impl Log {
         let position = segment.find(from, size)?.map_or(0, |batch| batch.position);
         let (file, path) = (segment.file()?, segment.path(LOG));
         let mut walker = Walker::new(&file, position, size);
-        let fail = |error| self.home.dir.failed("read", error);
+        let fail = |error| self.home().dir.failed("read", error);
         while let Step::Batch(batch) = walker.step().map_err(fail)? {
             if batch.max_timestamp < timestamp || batch.last_offset < start {
                 continue;

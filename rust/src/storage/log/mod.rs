@@ -17,6 +17,7 @@ mod flush;
 mod lookup;
 mod open;
 mod read;
+mod relocate;
 mod retention;
 mod tail;
 mod trim;
@@ -26,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::config::LogConfig;
@@ -44,6 +45,7 @@ pub(super) use compact::View;
 pub use lookup::Found;
 pub(super) use lookup::find_record;
 pub use read::{Read, Slice};
+pub(super) use relocate::{Copied, Future, MOVED};
 pub use retention::SegmentFacts;
 
 /// How a log is opened.
@@ -70,7 +72,7 @@ pub struct Open {
 /// One partition.
 pub struct Log {
     name: TopicPartition,
-    home: Arc<Home>,
+    home: ArcSwap<Home>,
     config: ArcSwap<LogConfig>,
     clock: Arc<dyn Clock>,
     syncer: Option<Arc<Syncer>>,
@@ -269,8 +271,18 @@ impl Log {
     }
 
     /// The log directory it lies in.
-    pub fn dir(&self) -> &Arc<super::dirs::LogDir> {
-        &self.home.dir
+    pub fn dir(&self) -> Arc<super::dirs::LogDir> {
+        Arc::clone(&self.home().dir)
+    }
+
+    /// Whether the log directory it lies in is offline.
+    pub fn is_offline(&self) -> bool {
+        self.home().dir.is_offline()
+    }
+
+    /// Where its files are; another one after a move to another log directory.
+    pub(super) fn home(&self) -> Guard<Arc<Home>> {
+        self.home.load()
     }
 
     pub(super) fn is_on_disk(&self) -> bool {
@@ -292,9 +304,9 @@ impl Log {
     /// An error unless the log can be used at all.
     fn usable(&self) -> Result<(), StorageError> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(StorageError::Closed(Arc::clone(&self.home.name)));
+            return Err(StorageError::Closed(Arc::clone(&self.home().name)));
         }
-        self.home.dir.online()
+        self.home().dir.online()
     }
 
     /// Shows readers the state of transactions.

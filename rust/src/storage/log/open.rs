@@ -83,7 +83,7 @@ fn build(
     writer.producers.advance(high);
     let log = Arc::new_cyclic(|me| Log {
         name: name.clone(),
-        home,
+        home: ArcSwap::new(home),
         config: ArcSwap::new(options.config),
         clock: options.clock,
         syncer: options.syncer,

@@ -88,8 +88,8 @@ impl Log {
         let mut writer = self.writer.lock();
         while writer.doomed.front().is_some_and(|doomed| doomed.0 <= now) {
             let Some((_, path)) = writer.doomed.pop_front() else { break };
-            files::remove_if_there(self.home.dir.disk(), &path)
-                .map_err(|error| self.home.dir.failed("remove a deleted file", error))?;
+            files::remove_if_there(self.home().dir.disk(), &path)
+                .map_err(|error| self.home().dir.failed("remove a deleted file", error))?;
         }
         Ok(())
     }
@@ -122,12 +122,13 @@ impl Log {
     ) -> Result<(), StorageError> {
         let delay = self.config.load().file_delete_delay_ms;
         let from = self.clock.monotonic_ms().saturating_add(delay);
-        let disk = self.home.dir.disk();
+        let home = self.home();
+        let disk = home.dir.disk();
         for kind in kinds {
             let path = segment.path(kind);
             let target = files::with_suffix(&path, ".deleted");
             let renamed = files::rename_if_there(disk, &path, &target)
-                .map_err(|error| self.home.dir.failed("rename a deleted file", error))?;
+                .map_err(|error| self.home().dir.failed("rename a deleted file", error))?;
             if renamed {
                 writer.doomed.push_back((from, target));
             }

@@ -76,7 +76,7 @@ impl Log {
         }
         self.raise_start(&mut writer, before);
         if let Some(syncer) = &self.syncer {
-            syncer.checkpoint(&self.home.dir);
+            syncer.checkpoint(&self.home().dir);
         }
         Ok(self.log_start_offset())
     }
@@ -95,9 +95,9 @@ impl Log {
 
     /// Removes all files of a segment.
     fn remove_files(&self, base_offset: i64) -> Result<(), StorageError> {
-        let dir = &self.home.dir;
+        let dir = &self.home().dir;
         for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            files::remove_if_there(dir.disk(), &self.home.file(base_offset, kind))
+            files::remove_if_there(dir.disk(), &self.home().file(base_offset, kind))
                 .map_err(|error| dir.failed("remove a file", error))?;
         }
         Ok(())
@@ -106,7 +106,7 @@ impl Log {
     /// Makes sure that no watermark lies above the offset of a cut, and none on disk above what a
     /// crash may leave.
     fn begin_cut(&self, offset: Offset, left: Offset) -> Result<(), StorageError> {
-        self.home.dir.lower(&self.name, left)?;
+        self.home().dir.lower(&self.name, left)?;
         self.truncations.fetch_add(1, Ordering::AcqRel);
         self.flushed.fetch_min(offset.0, Ordering::AcqRel);
         self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
@@ -122,7 +122,7 @@ impl Log {
         active.unseal()?;
         active.publish_size(position);
         self.tail.store(End { end, base: active.base_offset, position });
-        let dir = &self.home.dir;
+        let dir = &self.home().dir;
         let fail = |error| dir.failed("cut a segment", error);
         let file = active.file()?;
         dir.disk().set_len(&file, position).map_err(fail)?;
@@ -150,8 +150,8 @@ impl Log {
             writer.epochs_saved = false;
         }
         let segments = self.segments.load_full();
-        recovery::drop_snapshots_above(&self.home, next_offset)?;
-        let found = recovery::load_producers(&self.home, &segments, (next_offset, next_offset))?;
+        recovery::drop_snapshots_above(&self.home(), next_offset)?;
+        let found = recovery::load_producers(&self.home(), &segments, (next_offset, next_offset))?;
         writer.producers = found.producers;
         writer.snapshot = found.snapshot;
         self.publish_transactions(writer);
@@ -163,7 +163,7 @@ impl Log {
         self.begin_cut(offset, Offset(0))?;
         let segments = self.segments.swap(Arc::new(Vec::new()));
         segments.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
-        self.home.dir.begins(&self.name, offset)?;
+        self.home().dir.begins(&self.name, offset)?;
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.flushed.store(offset.0, Ordering::Release);

@@ -160,7 +160,7 @@ impl Part {
     /// Why it will never get so far: its disk is broken, or its log is gone.
     fn failed(&self) -> Option<ErrorCode> {
         let partition = self.partition.as_ref()?;
-        if partition.log.dir().is_offline() {
+        if partition.log.is_offline() {
             Some(ErrorCode::KafkaStorageError)
         } else if partition.is_retired() {
             Some(ErrorCode::NotLeaderOrFollower)

@@ -1,0 +1,106 @@
+"""AlterReplicaLogDirs 0-2: which replica of this broker goes to which of its log directories.
+
+Decided here, done by the core: it copies the log while it is written, and swaps. A replica that is
+not here is made in the directory named once it comes, and answered REPLICA_NOT_AVAILABLE.
+Codes, in this order: INVALID_TOPIC_EXCEPTION (no room for the name of a copy), LOG_DIR_NOT_FOUND,
+KAFKA_STORAGE_ERROR (the directory is offline, or the replica; or any other directory, unless the
+replica stays where it is: a copy may lie there), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE.
+Source: KIP-113; Kafka 3.9's `ReplicaManager.alterReplicaLogDirs`.
+Not done: throttles.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from krust.controller.state import Message, Topic
+
+LONGEST_NAME = 255
+_SUFFIX = len(".-future") + 32
+
+
+class LogDir(NamedTuple):
+    """A log directory of this broker."""
+
+    path: str
+    is_online: bool
+    replicas: frozenset[tuple[str, int]]
+    """topic and partition of the logs in it, without copies that are on their way"""
+
+
+class Move(NamedTuple):
+    """A replica, and the log directory that it shall lie in."""
+
+    topic: str
+    partition: int
+    path: str
+
+
+class Decided(NamedTuple):
+    """What is to be done, and the answer to whoever asked."""
+
+    moves: list[Move]
+    answer: Message
+
+
+def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:
+    """What the core says of its directories."""
+    return [
+        LogDir(path, is_online, frozenset((t, p) for t, p, is_future in replicas if not is_future))
+        for path, is_online, replicas in told
+    ]
+
+
+def alter(message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> Decided:
+    """Decide a whole request.
+
+    dirs      this broker's, in the order of `log.dirs`
+    topics    all that the cluster has
+    """
+    moves: list[Move] = []
+    codes: dict[str, dict[int, Code]] = {}
+    for asked in message["dirs"]:
+        for topic in asked["topics"]:
+            for partition in topic["partitions"]:
+                move = Move(topic["name"], partition, asked["path"])
+                code, is_wanted = _judged(move, dirs, topics)
+                codes.setdefault(move.topic, {})[partition] = code
+                if is_wanted:
+                    moves.append(move)
+    results = [
+        {
+            "topic_name": name,
+            "partitions": [
+                {"partition_index": index, "error_code": code} for index, code in rows.items()
+            ],
+        }
+        for name, rows in codes.items()
+    ]
+    return Decided(moves, {"throttle_time_ms": 0, "results": results})
+
+
+def _judged(move: Move, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> tuple[Code, bool]:
+    """The code of one replica, and whether the core is told."""
+    if len(f"{move.topic}-{move.partition}") + _SUFFIX > LONGEST_NAME:
+        return Code.INVALID_TOPIC_EXCEPTION, False
+    to = next((each for each in dirs if each.path == move.path), None)
+    if to is None:
+        return Code.LOG_DIR_NOT_FOUND, False
+    if not to.is_online:
+        return Code.KAFKA_STORAGE_ERROR, False
+    name = (move.topic, move.partition)
+    here = next((each for each in dirs if name in each.replicas), None)
+    if here is None:
+        topic = topics.get(move.topic)
+        is_known = topic is not None and 0 <= move.partition < len(topic.partitions)
+        code = Code.REPLICA_NOT_AVAILABLE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
+        return code, is_known
+    others_work = all(each.is_online for each in dirs)
+    if not here.is_online or (here is not to and not others_work):
+        return Code.KAFKA_STORAGE_ERROR, False
+    return Code.NONE, True

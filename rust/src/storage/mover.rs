@@ -1,0 +1,282 @@
+//! The thread that moves logs to other log directories (see `log/relocate`), and what a start does
+//! with moves that a crash ended.
+//!
+//! One move after the other; one that cannot go on now (the disk is full, a cleaner is at the log)
+//! lets the next one come first. A move ends when its log is deleted or somebody cancels it: its
+//! directory is removed then. One that a stop ends is gone on with by the next start.
+//! Threads: one of its own; asking takes a short lock.
+//! Not promised: an order among moves; an end where a log is written faster than it is copied.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::dirs::LogDir;
+use super::errors::StorageError;
+use super::files;
+use super::log::{Copied, Future, Log, MOVED};
+use super::names::{self, Found, Kind};
+use crate::ids::TopicPartition;
+
+/// What could not go on is tried again after so long.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Called when a log lies in another directory.
+type Arrived = Box<dyn Fn(&Arc<Log>) + Send + Sync>;
+
+/// One log's move.
+pub struct Move {
+    log: Arc<Log>,
+    to: Arc<LogDir>,
+    path: PathBuf,
+    cancelled: AtomicBool,
+    progress: Arc<Copied>,
+    future: Mutex<Option<Future>>,
+}
+
+/// The thread.
+pub struct Mover {
+    state: Mutex<State>,
+    changed: Condvar,
+    arrived: Arrived,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    moves: VecDeque<Arc<Move>>,
+    stopped: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Again,
+    Later,
+    Done,
+}
+
+impl std::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mover {{ moves: {} }}", self.state.lock().moves.len())
+    }
+}
+
+impl Move {
+    /// Whose log.
+    pub fn name(&self) -> &TopicPartition {
+        self.log.name()
+    }
+
+    /// Where it goes.
+    pub fn to(&self) -> &Arc<LogDir> {
+        &self.to
+    }
+
+    /// Bytes copied so far.
+    pub fn size(&self) -> u64 {
+        self.progress.size.load(Ordering::Relaxed)
+    }
+
+    /// How many offsets are missing.
+    pub fn lag(&self) -> i64 {
+        let end = self.progress.end.load(Ordering::Relaxed).max(self.log.log_start_offset().0);
+        (self.log.log_end_offset().0 - end).max(0)
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.cancelled.load(Ordering::Acquire)
+    }
+}
+
+impl Mover {
+    /// Starts the thread; `arrived` runs on it.
+    pub fn start(arrived: Arrived) -> std::io::Result<Arc<Self>> {
+        let mover = Arc::new(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            arrived,
+            thread: Mutex::new(None),
+        });
+        let me = Arc::clone(&mover);
+        let thread =
+            std::thread::Builder::new().name("krust-mover".into()).spawn(move || me.run())?;
+        *mover.thread.lock() = Some(thread);
+        Ok(mover)
+    }
+
+    /// Has `log` moved to `to`, wherever it was on its way to before; where it lies already, a move
+    /// under way ends. `path`: a directory there that an earlier start began to fill.
+    pub fn ask(&self, log: &Arc<Log>, to: &Arc<LogDir>, path: Option<PathBuf>) {
+        let mut state = self.state.lock();
+        let known = state.moves.iter().find(|it| it.name() == log.name() && it.goes_on());
+        if known.is_some_and(|it| Arc::ptr_eq(&it.to, to) && Arc::ptr_eq(&it.log, log)) {
+            return;
+        }
+        if let Some(known) = known {
+            known.cancelled.store(true, Ordering::Release);
+        }
+        // One that was under way may arrive all the same, and is to come back then.
+        if known.is_some() || !Arc::ptr_eq(&log.dir(), to) {
+            let fresh = || to.path().join(names::future_name(log.name()));
+            state.moves.push_back(Arc::new(Move {
+                log: Arc::clone(log),
+                to: Arc::clone(to),
+                path: path.unwrap_or_else(fresh),
+                cancelled: AtomicBool::new(false),
+                progress: Arc::default(),
+                future: Mutex::default(),
+            }));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The moves that are under way or wait.
+    pub fn moves(&self) -> Vec<Arc<Move>> {
+        let state = self.state.lock();
+        let is_under_way = |it: &&Arc<Move>| it.goes_on() && !Arc::ptr_eq(&it.log.dir(), &it.to);
+        state.moves.iter().filter(is_under_way).cloned().collect()
+    }
+
+    /// Lets the thread leave what it does undone, and waits for it.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the mover thread had panicked");
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    fn run(&self) {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                while state.moves.is_empty() && !state.stopped {
+                    self.changed.wait(&mut state);
+                }
+                if state.stopped {
+                    return;
+                }
+                state.moves.front().cloned()
+            };
+            let Some(next) = next else { continue };
+            let step = self.step(&next);
+            let mut state = self.state.lock();
+            if step != Step::Again {
+                state.moves.pop_front();
+            }
+            if step == Step::Later {
+                state.moves.push_back(next);
+                if !state.stopped {
+                    self.changed.wait_for(&mut state, RETRY);
+                }
+            }
+        }
+    }
+
+    fn step(&self, it: &Move) -> Step {
+        let mut future = it.future.lock();
+        let outcome = if it.goes_on() { self.go_on(it, &mut future) } else { Ok(Step::Done) };
+        let step = match outcome {
+            Ok(step) => step,
+            Err(StorageError::NoSpace(what)) => {
+                tracing::debug!(log = %it.name(), "the move waits for room: {what}");
+                Step::Later
+            }
+            Err(StorageError::Closed(_)) => Step::Done,
+            Err(error) => {
+                let to = it.to.path().display();
+                tracing::warn!(log = %it.name(), "not moved to {to}: {error}");
+                Step::Done
+            }
+        };
+        if step == Step::Done {
+            let has_begun = future.take().is_some();
+            if !Arc::ptr_eq(&it.log.dir(), &it.to) {
+                it.to.remove_future(&it.path);
+            } else if has_begun {
+                tracing::info!(log = %it.name(), "moved to {}", it.to.path().display());
+                (self.arrived)(&it.log);
+            }
+        }
+        step
+    }
+
+    fn go_on(&self, it: &Move, future: &mut Option<Future>) -> Result<Step, StorageError> {
+        if Arc::ptr_eq(&it.log.dir(), &it.to) {
+            return Ok(Step::Done);
+        }
+        let future = match future {
+            Some(future) => future,
+            None => future.insert(Future::begin(&it.log, &it.to, (&it.path, &it.progress))?),
+        };
+        let missing = future.copy(&|| it.goes_on() && !self.is_stopped())?;
+        if self.is_stopped() || !it.goes_on() || !Future::is_little(missing) {
+            return Ok(Step::Again);
+        }
+        Ok(if future.swap()? { Step::Done } else { Step::Later })
+    }
+}
+
+/// Ends moves that a crash ended after the copy had taken its place: what was left behind goes.
+/// Call it before any log is opened.
+/// Errors: a partition lies in two directories, and nothing tells which one counts.
+pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
+    let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, Found)>> = HashMap::new();
+    for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
+        for found in dir.partitions()?.into_iter().filter(|found| found.kind == Kind::Live) {
+            places.entry(found.name.clone()).or_default().push((dir, found));
+        }
+    }
+    for (name, places) in places {
+        let marked = |(_, found): &&(&Arc<LogDir>, Found)| found.path.join(MOVED).exists();
+        let mut moved = places.iter().filter(marked);
+        let (newest, is_one) = (moved.next(), moved.next().is_none());
+        match newest {
+            Some((dir, found)) if is_one => {
+                for (other, _) in places.iter().filter(|place| !Arc::ptr_eq(place.0, dir)) {
+                    tracing::info!(log = %name, "a move to {} is ended", dir.path().display());
+                    other.delete_unopened(&name)?;
+                }
+                forget_move(dirs, dir, found)?;
+            }
+            _ if places.len() > 1 => {
+                let paths: Vec<String> =
+                    places.iter().map(|(_, found)| found.path.display().to_string()).collect();
+                let text = format!(
+                    "{name} lies in two log directories ({}): move the one away that is older",
+                    paths.join(" and ")
+                );
+                return Err(StorageError::Meta(text.into()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes the marker, unless what was left behind lies where nobody can look now.
+fn forget_move(dirs: &[Arc<LogDir>], dir: &LogDir, found: &Found) -> Result<(), StorageError> {
+    let marker = found.path.join(MOVED);
+    let from = std::fs::read(&marker).map_err(|error| StorageError::io("read", &marker, error))?;
+    let from = PathBuf::from(OsString::from_vec(from));
+    if !dirs.iter().any(|dir| *dir.path() == from && !dir.is_offline()) {
+        return Ok(());
+    }
+    files::remove_if_there(dir.disk(), &marker)
+        .map_err(|error| dir.failed("remove a marker", error))?;
+    dir.sync_dir(&found.path)
+}
