@@ -19,18 +19,9 @@ from kazoo.retry import KazooRetry
 from krust._krust import Client
 from krust.errors import KrustError
 from tests.serving import Served
+from tests.waiting import WAIT_S, until
 
-WAIT_S = 60.0
 SESSION_MS = 2000
-
-
-def until(true: Callable[[], Any]) -> Any:
-    """What it is when it is true."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 class Cluster:

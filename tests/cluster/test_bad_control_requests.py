@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from krust._krust import Client
-from tests.cluster.brokers import Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.faults import malformed
 from tests.faults.malformed import Answer, frame
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster.brokers import WAIT_S, Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.peers import zookeeper as peer
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 

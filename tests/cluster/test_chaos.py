@@ -25,11 +25,12 @@ from confluent_kafka import Producer
 
 from krust._krust import Client
 from krust.errors import KrustError
-from tests.cluster.brokers import Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.cluster.history import CREATE, read, two_controllers
 from tests.peers import zookeeper as peer
 from tests.peers.cutting import Cutter, cutter
 from tests.serving import NotReadyError
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

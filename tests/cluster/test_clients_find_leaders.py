@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust._krust import Client as Native
-from tests.cluster.brokers import WAIT_S, Cluster
+from tests.cluster.brokers import Cluster
 from tests.foreign.clients import (
     OLDER,
     OLDEST,
@@ -20,6 +20,7 @@ from tests.foreign.clients import (
     Record,
 )
 from tests.foreign.members import PARTITIONS, Member, fill, members, wait_until
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -15,8 +15,9 @@ from kafka import KafkaConsumer, KafkaProducer
 import krust
 from krust._krust import Client
 from krust.errors import Code, KrustError
-from tests.cluster.brokers import WAIT_S, Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.peers import kafka
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 

@@ -25,8 +25,9 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
-from tests.cluster.brokers import WAIT_S, Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.peers import kafka
+from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -8,7 +8,8 @@ import pytest
 
 from krust._krust import Client, Record
 from krust.clients.zookeeper import ConsumerConnector
-from tests.cluster.brokers import Cluster, until
+from tests.cluster.brokers import Cluster
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

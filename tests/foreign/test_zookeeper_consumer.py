@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from tests.peers import old_consumer
 from tests.peers import zookeeper as peer
 from tests.peers.old_consumer import OldConsumer
 from tests.serving import Served
+from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-WAIT_S = 60.0
 Where = tuple[str, str]
 
 
@@ -62,14 +61,6 @@ def produce(bootstrap: str, topic: str, partitions: int, numbers: range) -> None
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         for number in numbers:
             producer.produce(topic, str(number), partition=number % partitions)
-
-
-def until(true: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def apaches(folder: Path, where: Where, group: str, what: str, count: int, **more: Any) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import krust
 from krust.errors import ConfigError, KafkaError
 from tests.leftovers import nothing_left
-
-WAIT_S = 30.0
+from tests.waiting import WAIT_S, until
 
 
 @pytest.fixture
 def cluster() -> Iterator[krust.Cluster]:
     with krust.Cluster(3) as made:
         yield made
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def write(cluster: krust.Cluster, topic: str, partitions: int, *values: bytes) -> None:

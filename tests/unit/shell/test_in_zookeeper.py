@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from krust.shell import identity, metadata
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import NotReadyError, Served
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 30.0
 KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
 FOREIGN = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/__consumer_offsets")
 
@@ -52,14 +52,6 @@ def served(folder: Path, connect: str, node_id: int = 7, **more: object) -> Serv
     options = {"zookeeper.session.timeout.ms": 4000, **more}
     flags = ("--zookeeper", connect, "--node-id", str(node_id))
     return Served(folder, *flags, options=options)
-
-
-def until(true: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def create(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:

@@ -31,10 +31,10 @@ from krust.metadata.contents import ConsumerMember
 from krust.metadata.ensemble import Ensemble
 from krust.metadata.zookeeper import end_session
 from tests.peers import zookeeper as peer
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 30.0
 _NUMBER = itertools.count(1)
 
 
@@ -138,14 +138,6 @@ def join(connect: str, broker: krust.Broker) -> Iterator[Join]:
             return member
 
         yield joined
-
-
-def until(true: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def produce(broker: krust.Broker, topic: str, partitions: int, count: int, word: str = "v") -> None:
