@@ -1,0 +1,140 @@
+"""krust and Kafka 3.9.1 are brokers of one cluster, whoever of them holds the controller's office.
+
+KRUST_KAFKA_CLUSTER=1 starts the Kafka. There is no replication between them yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from krust._krust import Client
+from tests.cluster.brokers import WAIT_S, Cluster, until
+from tests.peers import kafka
+from tests.serving import Served
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
+]
+
+SETTINGS: dict[str, object] = {
+    "zookeeper.session.timeout.ms": 4000,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+}
+KAFKA, KRUST = 1, 2
+COUNT = 400
+
+
+@contextmanager
+def kafkas(folder: Path, connect: str) -> Iterator[str]:
+    settings = {**SETTINGS, "broker.id": KAFKA}
+    with kafka.running("3.9.1", folder, settings, zookeeper=connect) as bootstrap:
+        yield bootstrap
+
+
+def krusts(folder: Path, connect: str) -> Served:
+    flags = ("--zookeeper", connect, "--node-id", str(KRUST))
+    return Served(folder, *flags, options=dict(SETTINGS))
+
+
+def leaders(place: str, topic: str) -> list[int]:
+    """As one broker tells them."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    told = Client(place).request("Metadata", asked)["topics"][0]
+    partitions = sorted(told["partitions"], key=lambda each: each["partition_index"])
+    return [each["leader_id"] for each in partitions]
+
+
+def is_one_cluster(places: tuple[str, str], controller: int, topic: str) -> None:
+    """Topics come and go on both, records and groups flow, whichever broker a client knows."""
+    for place in places:
+        until(partial(_knows, place, controller))
+    one, other = (AdminClient({"bootstrap.servers": place}) for place in places)
+    made = NewTopic(topic, 3, 1, config={"retention.ms": "123456789"})
+    one.create_topics([made])[topic].result(WAIT_S)
+    other.create_partitions([NewPartitions(topic, 4)])[topic].result(WAIT_S)
+    for place in places:
+        until(partial(_has, place, topic, [KAFKA, KAFKA, KRUST, KRUST]))
+    for number, place in enumerate(places):
+        errors: list[object] = []
+        producer = Producer({"bootstrap.servers": place, "enable.idempotence": True})
+        for value in range(COUNT):
+            producer.produce(
+                topic,
+                str(value),
+                partition=value % 4,
+                on_delivery=lambda error, _, errors=errors: errors.append(error),
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert errors == [None] * COUNT
+        settings = {"bootstrap.servers": place, "auto.offset.reset": "earliest"}
+        consumer = Consumer({**settings, "group.id": f"{topic}-{number}"})
+        consumer.subscribe([topic])
+        found: list[int] = []
+        while len(found) < COUNT * (number + 1):
+            message = until(partial(consumer.poll, 0.5))
+            assert message.error() is None
+            found.append(int(message.value()))
+        assert sorted(found) == sorted([*range(COUNT)] * (number + 1))
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    groups = {"key_type": 0, "coordinator_keys": [f"g{n}" for n in range(20)]}
+    for place in places:
+        asked = Client(place).request("FindCoordinator", groups)["coordinators"]
+        assert {each["node_id"] for each in asked} == {KAFKA, KRUST}
+    other.delete_topics([topic])[topic].result(WAIT_S)
+    for place in places:
+        until(partial(_has, place, topic, []))
+
+
+def _has(place: str, topic: str, expected: list[int]) -> bool:
+    return sorted(leaders(place, topic)) == expected
+
+
+def _knows(place: str, controller: int) -> bool:
+    view = Client(place).request("Metadata", {"topics": []})
+    known = {each["node_id"] for each in view["brokers"]}
+    return known == {KAFKA, KRUST} and view["controller_id"] == controller
+
+
+def test_krust_is_a_broker_under_a_controller_of_kafkas(shared: Cluster, tmp_path: Path) -> None:
+    connect = f"{shared.connect}/under-kafka"
+    with kafkas(tmp_path / "kafka", connect) as theirs:
+        krust = krusts(tmp_path / "krust", connect)
+        is_one_cluster((theirs, krust.bootstrap), KAFKA, "first")
+        assert krust.stop() == 0
+        krust = krusts(tmp_path / "krust", connect)
+        is_one_cluster((krust.bootstrap, theirs), KAFKA, "second")
+        assert "Traceback" not in krust.stderr()
+        assert krust.stop() == 0
+
+
+def test_kafka_is_a_broker_under_a_controller_of_krusts(shared: Cluster, tmp_path: Path) -> None:
+    connect = f"{shared.connect}/over-kafka"
+    with krusts(tmp_path / "krust", connect) as krust:
+        for topic in ("first", "second"):  # in between it stops cleanly, and comes back
+            with kafkas(tmp_path / "kafka", connect) as theirs:
+                is_one_cluster((theirs, krust.bootstrap), KRUST, topic)
+        assert "Traceback" not in krust.stderr()
+
+
+def test_the_office_goes_from_kafka_to_krust_and_back(shared: Cluster, tmp_path: Path) -> None:
+    connect = f"{shared.connect}/with-kafka"
+    with kafkas(tmp_path / "kafka", connect):
+        krust = krusts(tmp_path / "krust", connect)
+    with kafkas(tmp_path / "kafka", connect) as theirs:
+        is_one_cluster((theirs, krust.bootstrap), KRUST, "of-krust")
+        assert krust.stop() == 0
+        krust = krusts(tmp_path / "krust", connect)
+        is_one_cluster((krust.bootstrap, theirs), KAFKA, "of-kafka")
+        assert krust.stop() == 0
