@@ -16,9 +16,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from krust._krust import Client
-from tests.cluster.brokers import WAIT_S, Cluster, until
+from tests.cluster.brokers import Cluster
 from tests.peers import kafka
 from tests.serving import Served
+from tests.waiting import WAIT_S, until
 
 pytestmark = [
     pytest.mark.java,
