@@ -131,6 +131,8 @@ class Cluster:
         self._more: list[ToBroker] = []
         self._anew: set[int] = set()
         """brokers that were registered anew, and may lead in an epoch of before"""
+        self._swept_again = False
+        """a sweep for these met states that were others, and is done once more, not for ever"""
         self._unsure: set[str] = set()
         self._held: list[_Held] = []
         self._retry_ms = inf
@@ -387,9 +389,11 @@ class Cluster:
     def _sweep(self) -> Steps:
         unsure = yield from brokers.sweep(self._state, list(self._state.topics), self._anew)
         self._again(unsure)
-        if unsure:
+        if unsure and not self._swept_again:
+            self._swept_again = True
             self._wanted.add("sweep")
         else:
+            self._swept_again = False
             self._anew.clear()
 
     def _again(self, unsure: set[str]) -> None:

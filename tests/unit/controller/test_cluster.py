@@ -155,27 +155,41 @@ def test_a_broker_registered_anew_is_told_nothing_before_it_has_a_new_epoch(
 ) -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
+    with monkeypatch.context() as cut:
+        bounced(nodes, cut, Refusal.NO_SESSION)
+        assert nodes.told(2, "UpdateMetadata") + nodes.told(2, "LeaderAndIsr") == []
+    nodes.pass_time(cluster.RETRY_MS)
+    (lead,) = nodes.told(2, "LeaderAndIsr")
+    assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
+
+
+def test_a_state_that_may_not_be_written_keeps_nobody_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    bounced(nodes, monkeypatch, Refusal.NOT_ALLOWED)
+    assert [each["type"] for each in nodes.told(2, "LeaderAndIsr")] == [2]
+
+
+def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
+    """Broker 2 is registered anew, and the leader's writes to what stands are refused from then."""
     one, two = nodes.leader, nodes.members[2]
     nodes.forget()
 
     def submit(operations: list[Operation], token: Any) -> None:
         if any(isinstance(each, SetData) for each in operations):
-            one.store._events.append(Done(token, (Refusal.NO_SESSION,) * len(operations)))
+            one.store._events.append(Done(token, (reason,) * len(operations)))
         else:
             taken(operations, token)
 
     taken = one.store.submit
-    with monkeypatch.context() as cut:
-        cut.setattr(one.store, "submit", submit)
-        two.store.close()
-        two.store = nodes.tree.session()
-        two.store.submit([Create("/brokers/ids/2", two.words.content, ephemeral=True)], "again")
-        two.store.events()
-        nodes.rest()
-        assert nodes.told(2, "UpdateMetadata") + nodes.told(2, "LeaderAndIsr") == []
-    nodes.pass_time(cluster.RETRY_MS)
-    (lead,) = nodes.told(2, "LeaderAndIsr")
-    assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
+    patch.setattr(one.store, "submit", submit)
+    two.store.close()
+    two.store = nodes.tree.session()
+    two.store.submit([Create("/brokers/ids/2", two.words.content, ephemeral=True)], "again")
+    two.store.events()
+    nodes.rest()
 
 
 def test_the_office_goes_to_another_when_its_holder_dies_and_everything_is_told_anew() -> None:
