@@ -1,6 +1,6 @@
 """The controller: which policy answers which request, and how far each has come.
 
-Every method but `due_ms` returns an Outcome and does nothing else: the shell submits its
+What is told of something returns an Outcome and does nothing else: the shell submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
 then gives its answers. A policy that waits for the store is kept under a token until all its
 transactions are answered. Where others use the tree too, `cluster.py` says what is done unasked.
