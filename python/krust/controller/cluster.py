@@ -361,6 +361,7 @@ class Cluster:
 
     def _settle_in(self, term: int) -> Steps:
         state = self._state
+        self._noticing = False
         yield from self._notices.begin()
         anew = yield from brokers.look(state)
         yield from loading.load(state, self._revised)

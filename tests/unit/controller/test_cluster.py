@@ -1,12 +1,14 @@
 """Several brokers: who leads them, who comes and goes, and what each is told."""
 
 import json
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from krust.controller import cluster
-from krust.controller.state import Message
+from krust.controller import brokers, cluster
+from krust.controller.office import AwayError
+from krust.controller.state import Message, State
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
 from krust.metadata.store import Check, Create, Delete, Done, Operation, Refusal, SetData
@@ -269,6 +271,31 @@ def test_settings_changed_at_any_broker_hold_everywhere() -> None:
         ),
     )
     assert nodes.leader.state.topics["t"].config == {"retention.ms": "7"}
+
+
+def test_a_setting_changed_before_an_office_that_did_not_last_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t")
+    one, real = nodes.leader, brokers.look
+
+    def look(state: State) -> Generator[Any, Any, set[int]]:
+        if state is one.state and state.controller_epoch == 2:
+            nodes.tool.submit([Delete("/controller")], "depose")
+            raise AwayError("the office was lost")
+        return (yield from real(state))
+
+    monkeypatch.setattr(brokers, "look", look)
+    change = ConfigChange("topics/t").encode()
+    nodes.write(
+        Delete("/controller"),
+        SetData("/config/topics/t", EntityConfig({"retention.ms": "7"}).encode()),
+        Create("/config/changes/config_change_", change, sequential=True),
+    )
+    nodes.pass_time(cluster.RETRY_MS)
+    assert nodes.leader is not one
+    assert one.state.topics["t"].config == {"retention.ms": "7"}
 
 
 def test_a_notice_goes_when_all_had_time_to_see_it() -> None:
