@@ -110,24 +110,18 @@ fn clean(log: &Log, plan: &Plan) {
     let options =
         CleanerOptions { dedupe_buffer_bytes: plan.map_mb << 20, ..CleanerOptions::default() };
     let before = log.size() as f64 / 1e6;
-    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    let (begun, cpu) = (Instant::now(), logs::cpu_seconds());
     let mut rounds = 0;
     let mut kept = 0;
     while let Some(done) = log.compact(SystemClock.wall_ms(), &options).unwrap() {
         rounds += 1;
         kept = done.records_kept;
     }
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), logs::cpu_seconds() - cpu);
     let after = log.size() as f64 / 1e6;
     println!(
         "{{\"mb\": {before:.1}, \"mb_after\": {after:.1}, \"rounds\": {rounds}, \"kept\": {kept}, \
          \"seconds\": {seconds:.2}, \"cpu_s\": {cpu:.2}, \"mb_per_cpu_s\": {:.1}}}",
         before / cpu
     );
-}
-
-/// CPU time of this process so far, in user and system mode.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }

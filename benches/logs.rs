@@ -1,4 +1,4 @@
-//! What the programs that measure a log share: its directory, its appends, their flags.
+//! What the programs that measure a log share: its directory, its appends, flags, CPU time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,4 +41,10 @@ pub fn append(log: &Log, bytes: &[u8], now_ms: i64) {
     let facts = batch::check(&batch, &Rules::default()).unwrap();
     let staged = log.stage(&batch, &facts, now_ms).unwrap().staged;
     log.commit(staged).unwrap();
+}
+
+/// CPU time of the main thread so far, in user and system mode.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }

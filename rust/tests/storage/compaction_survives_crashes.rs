@@ -12,8 +12,8 @@ use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{Log, Read};
 
 use crate::support::{
-    Home, NOW_MS, Pair, append, append_after_roll, bytes_of, compact, keyed, keyed_at, pairs_in,
-    scratch, snapshot, wanted,
+    Home, NOW_MS, Pair, append, append_after_roll, bytes_from, bytes_of, compact, keyed, keyed_at,
+    pairs_in, scratch, snapshot, wanted,
 };
 
 pub type Records = Vec<(i64, i64, Pair)>;
@@ -48,15 +48,21 @@ fn lasts(records: &Records, end: i64) -> BTreeMap<Vec<u8>, (i64, bool)> {
     below.map(|(o, _, (key, value))| (key.clone().unwrap(), (*o, value.is_some()))).collect()
 }
 
-/// The image holds nothing that was not written, and of each key the last value that was durable,
-/// or a later one.
+/// The image holds nothing that was not written, wherever a reader begins, and of each key the last
+/// value that was durable, or a later one.
 pub fn check(image: &Path, written: &Records, durable: i64, what: &str) {
     let found = {
         let home = home_on(image, None);
         let log = home.open_with(false);
         assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
         assert!(log.log_end_offset().0 >= durable, "{what}: ends at {}", log.log_end_offset());
-        pairs_in(&bytes_of(&log))
+        let found = pairs_in(&bytes_of(&log));
+        for base in log.segment_facts().unwrap().iter().map(|segment| segment.base_offset) {
+            let rest: Vec<_> = found.iter().filter(|record| record.0 >= base.0).collect();
+            let from_there = pairs_in(&bytes_from(&log, base));
+            assert_eq!(from_there.iter().collect::<Vec<_>>(), rest, "{what}: from {base} on");
+        }
+        found
     };
     let there = lasts(&found, i64::MAX);
     for record in &found {

@@ -243,8 +243,13 @@ pub fn keyed(pairs: &[(&str, Option<&str>)]) -> Vec<u8> {
 
 /// All bytes below the end of a log, a fetch at a time.
 pub fn bytes_of(log: &Log) -> Vec<u8> {
+    bytes_from(log, log.log_start_offset())
+}
+
+/// The bytes from an offset on.
+pub fn bytes_from(log: &Log, offset: Offset) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut next = log.log_start_offset().0;
+    let mut next = offset.0;
     while next < log.log_end_offset().0 {
         let read = Read {
             offset: Offset(next),
