@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from krust import Cluster
+from krust.cli.exits import Exit
 from tests.cli.conftest import Command
 
 
@@ -36,3 +38,23 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert facts["bootstrap"] in process.stderr.read()
     assert not ready.exists()
+
+
+def test_what_is_wrong_with_a_cluster_is_said_and_is_an_exit_code() -> None:
+    with Cluster(3) as cluster:
+        cluster.create_topic("t", 3)
+        krust = Command(cluster.bootstrap)
+        assert krust.ok("cluster", "health", "--json").json()["problems"] == []
+        lost = next(n for n in range(3) if n != cluster.controller)
+        place = next(f"t:{p}" for p in range(3) if cluster.leader("t", p) == lost)
+        cluster.kill(lost)
+        krust = Command(cluster.bootstrap)
+        done = krust("cluster", "health", "--json")
+        assert done.code == Exit.PROBLEMS
+        found = json.loads(done.out)
+        assert (found["healthy"], found["brokers"]) == (False, 2)
+        [problem] = found["problems"]
+        assert (problem["problem"], problem["subject"]) == ("no leader", place)
+        assert f"[{lost}] are away" in problem["words"]
+        assert place in krust("cluster", "health").text
+        assert len(krust.ok("cluster", "brokers", "--json").json()) == 2

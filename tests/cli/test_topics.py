@@ -86,6 +86,44 @@ def test_config_shows_sets_and_unsets(krust: Command, topic: str) -> None:
     assert {"log.retention.hours", "num.partitions"} <= {row["name"] for row in everything}
 
 
+def test_a_cluster_tells_how_it_is(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, given=b"one\n")
+    [broker] = krust.ok("cluster", "brokers", "--json").json()
+    number = broker["node_id"]
+    assert broker["leads"] == broker["replicas"] >= 3
+    assert broker["log_bytes"] > 0
+    assert broker["error"] is None
+    assert "PLAINTEXT://" in broker["listeners"]
+    assert krust.ok("cluster", "controller", "--json").json()["node_id"] == number
+    health = krust.ok("cluster", "health", "--json").json()
+    assert (health["healthy"], health["problems"], health["brokers"]) == (True, [], 1)
+    assert "healthy" in krust.ok("cluster", "health").text
+    assert str(number) in krust.ok("cluster", "brokers").text
+
+
+def test_leaders_are_elected_where_that_is_needed(krust: Command, topic: str) -> None:
+    rows = krust.ok("cluster", "elect", f"{topic}:0,2", "--json").json()
+    places = [{"topic": topic, "partition": number, "elected": False} for number in (0, 2)]
+    assert sorted(rows, key=lambda row: int(row["partition"])) == places
+    assert krust.ok("cluster", "elect", "--json").json() == []
+    assert krust("cluster", "elect", f"{topic}-not").code == 5
+    assert krust("cluster", "elect", f"{topic}:7").code == 5
+
+
+def test_replicas_are_moved_or_refused(krust: Command, topic: str) -> None:
+    number = krust.ok("cluster", "info", "--json").json()["brokers"][0]["node_id"]
+    assert krust.ok("cluster", "reassign", "--json").json() == []
+    stays = ("cluster", "reassign", f"{topic}:1={number}", "--json")
+    moved = [{"topic": topic, "partition": 1, "from": [number], "to": [number]}]
+    for how in ("--dry-run", "--yes"):
+        assert krust.ok(*stays, how).json() == moved
+    refused = krust("cluster", "reassign", f"{topic}:1={number},{number + 7}", "--yes")
+    assert (refused.code, "INVALID_REPLICA_ASSIGNMENT" in refused.err) == (1, True)
+    nothing = krust("cluster", "reassign", "--cancel", f"{topic}:1", "--yes")
+    assert (nothing.code, "NO_REASSIGNMENT_IN_PROGRESS" in nothing.err) == (1, True)
+    assert krust("cluster", "reassign", topic, "--yes").code == 2
+
+
 def test_a_cluster_tells_its_brokers_and_versions(krust: Command, topic: str) -> None:
     info = krust.ok("cluster", "info", "--json").json()
     assert len(info["cluster_id"]) == 22

@@ -1,4 +1,6 @@
-"""`krust cluster`: which brokers there are, what they serve, and where their metadata lies."""
+"""`krust cluster`: which brokers there are and how they are, what they serve, who leads what, and
+where their metadata lies.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust.cli import moves, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
+from krust.cli.brokers import NOBODY, View
+from krust.cli.exits import Exit
+from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +23,11 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a cluster's brokers and what they serve; move its metadata."""
+    """Show a cluster's brokers, how it is and what it serves; move leaders, replicas, metadata."""
+
+
+command.add_command(moves.elect)
+command.add_command(moves.reassign)
 
 
 @command.command()
@@ -59,6 +68,80 @@ def info(options: Options) -> None:
         output.rows(options, list(brokers[0]) if brokers else [], brokers)
     else:
         output.one(options, {**facts, "brokers": brokers})
+
+
+@command.command()
+@shared.client
+@click.pass_obj
+def brokers(options: Options) -> None:
+    """Show each broker: what it leads and has, its listeners, the bytes in its log directories.
+
+    One that does not answer shows why; the command fails only where nobody answers.
+    """
+    view = View(options)
+    columns = ("node_id", "host", "port", "rack", "controller", "leads", "replicas", "log_bytes")
+    rows = [view.row(broker) for broker in view.brokers]
+    if options.output in ("table", "wide"):
+        more = ["listeners"] if options.output == "wide" else []
+        more += ["error"] if any(row["error"] for row in rows) else []
+        output.table((*columns, *more), [{**row, "port": str(row["port"])} for row in rows])
+    else:
+        output.rows(options, (*columns, "listeners", "log_dirs", "error"), rows)
+
+
+@command.command()
+@shared.client
+@click.pass_obj
+def controller(options: Options) -> None:
+    """Show which broker is the controller; a cluster of KRaft names any broker.
+
+    Exit 5: nobody is.
+    """
+    view = View(options)
+    for broker in view.brokers:
+        if broker["node_id"] == view.controller != NOBODY:
+            names = ("node_id", "host", "port", "rack")
+            facts = {name: broker.get(name) for name in names}
+            output.one(options, {**facts, "port": str(facts["port"])} if _talks(options) else facts)
+            return
+    nobody = KrustError("nobody is the controller", hint="look again: an election takes a moment")
+    nobody.exit = int(Exit.NOT_FOUND)
+    raise nobody
+
+
+@command.command()
+@shared.client
+@click.pass_obj
+def health(options: Options) -> None:
+    """Say whether anything is wrong: one screen, exit 9 if there is.
+
+    Looked for: a controller that serves, brokers that do not answer, partitions without a leader or
+    with replicas out of sync, log directories offline, disks down to krust.disk.reserve.bytes.
+    """
+    view = View(options)
+    problems = view.problems()
+    facts: dict[str, object] = {
+        "cluster_id": view.cluster_id,
+        "controller": view.controller,
+        "brokers": len(view.brokers),
+        "partitions": len(view.partitions),
+        "healthy": not problems,
+    }
+    if _talks(options):
+        output.one(options, facts)
+        if problems:
+            output.table(("problem", "subject", "words"), problems)
+    elif options.output == "csv":
+        output.rows(options, ("problem", "subject", "words"), problems)
+    else:
+        output.one(options, {**facts, "problems": problems})
+    if problems:
+        session.sys_exit(Exit.PROBLEMS)
+
+
+def _talks(options: Options) -> bool:
+    """Whether people read the answer."""
+    return options.output in ("table", "wide")
 
 
 @command.command()

@@ -49,6 +49,7 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "IncrementalAlterConfigs": configs.incremental_alter,
     "ListConfigResources": configs.list_resources,
     "ElectLeaders": election.elect,
+    "AlterPartitionReassignments": reassignment.alter,
     "ListPartitionReassignments": reassignment.list_ongoing,
     "AllocateProducerIds": producer_ids.allocate,
     "OffsetCommit": consumer_offsets.commit,
@@ -60,6 +61,7 @@ OF_THE_CONTROLLER = frozenset(
     (
         "AllocateProducerIds",
         "AlterPartition",
+        "AlterPartitionReassignments",
         "AutoCreate",
         "ControlledShutdown",
         "CreatePartitions",
@@ -342,6 +344,8 @@ def refusal(request: Request, code: Code, text: str) -> Message:
         return {key: [{**{k: each[k] for k in kept}, **facts} for each in message["resources"]]}
     if request.api == "ElectLeaders":
         return {"error_code": code, "replica_election_results": []}
+    if request.api == "AlterPartitionReassignments":
+        return {**facts, "responses": []}
     return facts
 
 

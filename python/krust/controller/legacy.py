@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import brokers
+from krust.controller import brokers, reassignment
 from krust.controller.office import AwayError
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, BadZnodeError, Partitions, Reassignment
-from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
+from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
+from krust.metadata.store import Delete, Exists, Node, Read, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -104,26 +104,11 @@ def reassign(state: State) -> Steps:
         topic = state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             state.fault(znodes.REASSIGNMENT, f"there is no partition {name}-{index}")
-        elif sorted(replicas) != sorted(topic.partitions[index].replicas):
-            why = "is refused: moving data to another broker is not there yet"
-            state.fault(znodes.REASSIGNMENT, f"{name}-{index} to {list(replicas)} {why}")
-        elif replicas != topic.partitions[index].replicas:
-            yield from _reorder(state, topic, index, replicas)
+            continue
+        why = yield from reassignment.reorder(state, topic, index, replicas)
+        if why is not None:
+            state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why}")
     yield from _away(state, znodes.REASSIGNMENT, found)
-
-
-def _reorder(state: State, topic: Topic, index: int, replicas: tuple[int, ...]) -> Steps:
-    partitions = list(topic.partitions)
-    partitions[index] = partitions[index]._replace(replicas=replicas)
-    data = Assignment(tuple(each.replicas for each in partitions), topic.id).encode()
-    (done,) = yield [[state.fence(), SetData(znodes.topic(topic.name), data, topic.version)]]
-    now = state.knows(topic.name, topic.id)
-    if done.refused is not None:
-        state.fault(znodes.REASSIGNMENT, f"{topic.name}-{index}: {done.refused.value}")
-    elif now is not None and now.version == topic.version:
-        partitions = list(now.partitions)
-        partitions[index] = partitions[index]._replace(replicas=replicas)
-        state.put(now._replace(partitions=tuple(partitions), version=topic.version + 1))
 
 
 def _wait(path: str) -> Generator[Asked, list[Done], Found | None]:

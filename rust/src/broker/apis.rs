@@ -77,6 +77,7 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (42, 0, 2, Run::Policy),
     (43, 0, 2, Run::Policy),
     (44, 0, 1, Run::Policy),
+    (45, 0, 1, Run::Policy),
     (46, 0, 0, Run::Policy),
     (47, 0, 0, Run::Here(offset_delete::handle)),
     (56, 0, 3, Run::Policy),

@@ -71,6 +71,8 @@ foreign! {
     DeleteGroups DeleteGroupsRequest DeleteGroupsResponse,
     ElectLeaders ElectLeadersRequest ElectLeadersResponse,
     IncrementalAlterConfigs IncrementalAlterConfigsRequest IncrementalAlterConfigsResponse,
+    AlterPartitionReassignments AlterPartitionReassignmentsRequest
+        AlterPartitionReassignmentsResponse,
     ListPartitionReassignments ListPartitionReassignmentsRequest ListPartitionReassignmentsResponse,
     DescribeCluster DescribeClusterRequest DescribeClusterResponse,
     DescribeProducers DescribeProducersRequest DescribeProducersResponse,

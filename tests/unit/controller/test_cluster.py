@@ -230,7 +230,12 @@ def test_who_is_not_the_controller_says_so() -> None:
     assert two.ask("DeleteTopics", {"topic_names": ["t"]})["responses"][0]["error_code"] == 41
     wanted = {"topics": [{"name": "t", "count": 2}]}
     assert two.ask("CreatePartitions", wanted)["results"][0]["error_code"] == 41
-    for api in ("ElectLeaders", "AlterPartition", "ControlledShutdown"):
+    for api in (
+        "AlterPartition",
+        "AlterPartitionReassignments",
+        "ControlledShutdown",
+        "ElectLeaders",
+    ):
         assert two.ask(api, {"broker_id": 1, "topics": []})["error_code"] == 41
     assert two.ask("AllocateProducerIds", {"broker_id": 1})["error_code"] == 41
 
@@ -408,6 +413,16 @@ def test_replicas_in_another_order_are_written() -> None:
     move = Reassignment((("t", 0, (3, 1, 2)),)).encode()
     nodes.write(Create("/admin/reassign_partitions", move))
     assert nodes.leader.state.topics["t"].partitions[0].replicas == (3, 1, 2)
+    assert json.loads(nodes.node("/brokers/topics/t") or "")["partitions"]["0"] == [3, 1, 2]
+
+
+def test_a_client_gives_replicas_another_order() -> None:
+    nodes = Nodes(1, 2, 3)
+    replicated(nodes)
+    one = {"partition_index": 0, "replicas": [3, 1, 2]}
+    message = {"topics": [{"name": "t", "partitions": [one]}]}
+    [answer] = nodes.leader.ask("AlterPartitionReassignments", message)["responses"]
+    assert answer["partitions"][0]["error_code"] == 0
     assert json.loads(nodes.node("/brokers/topics/t") or "")["partitions"]["0"] == [3, 1, 2]
 
 

@@ -49,6 +49,20 @@ def test_a_partition_without_a_leader_gets_its_preferred_one() -> None:
     assert '"leader_epoch":1' in shell.nodes()["/brokers/topics/a/partitions/0/state"][0]
 
 
+def test_replicas_stay_where_they_are_and_say_why() -> None:
+    shell = Shell()
+    shell.create("a", 2)
+    asked = [(0, [0]), (1, [1]), (1, [0, 1]), (0, []), (0, [0, 0]), (0, [-1]), (0, None), (2, [0])]
+    body = [{"partition_index": index, "replicas": replicas} for index, replicas in asked]
+    message = {"topics": [{"name": "a", "partitions": body}, {"name": "b", "partitions": body[:1]}]}
+    answer = shell.ask("AlterPartitionReassignments", message)
+    assert answer["error_code"] == 0
+    codes = [[each["error_code"] for each in one["partitions"]] for one in answer["responses"]]
+    assert codes == [[0, 39, 39, 39, 39, 39, 85, 3], [3]]
+    assert "not there yet" in answer["responses"][0]["partitions"][1]["error_message"]
+    assert [each.replicas for each in shell.state.topics["a"].partitions] == [(0,), (0,)]
+
+
 def test_nothing_is_on_its_way() -> None:
     answer = Shell().ask("ListPartitionReassignments", {"topics": None})
     assert (answer["error_code"], answer["topics"]) == (0, [])

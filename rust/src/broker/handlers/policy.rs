@@ -5,7 +5,8 @@
 //! CreateTopics (19) v0-7             DeleteTopics (20) v0-6          CreatePartitions (37) v0-3
 //! DescribeConfigs (32) v0-4          AlterConfigs (33) v0-2          ElectLeaders (43) v0-2
 //! AlterReplicaLogDirs (34) v0-2
-//! IncrementalAlterConfigs (44) v0-1  ListPartitionReassignments (46) v0
+//! IncrementalAlterConfigs (44) v0-1  AlterPartitionReassignments (45) v0-1
+//! ListPartitionReassignments (46) v0
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2

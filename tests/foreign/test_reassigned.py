@@ -1,0 +1,82 @@
+"""Apache's own tools that elect leaders and move replicas, against krust."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import krust
+from tests.foreign.conftest import jars
+
+TOOLS = "org.apache.kafka.tools."
+ELECT, MOVE = TOOLS + "LeaderElectionCommand", TOOLS + "reassign.ReassignPartitionsCommand"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[krust.Broker]:
+    jars("3.9.1")
+    with krust.Broker(config={"broker.id": 1}) as running:
+        running.create_topic("t", 2)
+        yield running
+
+
+def tool(broker: krust.Broker, name: str, *arguments: str) -> tuple[int, str]:
+    """Exit code, and what it printed."""
+    command = ["java", "-cp", f"{jars('3.9.1')}/*", name, "--bootstrap-server", broker.bootstrap]
+    run = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_an_election_is_asked_for_and_not_needed(broker: krust.Broker) -> None:
+    kind = ("--election-type", "preferred")
+    code, text = tool(broker, ELECT, *kind, "--topic", "t", "--partition", "1")
+    assert code == 0, text
+    assert "t-1" in text.split("Valid replica already elected", 1)[1]
+    code, text = tool(broker, ELECT, *kind, "--all-topic-partitions")
+    assert code == 0, text
+    code, text = tool(broker, ELECT, *kind, "--topic", "t", "--partition", "7")
+    assert code == 1
+    assert "UnknownTopicOrPartition" in text
+
+
+def test_a_move_is_refused_with_the_reason_and_staying_is_done(
+    broker: krust.Broker, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+
+    def moved(*replicas: int) -> tuple[int, str]:
+        one = {"topic": "t", "partition": 0, "replicas": replicas}
+        plan.write_text(json.dumps({"version": 1, "partitions": [one]}))
+        return tool(broker, MOVE, "--execute", "--reassignment-json-file", str(plan))
+
+    code, text = moved(1)
+    assert code == 0, text
+    assert "Successfully started partition reassignment for t-0" in text
+    code, text = tool(broker, MOVE, "--verify", "--reassignment-json-file", str(plan))
+    assert code == 0, text
+    assert "Reassignment of partition t-0 is completed" in text
+    code, text = tool(broker, MOVE, "--list")
+    assert code == 0, text
+    assert "No partition reassignments found." in text
+    code, text = tool(broker, MOVE, "--cancel", "--reassignment-json-file", str(plan))
+    assert code == 0, text
+    assert "None of the specified partition moves are active." in text
+
+
+def test_a_broker_without_a_copy_cannot_have_one_yet(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    jars("3.9.1")
+    with krust.Cluster(2) as cluster:
+        cluster.create_topic("t")
+        leader = cluster.leader("t")
+        one = {"topic": "t", "partition": 0, "replicas": [1 - leader]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [one]}))
+        execute = ("--execute", "--reassignment-json-file", str(plan))
+        code, text = tool(cluster.brokers[0], MOVE, *execute)
+        assert code == 1
+        assert "data has to move: that is not there yet" in text
+        assert cluster.leader("t") == leader
