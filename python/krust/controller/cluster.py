@@ -384,7 +384,8 @@ class Cluster:
     def _brokers(self) -> Steps:
         anew = yield from brokers.look(self._state)
         self._anew |= anew
-        self._state.offline = {each for each in self._state.offline if each[0] not in anew}
+        stayed = self._state.brokers.keys() - anew
+        self._state.offline = {each for each in self._state.offline if each[0] in stayed}
         yield from self._sweep()
 
     def _sweep(self) -> Steps:
@@ -451,6 +452,8 @@ class Cluster:
                 try:
                     broker = LogDirEvent.decode(node.data).broker
                     self._more += self.orders.inquiry(state, broker)
+                    if broker == state.node_id:  # it knows, and asks nobody
+                        self._wanted.add("sweep")
                 except BadZnodeError as error:
                     state.fault(f"{path}/{name}", error)
                 yield [[state.fence(), Delete(f"{path}/{name}")]]

@@ -21,6 +21,7 @@ from krust.controller import (
     configs,
     consumer_offsets,
     election,
+    log_dirs,
     producer_ids,
     reassignment,
     registration,
@@ -52,6 +53,7 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "AlterPartitionReassignments": reassignment.alter,
     "ListPartitionReassignments": reassignment.list_ongoing,
     "AllocateProducerIds": producer_ids.allocate,
+    "LogDirFailed": log_dirs.failed,
     "OffsetCommit": consumer_offsets.commit,
     "OffsetFetch": consumer_offsets.fetch,
 }

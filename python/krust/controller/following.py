@@ -243,7 +243,8 @@ def _led(
         return Code.STALE_CONTROLLER_EPOCH
     if _order(new) >= _order(known):
         _put(state, (name, topic_id), {number: new}, entities)
-    return Code.NONE
+    is_lost = (state.node_id, name, number) in state.offline
+    return Code.KAFKA_STORAGE_ERROR if is_lost else Code.NONE
 
 
 def _told(

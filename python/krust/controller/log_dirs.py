@@ -1,4 +1,6 @@
-"""AlterReplicaLogDirs 0-2: which replica of this broker goes to which of its log directories.
+"""Log directories: what their failures cost, and who lies where.
+
+AlterReplicaLogDirs 0-2: which replica of this broker goes to which of its log directories.
 
 Decided here, done by the core: it copies the log while it is written, and swaps. A replica that is
 not here is made in the directory named once it comes, and answered REPLICA_NOT_AVAILABLE.
@@ -6,7 +8,9 @@ Codes, in this order: INVALID_TOPIC_EXCEPTION (no room for the name of a copy), 
 KAFKA_STORAGE_ERROR (the directory is offline, or the replica; or any other directory, unless the
 replica stays where it is: a copy may lie there), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE.
 Source: KIP-113; Kafka 3.9's `ReplicaManager.alterReplicaLogDirs`.
-Not done: throttles.
+A directory that fails is told to the controller through `/log_dir_event_notification`, where there
+is one; asked which replicas that costs (LeaderAndIsr), this broker answers KAFKA_STORAGE_ERROR.
+Not done: throttles. Not promised: that the controller is told while ZooKeeper is away.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import LogDirEvent
+from krust.metadata.store import Create
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from krust.controller.state import Message, Topic
+    from krust.controller.state import Message, Policy, Request, State, Topic
 
 LONGEST_NAME = 255
 _SUFFIX = len(".-future") + 32
@@ -46,6 +53,17 @@ class Decided(NamedTuple):
 
     moves: list[Move]
     answer: Message
+
+
+def failed(state: State, request: Request) -> Policy:
+    """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
+    node = state.node_id
+    lost = {(node, each["topic"], each["partition"]) for each in request.message["replicas"]}
+    state.offline = {each for each in state.offline if each[0] != node} | lost
+    if state.shared:
+        path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+        yield [[Create(path, LogDirEvent(node).encode(), sequential=True)]]
+    return {}
 
 
 def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:

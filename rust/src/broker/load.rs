@@ -7,7 +7,7 @@
 //! Not promised: that all partitions of a delta are there; one whose disk failed has no leader
 //! here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,12 +24,17 @@ use crate::storage::{
     Syncer, settle,
 };
 
+/// So often it is looked whether a log directory failed.
+const LOOK_MS: u64 = 1000;
+
 /// The log directories of a broker, and which partition lies in which.
 pub struct Store {
     dirs: Vec<Arc<LogDir>>,
     pub(super) places: Mutex<HashMap<TopicPartition, usize>>,
     /// Where replicas that are not here shall be made.
     pub(super) wishes: Mutex<HashMap<TopicPartition, usize>>,
+    /// Replicas whose loss the policy was told.
+    pub(super) lost: Mutex<BTreeSet<TopicPartition>>,
     /// Copies that earlier starts began to make (see `moves`).
     pub(super) futures: Mutex<HashMap<TopicPartition, (usize, PathBuf)>>,
 }
@@ -66,7 +71,13 @@ pub struct ApplyError {
 impl Store {
     /// Over log directories that are open.
     pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
-        Self { dirs, places: Mutex::default(), wishes: Mutex::default(), futures: Mutex::default() }
+        Self {
+            dirs,
+            places: Mutex::default(),
+            wishes: Mutex::default(),
+            lost: Mutex::default(),
+            futures: Mutex::default(),
+        }
     }
 
     /// The log directories.
@@ -355,8 +366,13 @@ impl Broker {
             interval_ms: self.settings.load().offsets_retention_check_ms,
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.expire_offsets())),
         };
+        let broker = Arc::downgrade(self);
+        let look = Chore {
+            interval_ms: LOOK_MS,
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tell_lost())),
+        };
         let clock = || Arc::clone(&self.clock);
-        let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry])?;
+        let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry, look])?;
         let _ = self.keeper.set(keeper);
         self.start_moving()?;
         if let Some(options) = cleaner {

@@ -4,12 +4,14 @@
 //! Not promised: a wish for a replica that is not here is forgotten with the process, and where
 //! there are [`WISHES`] of them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Broker;
 use super::partition::Partition;
+use super::{Broker, Event};
 use crate::ids::TopicPartition;
+use crate::protocol::value::Value;
 use crate::storage::{Kind, LogDir, Move, Mover, StorageError};
 
 /// So many replicas that are not here may have a directory waiting for them.
@@ -85,8 +87,40 @@ impl Broker {
             Some(mover) if !Arc::ptr_eq(&partition.log.dir(), dir) => {
                 mover.ask(&partition.log, dir, Some(path));
             }
-            _ => dir.remove_future(&path),
+            _ => dir.remove_aside(&path),
         }
+    }
+
+    /// Tells the policy which replicas of this broker are lost with a log directory, when that is
+    /// news (`LogDirFailed`).
+    pub(super) fn tell_lost(&self) {
+        if !self.store.dirs().iter().any(|dir| dir.is_offline()) {
+            return;
+        }
+        let (node, image) = (self.settings.load().node_id, self.image());
+        let mut lost = BTreeSet::new();
+        for topic in image.topics() {
+            for (number, partition) in (0..).zip(&topic.partitions) {
+                let works = partition.local.as_ref().is_some_and(|it| !it.log.is_offline());
+                if partition.state.replicas.contains(&node) && !works {
+                    lost.insert(TopicPartition::new(Arc::clone(&topic.name), number));
+                }
+            }
+        }
+        let mut told = self.store.lost.lock();
+        if *told == lost {
+            return;
+        }
+        let replica = |name: &TopicPartition| {
+            Value::Map(vec![
+                ("topic".into(), Value::Str(name.topic.to_string())),
+                ("partition".into(), Value::Int(name.partition.into())),
+            ])
+        };
+        let replicas = Value::List(lost.iter().map(replica).collect());
+        let request = Value::Map(vec![("replicas".into(), replicas)]);
+        self.policy.submit(Event::internal("LogDirFailed", request));
+        *told = lost;
     }
 
     /// Takes note of what lies in a log directory.
@@ -100,7 +134,7 @@ impl Broker {
                 let before = self.store.futures.lock().insert(found.name.clone(), place);
                 if let Some((other, path)) = before {
                     let dirs = self.store.dirs();
-                    dirs.get(other).map_or(dir, |other| other).remove_future(&path);
+                    dirs.get(other).map_or(dir, |other| other).remove_aside(&path);
                 }
             }
             Kind::Delete | Kind::Stray => {}
@@ -112,7 +146,7 @@ impl Broker {
         let mut futures = self.store.futures.lock();
         for (index, path) in gone.iter().filter_map(|name| futures.remove(name)) {
             if let Some(dir) = self.store.dirs().get(index) {
-                dir.remove_future(&path);
+                dir.remove_aside(&path);
             }
         }
     }

@@ -5,8 +5,9 @@
 //! with the request's version and fills the request's slot, through the mailbox of its thread. Two
 //! events are the broker's own: `AutoCreate` (`{"topics": [name]}`, answered
 //! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67. Ticket 0
-//! is nobody's: events of groups that want no answer have it (`SessionExpired`, `GroupsLoaded`,
-//! `GroupsUnloaded`, `OffsetsExpired`).
+//! is nobody's: events that want no answer have it (of groups `SessionExpired`, `GroupsLoaded`,
+//! `GroupsUnloaded`, `OffsetsExpired`; of disks `LogDirFailed`: `{"replicas": [{"topic",
+//! "partition"}]}`, all that are lost).
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: submitted from reactor threads, answered from any.
 //! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.

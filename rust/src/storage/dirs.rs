@@ -364,13 +364,13 @@ impl LogDir {
         if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
     }
 
-    /// Removes a directory that was to replace a partition's one.
-    pub fn remove_future(&self, path: &Path) {
+    /// Removes a directory that nobody wants any more: on its way out, or a copy of a partition.
+    pub fn remove_aside(&self, path: &Path) {
         if !self.is_offline()
             && let Err(error) = files::remove_tree(self.disk(), path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %path.display(), "a copy that nobody wants stays: {error}");
+            tracing::warn!(path = %path.display(), "what nobody wants stays: {error}");
         }
     }
 

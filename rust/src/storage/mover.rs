@@ -206,7 +206,7 @@ impl Mover {
         if step == Step::Done {
             let has_begun = future.take().is_some();
             if !Arc::ptr_eq(&it.log.dir(), &it.to) {
-                it.to.remove_future(&it.path);
+                it.to.remove_aside(&it.path);
             } else if has_begun {
                 tracing::info!(log = %it.name(), "moved to {}", it.to.path().display());
                 (self.arrived)(&it.log);
@@ -231,14 +231,18 @@ impl Mover {
     }
 }
 
-/// Ends moves that a crash ended after the copy had taken its place: what was left behind goes.
+/// Ends what a crash ended: deletions, and moves whose copy had taken its place.
 /// Call it before any log is opened.
 /// Errors: a partition lies in two directories, and nothing tells which one counts.
 pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
     let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, Found)>> = HashMap::new();
     for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
-        for found in dir.partitions()?.into_iter().filter(|found| found.kind == Kind::Live) {
-            places.entry(found.name.clone()).or_default().push((dir, found));
+        for found in dir.partitions()? {
+            match found.kind {
+                Kind::Live => places.entry(found.name.clone()).or_default().push((dir, found)),
+                Kind::Delete => dir.remove_aside(&found.path),
+                Kind::Future | Kind::Stray => {}
+            }
         }
     }
     for (name, places) in places {

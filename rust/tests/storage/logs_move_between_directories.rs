@@ -266,7 +266,7 @@ fn check(image: &Path, durable: i64, what: &str) {
     assert_eq!(start(), once, "{what}: the second start changed something");
     let aside = |(path, _): &(std::path::PathBuf, Vec<u8>)| {
         let path = path.to_string_lossy();
-        path.contains("-future") || path.contains("krust-moved-from")
+        path.contains("-future") || path.contains("-delete") || path.contains("krust-moved-from")
     };
     assert!(!once.iter().any(aside), "{what}: leftovers");
 }

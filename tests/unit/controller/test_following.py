@@ -17,7 +17,7 @@ from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, Done, Refusal
+from krust.metadata.store import Create, Done, Node, Read, Refusal
 from tests.faults.malformed import FACTS
 
 ME, BOSS = 1, 7
@@ -115,6 +115,22 @@ def test_a_broker_leads_what_it_is_told_to_lead_with_the_settings_of_the_topic()
     assert (follower.state.controller_id, follower.changes.controller) == (BOSS, True)
     follower.update(*[part(n, leader, 3, leader) for n, leader in enumerate((ME, 2, ME))])
     assert follower.shape() == [(ME, 3, (ME,)), (2, 3, (2,)), (ME, 3, (ME,))]
+
+
+def test_what_lay_on_a_disk_that_failed_is_told_and_answered_with_56() -> None:
+    follower = Follower()
+    follower.store.submit([Create(znodes.LOG_DIR_EVENTS)], "parent")
+    follower.store.events()
+    assert codes(follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))) == [0, 0]
+    follower.tell("LogDirFailed", replicas=[{"topic": "orders", "partition": 1}])
+    follower.store.submit([Read(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_0000000000")], "event")
+    ((node,),) = [each.results for each in follower.store.events() if isinstance(each, Done)]
+    assert isinstance(node, Node)
+    assert json.loads(node.data) == {"version": 1, "broker": ME, "event": 1}
+    answer = follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))
+    assert codes(answer) == [0, Code.KAFKA_STORAGE_ERROR]
+    follower.tell("LogDirFailed", replicas=[])
+    assert codes(follower.lead(part(1, ME, 1, ME))) == [0]
 
 
 @pytest.mark.parametrize("api", ["LeaderAndIsr", "UpdateMetadata", "StopReplica"])
