@@ -24,9 +24,11 @@ def broker() -> Iterator[krust.Broker]:
         yield running
 
 
-def tool(broker: krust.Broker, name: str, *arguments: str) -> tuple[int, str]:
+def tool(
+    broker: krust.Broker, name: str, *arguments: str, version: str = "3.9.1"
+) -> tuple[int, str]:
     """Exit code, and what it printed."""
-    command = ["java", "-cp", f"{jars('3.9.1')}/*", name, "--bootstrap-server", broker.bootstrap]
+    command = ["java", "-cp", f"{jars(version)}/*", name, "--bootstrap-server", broker.bootstrap]
     run = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     return run.returncode, run.stdout + run.stderr
 
@@ -67,16 +69,17 @@ def test_a_move_is_refused_with_the_reason_and_staying_is_done(
     assert "None of the specified partition moves are active." in text
 
 
-def test_a_broker_without_a_copy_cannot_have_one_yet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+def test_a_broker_without_a_copy_cannot_have_one_yet(tmp_path: Path, version: str) -> None:
     plan = tmp_path / "plan.json"
-    jars("3.9.1")
+    jars(version)
     with krust.Cluster(2) as cluster:
         cluster.create_topic("t")
         leader = cluster.leader("t")
         one = {"topic": "t", "partition": 0, "replicas": [1 - leader]}
         plan.write_text(json.dumps({"version": 1, "partitions": [one]}))
         execute = ("--execute", "--reassignment-json-file", str(plan))
-        code, text = tool(cluster.brokers[0], MOVE, *execute)
+        code, text = tool(cluster.brokers[0], MOVE, *execute, version=version)
         assert code == 1
         assert "data has to move: that is not there yet" in text
         assert cluster.leader("t") == leader
