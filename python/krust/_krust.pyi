@@ -214,6 +214,12 @@ class Server:
         A group whose partition is not here is not named.
         """
 
+    def pause(self) -> None:
+        """Answer nobody until `resume`; connections stay. Nothing leaves when this returns."""
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""
 

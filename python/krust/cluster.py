@@ -5,6 +5,8 @@
         cluster.kill(cluster.leader("orders", 0))     # its partitions wait for it
         ...
         cluster.start(0)                              # with its data, its number and its port
+        cluster.pause(1)                              # it hangs, and the others notice
+        cluster.resume(1)
 
 Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
 brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
@@ -72,7 +74,8 @@ class Cluster(Closing):
             self._config["zookeeper.connect"] = zookeeper
         self._ports = {number: port + number if port else 0 for number in range(brokers)}
         self.brokers: dict[int, Broker] = {}
-        """Those that run, by number."""
+        """Those that run, by number; paused ones among them."""
+        self._paused: set[int] = set()
         try:
             self.start(0)
             with ThreadPoolExecutor(brokers) as starting:
@@ -92,7 +95,7 @@ class Cluster(Closing):
     @property
     def controller(self) -> int:
         """The number of the controller; -1: nobody is, just now."""
-        told = {broker.controller_id for broker in self.brokers.values()}
+        told = {broker.controller_id for broker in self._awake()}
         return told.pop() if len(told) == 1 else -1
 
     def client_config(self) -> dict[str, str]:
@@ -105,7 +108,7 @@ class Cluster(Closing):
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Who leads a partition; -1: nobody. KafkaError: there is none of that name and number."""
-        leaders = {broker.leader(topic, partition) for broker in self.brokers.values()}
+        leaders = {broker.leader(topic, partition) for broker in self._awake()}
         if None in leaders:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(f"there is no {topic}:{partition}", code=code, name=code.name)
@@ -132,12 +135,11 @@ class Cluster(Closing):
             if time.monotonic() > deadline:
                 raise ServerError("the cluster has no controller", hint="start a broker")
             time.sleep(_LOOK_S)
-        running = list(self.brokers.values())
         self._wait(
             f"topic {name}",
             lambda: all(
                 broker.leader(name, partition) not in (None, -1)
-                for broker in running
+                for broker in self._awake()
                 for partition in range(partitions)
             ),
         )
@@ -161,6 +163,7 @@ class Cluster(Closing):
 
     def stop(self, number: int) -> None:
         """Stop a broker in order: the controller hears of it first."""
+        self._paused.discard(number)
         self.brokers.pop(number).stop()
 
     def kill(self, number: int) -> None:
@@ -168,11 +171,28 @@ class Cluster(Closing):
 
         A session in a ZooKeeper ends as well: nobody has to wait until it does by itself.
         """
+        self._paused.discard(number)
         self.brokers.pop(number).kill()
-        running = list(self.brokers.values())
+        self._missed(number)
+
+    def pause(self, number: int, *, expire: bool = True) -> None:
+        """Let a broker hang, as SIGSTOP does: it answers nobody, its connections stay.
+
+        expire  its session ends, as if this had gone on for too long; when this returns, the others
+                know. False: a pause that is over before the cluster notices.
+        """
+        self._paused.add(number)
+        self.brokers[number].pause(expire=expire)
+        if expire:
+            self._missed(number)
+
+    def resume(self, number: int) -> None:
+        """Let a paused broker go on; when this returns, the others know it (again)."""
+        self._paused.discard(number)
+        self.brokers[number].resume()
         self._wait(
-            f"the death of broker {number}",
-            lambda: all(number not in broker.known_brokers() for broker in running),
+            f"the return of broker {number}",
+            lambda: all(number in broker.known_brokers() for broker in self._awake()),
         )
 
     def close(self) -> None:
@@ -183,6 +203,15 @@ class Cluster(Closing):
             self._tree.close()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _awake(self) -> list[Broker]:
+        return [one for number, one in list(self.brokers.items()) if number not in self._paused]
+
+    def _missed(self, number: int) -> None:
+        self._wait(
+            f"the loss of broker {number}",
+            lambda: all(number not in broker.known_brokers() for broker in self._awake()),
+        )
 
     def _wait(self, what: str, true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + WAIT_S

@@ -76,6 +76,9 @@ class Broker:
         self._core: Shell | None = None
         self._stopping = False
         self._ready = threading.Event()
+        self._going = threading.Event()
+        self._going.set()
+        self._stands = threading.Event()
         self.on_failure: Callable[[], object] = _nothing
         """Called on the policy thread when that has ended by a bug."""
         self._thread = threading.Thread(target=self._run, name="krust-policy", daemon=True)
@@ -121,10 +124,35 @@ class Broker:
         self._stopping = True
         core = self._core
         if core is not None:
+            if not self._quietly:
+                core.server.resume()
             core.server.nudge()
+        self._going.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         atexit.unregister(self.stop)
+
+    def pause(self, *, expire: bool = False) -> None:
+        """Stand still, as a process does that was sent SIGSTOP, until `resume`.
+
+        Nobody is answered and nothing is decided any more when this returns; connections stay.
+        expire  its session with its cluster ends as well, as if this had gone on for too long
+        """
+        core = self._running()
+        if self._going.is_set():
+            self._stands.clear()
+            self._going.clear()
+            core.server.nudge()
+            self._stands.wait()
+            core.server.pause()
+        if expire:
+            core.expire()
+
+    def resume(self) -> None:
+        """Go on after `pause`; what has come meanwhile is answered now."""
+        core = self._running()
+        core.server.resume()
+        self._going.set()
 
     @property
     def failure(self) -> ServerError | None:
@@ -259,12 +287,14 @@ class Broker:
             self._ready.set()
             while not self._stopping and core.turn():
                 self._serve_calls(core)
+                self._stand()
         except BaseException as error:
             if self._ready.is_set():
                 _log.critical("the broker stops: %s", error, exc_info=error)
             self._error = error
         finally:
             self._core = None
+            self._stands.set()
             if core is not None:
                 core.close(quietly=self._quietly)
             if self._temporary:
@@ -277,6 +307,11 @@ class Broker:
             self._ready.set()
             if failed:
                 self.on_failure()
+
+    def _stand(self) -> None:
+        if not self._going.is_set():
+            self._stands.set()
+            self._going.wait()
 
     def _serve_calls(self, core: Shell) -> None:
         while self._calls:

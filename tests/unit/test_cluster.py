@@ -109,6 +109,42 @@ def test_another_broker_becomes_the_controller_and_topics_go_on_being_made(
     until(lambda: first in {cluster.leader("before", 0), cluster.leader("before", 1)})
 
 
+def test_a_broker_that_hangs_is_missed_and_leads_again_when_it_goes_on(
+    cluster: krust.Cluster,
+) -> None:
+    cluster.create_topic("t", 3)
+    write(cluster, "t", 3, b"before")
+    victim = cluster.controller
+    [mine] = [partition for partition in range(3) if cluster.leader("t", partition) == victim]
+    cluster.pause(victim)
+    cluster.pause(victim)
+    until(lambda: cluster.controller not in (-1, victim))
+    until(lambda: cluster.leader("t", mine) == -1)
+    cluster.create_topic("later", 2)
+    cluster.resume(victim)
+    until(lambda: cluster.leader("t", mine) == victim)
+    until(lambda: cluster.brokers[victim].leader("later") not in (None, -1))
+    until(lambda: cluster.controller not in (-1, victim))
+    write(cluster, "t", 3, b"after")
+    assert read(cluster, "t", mine, 2) == [b"before", b"after"]
+
+
+def test_a_pause_that_the_cluster_does_not_notice_makes_clients_wait(
+    cluster: krust.Cluster,
+) -> None:
+    cluster.create_topic("t", 3)
+    victim = cluster.leader("t", 0)
+    with krust.Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        producer.send("t", b"first", partition=0).result(WAIT_S * 1000)
+        cluster.pause(victim, expire=False)
+        waits = producer.send("t", b"waits", partition=0)
+        producer.send("t", b"goes", partition=1).result(WAIT_S * 1000)
+        assert not waits.done()
+        assert cluster.leader("t", 0) == victim
+        cluster.resume(victim)
+        assert waits.result(WAIT_S * 1000).offset == 1
+
+
 def test_a_broker_that_stops_says_so_first(cluster: krust.Cluster) -> None:
     cluster.create_topic("t", 3)
     victim = cluster.leader("t", 1)
@@ -161,6 +197,7 @@ def test_nothing_is_left_of_a_cluster_that_is_closed() -> None:
     with nothing_left(), krust.Cluster(3) as cluster:
         cluster.create_topic("t", 3)
         cluster.kill(1)
+        cluster.pause(2)
         folder = cluster.brokers[0].data_dir
         assert folder.exists()
     assert not folder.exists()

@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from krust.metadata.local import Tree
+from krust.metadata.store import SessionChanged, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
     from krust.metadata.store import Operation, StoreEvent
+
+
+_EXPIRY = (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED)
 
 
 class SharedTree:
@@ -64,6 +68,7 @@ class SharedStore:
         with tree.held(self) as inner:
             self.core = inner.session()
         self.session = self.core.session
+        self._told: list[StoreEvent] = []
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Do the operations now; their answer waits in `events`."""
@@ -73,7 +78,21 @@ class SharedStore:
     def events(self) -> list[StoreEvent]:
         """Commit, then tell."""
         with self._shared.held(self):
-            return self.core.events()
+            told, self._told = self._told, []
+            return [*told, *self.core.events()]
+
+    def expire(self) -> None:
+        """End the session as if it had been silent for too long; a new one begins.
+
+        By any thread, while the one that it belongs to stands still.
+        """
+        with self._shared.held(self) as inner:
+            self._told += self.core.events()
+            self.core.close()
+            self.core = inner.session()
+            self.session = self.core.session
+            self._told += map(SessionChanged, _EXPIRY)
+        self.wake()
 
     def due_s(self) -> float:
         """Never: who changes the tree wakes the others."""

@@ -282,6 +282,11 @@ class Shell:
         while self._goodbye is not None and time.monotonic() < deadline and self.turn():
             pass
 
+    def expire(self) -> None:
+        """End the session with the store from another thread, while this one stands still."""
+        if self._metadata is not None:
+            self._metadata.expire()
+
     @property
     def _store(self) -> Store:
         if self._metadata is None:

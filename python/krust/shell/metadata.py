@@ -40,6 +40,8 @@ class Metadata(NamedTuple):
     close: Callable[[], None]
     keep: Callable[[], None]
     """called when the session is another: writes down what ends it"""
+    expire: Callable[[], object]
+    """ends the session as if it had been silent for too long; a new one begins"""
 
 
 def opened(
@@ -57,7 +59,7 @@ def opened(
     """
     if shared is not None:
         session = shared.session(wake)
-        return Metadata(session, "this process", session.close, lambda: None)
+        return Metadata(session, "this process", session.close, lambda: None, session.expire)
     connect = config.text("zookeeper.connect")
     if connect:
         return _in_zookeeper(_ensemble(config, connect), folder, wake)
@@ -70,7 +72,7 @@ def opened(
         store.close()
         tree.close()
 
-    return Metadata(store, f"its {FILE}", close, lambda: None)
+    return Metadata(store, f"its {FILE}", close, lambda: None, lambda: None)
 
 
 def beside(config: Config, wake: Callable[[], None]) -> Store:
@@ -145,8 +147,11 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
         if place is not None and ends:
             place.unlink(missing_ok=True)
 
+    def expire() -> None:
+        end_session(ensemble, store.credentials)
+
     keep()
-    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep)
+    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep, expire)
 
 
 def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:

@@ -53,7 +53,7 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
 
 @pytest.fixture
 def krust_cluster() -> Iterator[Cluster]:
-    """Three brokers of the test's own, to kill and to start: `krust_cluster.kill(1)`."""
+    """Three brokers of the test's own, to kill, pause and start: `krust_cluster.kill(1)`."""
     from krust import Cluster
 
     with Cluster(3) as cluster:

@@ -11,6 +11,7 @@
 //! Not done: TLS (its place is `transport/`, between a connection's socket and its inbox).
 
 mod connection;
+mod gate;
 mod inbox;
 mod listener;
 mod mailbox;
@@ -26,6 +27,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use self::gate::Gate;
 pub use self::listener::{BindError, Bound, Endpoint};
 use self::listener::{Census, Listener};
 pub use self::mailbox::Mailboxes;
@@ -106,6 +108,7 @@ pub(crate) struct Shared<S: Service> {
     census: Census,
     /// Connections by thread.
     load: Vec<AtomicUsize>,
+    gate: Gate,
     stopping: AtomicBool,
     failed: AtomicBool,
 }
@@ -132,6 +135,7 @@ impl<S: Service> Server<S> {
         let shared = Arc::new(Shared {
             census: Census::new(options.max_connections, options.max_connections_per_ip),
             load: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            gate: Gate::default(),
             stopping: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             service,
@@ -161,6 +165,19 @@ impl<S: Service> Server<S> {
     /// more.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Acquire)
+    }
+
+    /// Answers nobody until `resume`: connections stay, and what comes waits. Nothing more leaves
+    /// when this returns.
+    pub fn pause(&self) {
+        let shared = &self.shared;
+        let ended = || shared.stopping.load(Ordering::Acquire);
+        shared.gate.shut(shared.mailboxes.threads(), || shared.nudge(), ended);
+    }
+
+    /// Goes on after `pause`.
+    pub fn resume(&self) {
+        self.shared.gate.open();
     }
 
     /// Closes the listeners, sends what is ready, closes all connections, ends the threads. Does
@@ -204,6 +221,11 @@ impl<S: Service> Drop for Server<S> {
 impl<S: Service> Shared<S> {
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.gate.open();
+        self.nudge();
+    }
+
+    fn nudge(&self) {
         (0..self.mailboxes.threads()).for_each(|thread| self.mailboxes.nudge(thread));
     }
 

@@ -103,6 +103,7 @@ impl<S: Service> Reactor<S> {
                 self.shared().fail();
                 break;
             }
+            self.shared().gate.pass();
             self.desk.now_ms = self.shared().clock.monotonic_ms();
             self.serve_again();
             for event in &events {

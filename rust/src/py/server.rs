@@ -352,6 +352,18 @@ impl Server {
         self.net.lock().as_ref().map_or(0, net::Server::connections)
     }
 
+    fn pause(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py)?;
+        py.detach(|| self.net.lock().as_ref().map_or((), net::Server::pause));
+        Ok(())
+    }
+
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        self.guard(py)?;
+        py.detach(|| self.net.lock().as_ref().map_or((), net::Server::resume));
+        Ok(())
+    }
+
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
         let stop = || {

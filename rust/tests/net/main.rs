@@ -4,6 +4,7 @@
 
 mod double;
 
+mod a_paused_server_hangs;
 mod accept_pauses_without_descriptors;
 mod any_bytes_do_not_stop_the_reactor;
 mod connections_end_when_they_should;

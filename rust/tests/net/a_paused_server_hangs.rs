@@ -1,0 +1,45 @@
+//! A paused server is one that hangs: connections stay, and nobody is answered until it goes on.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::double::Site;
+
+/// Long enough for an answer that should not come.
+const SILENCE: Duration = Duration::from_millis(50);
+
+#[test]
+fn what_comes_meanwhile_is_answered_afterwards() {
+    let site = Site::with(2, |_| {});
+    let (mut one, mut two) = (site.connect(), site.connect());
+    assert_eq!((one.call(b"e1"), two.call(b"e2")), (b"e1".to_vec(), b"e2".to_vec()));
+    for _ in 0..3 {
+        site.server.pause();
+        site.server.pause();
+        let before = site.double.frames.load(Ordering::SeqCst);
+        one.send(b"e3");
+        two.send(b"e4");
+        let mut three = site.connect();
+        three.send(b"e5");
+        std::thread::sleep(SILENCE);
+        assert_eq!(site.double.frames.load(Ordering::SeqCst), before);
+        site.server.resume();
+        assert_eq!((one.reply(), two.reply(), three.reply()), replies());
+    }
+}
+
+fn replies() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    (b"e3".to_vec(), b"e4".to_vec(), b"e5".to_vec())
+}
+
+#[test]
+fn a_paused_server_can_be_stopped() {
+    let site = Site::start();
+    let mut client = site.connect();
+    assert_eq!(client.call(b"e"), b"e");
+    site.server.pause();
+    site.server.stop();
+    assert!(client.is_closed());
+    site.server.pause();
+    site.server.resume();
+}
