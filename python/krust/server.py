@@ -74,7 +74,7 @@ class Broker:
         self._calls: deque[_Call] = deque()
         self._error: BaseException | None = None
         self._core: Shell | None = None
-        self._stopping = False
+        self._stopping = self._began = False
         self._ready = threading.Event()
         self._going = threading.Event()
         self._going.set()
@@ -91,7 +91,7 @@ class Broker:
             raise
         if self._core is None and self._error is not None:
             self.stop()
-            raise self._error
+            raise self.failure or self._error
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -156,8 +156,8 @@ class Broker:
 
     @property
     def failure(self) -> ServerError | None:
-        """What ended it, where that was a bug; None: it runs, or was stopped."""
-        if self._error is None:
+        """What ended it, where that was a bug; None: it runs, was stopped, or never began."""
+        if self._error is None or not self._began:
             return None
         what = f"the broker ended by a bug: {type(self._error).__name__}: {self._error}"
         failure = ServerError(what, hint="its log says where; report that, and start it again")
@@ -284,12 +284,13 @@ class Broker:
             core.start()
             core.settle(lambda: self._stopping)
             self._core = core
+            self._began = True
             self._ready.set()
             while not self._stopping and core.turn():
                 self._serve_calls(core)
                 self._stand()
         except BaseException as error:
-            if self._ready.is_set():
+            if self._began:
                 _log.critical("the broker stops: %s", error, exc_info=error)
             self._error = error
         finally:
@@ -303,9 +304,8 @@ class Broker:
                 shutil.rmtree(self._dirs[0], ignore_errors=True)
             while self._calls:
                 self._calls.popleft().done.set()
-            failed = self._error is not None and self._ready.is_set()
             self._ready.set()
-            if failed:
+            if self.failure is not None:
                 self.on_failure()
 
     def _stand(self) -> None:

@@ -19,6 +19,7 @@ from krust.shell.broker import Shell
 from krust.shell.metadata import FILE as METADATA
 from tests.leftovers import nothing_left
 from tests.serving import environment
+from tests.waiting import until
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:
@@ -93,6 +94,16 @@ def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
             assert broker.bootstrap
         assert str(broker.failure) == str(caught.value)
         assert not folder.exists()
+
+
+def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shell, "turn", lambda _: 1 // 0)
+    for _ in range(20):
+        with (
+            pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError"),
+            krust.Broker() as broker,
+        ):
+            until(broker.topics)
 
 
 PLANTED = """

@@ -52,6 +52,7 @@ def command(
 
     ready = serve.Ready(ready_file, None)
     with (
+        ready,
         serve.stops() as asked,
         Cluster(
             brokers, port=port, data_dir=data_dir, zookeeper=zookeeper, config=dict(pairs)
@@ -65,7 +66,6 @@ def command(
             broker.on_failure = asked.end
         if not any(broker.failure for broker in running):
             asked()
-    ready.untell()
     for broker in running:
         if broker.failure is not None:
             raise broker.failure

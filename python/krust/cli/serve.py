@@ -167,7 +167,10 @@ class Ready(NamedTuple):
                 text = f"cannot write --ready-fd {self.descriptor}: {error.strerror}"
                 raise ServerError(text) from None
 
-    def untell(self) -> None:
+    def __enter__(self) -> Ready:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Take the file away: clients cannot connect any more."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
@@ -176,7 +179,7 @@ class Ready(NamedTuple):
 def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
     """Serve until asked to stop."""
     began = time.monotonic()
-    with stops(stdin_too=stdin_too) as asked, _started(config) as broker:
+    with ready, stops(stdin_too=stdin_too) as asked, _started(config) as broker:
         facts = {
             "bootstrap": broker.bootstrap,
             "pid": os.getpid(),
@@ -190,7 +193,6 @@ def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
         reason = asked() if broker.failure is None else ""
         stopping = time.monotonic()
         broker.stop()
-    ready.untell()
     if broker.failure is not None:
         raise broker.failure
     if not quiet:

@@ -213,7 +213,8 @@ class Tree:
         if parent.owner is not None:
             raise _RefusedError(Refusal.NO_CHILDREN_FOR_EPHEMERALS)
         if operation.sequential:
-            path, name = (f"{each}{parent.cversion:010d}" for each in (path, name))
+            made = (parent.cversion + len(parent.children)) // 2  # as many as were ever made
+            path, name = (f"{each}{made:010d}" for each in (path, name))
         if path in self._nodes:
             raise _RefusedError(Refusal.NODE_EXISTS)
         owner = session if operation.ephemeral else None

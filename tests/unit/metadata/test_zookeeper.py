@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
@@ -501,7 +501,17 @@ def plain(result: Result) -> object:
     return result
 
 
+MADE_TWICE: list[list[Operation]] = [
+    [Create("/a")],
+    [Delete("/a")],
+    [Create("/a")],
+    [Create("/a", sequential=True)],
+]
+"""the number of a sequential node counts what was made, and not what was deleted"""
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(lists=MADE_TWICE)
 @given(
     lists=st.lists(
         st.lists(OPERATIONS, min_size=1, max_size=4) | st.lists(READS, min_size=1, max_size=4),
