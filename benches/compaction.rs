@@ -1,8 +1,10 @@
 //! What compaction costs: a log whose keys are superseded is written, then cleaned by one thread.
 //!
-//!     compaction --dir DIR [--mb N] [--value BYTES] [--codec NAME] [--keys N] [--map-mb N]
+//!     compaction --dir DIR [--mb N] [--value BYTES] [--codec NAME] [--map-mb N]
 //!                [--write-only yes]
 //!
+//! `--mb` are megabytes of records before any compression; each key is there twice, the second half
+//! of the log has those of the first in another order. Values are words, which lz4 halves.
 //! Prints one line of JSON: megabytes of the log, seconds and CPU-seconds of the cleaning, and
 //! megabytes of the log for each CPU-second. `--write-only`: leaves the log for another cleaner.
 
@@ -25,13 +27,14 @@ use krust::record::compression::Codec;
 use krust::storage::{CleanerOptions, Log, LogConfig};
 
 const RECORDS_IN_BATCH: u64 = 160;
+/// What a record is larger than its value: its key of 16 bytes, lengths, numbers.
+const RECORD_OVERHEAD: u64 = 24;
 
 struct Plan {
     dir: PathBuf,
     mb: u64,
     value: usize,
     codec: Codec,
-    keys: u64,
     map_mb: usize,
     write_only: bool,
 }
@@ -63,7 +66,6 @@ fn plan() -> Plan {
         mb: 512,
         value: 100,
         codec: Codec::None,
-        keys: 1_000_000,
         map_mb: 128,
         write_only: false,
     };
@@ -74,7 +76,6 @@ fn plan() -> Plan {
             "--mb" => plan.mb = number(),
             "--value" => plan.value = text.parse().expect("a number"),
             "--codec" => plan.codec = Codec::from_name(&text).expect("a codec"),
-            "--keys" => plan.keys = number(),
             "--map-mb" => plan.map_mb = text.parse().expect("a number"),
             "--write-only" => plan.write_only = true,
             other => panic!("unknown flag {other}"),
@@ -83,26 +84,40 @@ fn plan() -> Plan {
     plan
 }
 
-/// Every key is written, in a scattered order, again and again until the log is large enough.
+/// Every key twice, in two scattered orders.
 fn write(log: &Log, plan: &Plan) {
     let mut builder = Builder::new();
     let now_ms = SystemClock.wall_ms();
+    let mut words = Words(1);
     let mut filler = vec![0u8; plan.value];
-    let (mut number, mut state) = (0u64, 1u64);
-    while log.size() < plan.mb << 20 {
-        for _ in 0..RECORDS_IN_BATCH {
-            let key = format!("key-{:012}", number.wrapping_mul(0x9E37_79B1) % plan.keys);
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            for (place, byte) in filler.iter_mut().zip(state.to_le_bytes()) {
-                *place = byte;
-            }
+    let batches = (plan.mb << 20) / (RECORDS_IN_BATCH * (plan.value as u64 + RECORD_OVERHEAD));
+    let keys = batches * RECORDS_IN_BATCH / 2;
+    for batch in 0..batches {
+        for number in batch * RECORDS_IN_BATCH..(batch + 1) * RECORDS_IN_BATCH {
+            let step = if number < keys { 0x9E37_79B1 } else { 0x85EB_CA77 };
+            let key = format!("key-{:012}", number.wrapping_mul(step) % keys);
+            words.fill(&mut filler);
             let value = Some(filler.as_slice());
             let key = Some(key.as_bytes());
             builder.add(&Entry { timestamp: now_ms, key, value, headers: &[] });
-            number += 1;
         }
         let fields = Fields { codec: plan.codec, ..Fields::default() };
         logs::append(log, &builder.to_bytes(&fields).unwrap(), now_ms);
+    }
+}
+
+/// One of 256 words of eight bytes after the other, never the same order.
+struct Words(u64);
+
+impl Words {
+    fn fill(&mut self, value: &mut [u8]) {
+        for place in value.chunks_mut(8) {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let word = (self.0 >> 56).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+            for (byte, letter) in place.iter_mut().zip(word) {
+                *byte = letter;
+            }
+        }
     }
 }
 

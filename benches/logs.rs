@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use krust::clock::SystemClock;
-use krust::ids::{Epoch, TopicPartition};
+use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::record::batch::{self, Batch, Rules};
 use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open};
 
@@ -22,17 +22,23 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
 pub fn open(path: &Path, config: LogConfig) -> (Arc<LogDir>, Arc<Log>) {
     let descriptors = Descriptors::new(4096);
     let dir = LogDir::open(path, &DirOptions { descriptors, ..DirOptions::default() }).unwrap();
+    let log = open_one(&dir, 0, config);
+    (dir, log)
+}
+
+/// Opens the log of a partition of `bench` in a directory, as a broker would.
+pub fn open_one(dir: &Arc<LogDir>, number: i32, config: LogConfig) -> Arc<Log> {
     let open = Open {
         dense: !config.compact,
         config: Arc::new(config),
-        topic_id: None,
+        topic_id: Some(TopicId([1; 16])),
         leader_epoch: Some(Epoch(0)),
         clean: dir.was_clean(),
         clock: Arc::new(SystemClock),
         syncer: None,
+        checking: None,
     };
-    let log = Log::open(&dir, &TopicPartition::new("bench", 0), open).unwrap();
-    (dir, log)
+    Log::open(dir, &TopicPartition::new("bench", number), open).unwrap()
 }
 
 /// Appends a batch as a producer's.

@@ -7,6 +7,8 @@
 //!     produce-small  one record a request: --record-bytes --in-flight --requests, at --rate a second
 //!     produce-crowd  the same from --connections, each one in flight, over --partitions
 //!     fetch          cached data, --fetch-bytes a request, --bytes in all
+//!     fetch-old      what produce of so many --bytes left in partition 0 of a topic that is kept, from
+//!                    the first record on, --fetch-bytes a request
 //!     fetch-many     one Fetch over --partitions partitions (default 1000), --requests times
 //!     produce-many   one Produce to --partitions partitions (default 500), --requests times
 //!     fetch-idle     polls of a fetch session over --partitions partitions that bring nothing
@@ -85,6 +87,7 @@ fn main() {
         "produce-small" => bench.produce_small(),
         "produce-crowd" => bench.produce_crowd(),
         "fetch" => bench.fetch(),
+        "fetch-old" => bench.fetch_old(),
         "fetch-many" => bench.fetch_many(),
         "produce-many" => bench.produce_many(),
         "fetch-idle" => bench.fetch_idle(),
@@ -308,6 +311,22 @@ impl<'a> Bench<'a> {
         let run = self.load(&frames, requests, 1);
         let full = warm.received * requests / 2;
         assert!(run.received > full, "{} bytes came, {full} is half of it", run.received);
+        run
+    }
+
+    fn fetch_old(&mut self) -> Run {
+        let version = self.version(FETCH);
+        let (produce, count) = self.produce_frames(&[0]);
+        let (bytes, max_bytes) = (self.arguments.bytes, self.arguments.fetch_bytes);
+        let step = (max_bytes / produce[0].len()).max(1) as i64 * count;
+        let end = (bytes / produce[0].len()) as i64 * count;
+        let offsets = (0..end).step_by(step as usize);
+        let ask = |offset| Ask { offset, max_bytes: max_bytes as i32, ..Ask::default() };
+        let topic = self.arguments.topic.as_str();
+        let frames: Vec<Vec<u8>> =
+            offsets.map(|at| requests::fetch(version, ask(at), topic, &[0])).collect();
+        let run = self.load(&frames, frames.len(), 1);
+        assert!(run.received > bytes / 2, "{} bytes came", run.received);
         run
     }
 

@@ -18,6 +18,7 @@ fn open(path: &std::path::Path) -> Option<i64> {
         dense: false,
         clock: Arc::new(ManualClock::at(1_700_000_000_000)),
         syncer: None,
+        checking: None,
     };
     let log = Log::open(&dir, &TopicPartition::new("t", 0), options).ok()?;
     Some(log.log_end_offset().0)

@@ -50,6 +50,7 @@ fn open(dir: &Arc<LogDir>, config: LogConfig, partition: i32) -> Arc<Log> {
         dense: true,
         clock: Arc::new(SystemClock),
         syncer: None,
+        checking: None,
     };
     Log::open(dir, &TopicPartition::new("bench", partition), options).unwrap()
 }
@@ -217,6 +218,7 @@ fn starts(c: &mut Criterion) {
                         dense: true,
                         clock: Arc::new(SystemClock),
                         syncer: None,
+                        checking: None,
                     };
                     let name = TopicPartition::new("bench", partition);
                     kept.push(Log::open(&dir, &name, options).unwrap());

@@ -84,8 +84,26 @@ fn facts(out: &mut String, api: &Api) -> Result<(), Error> {
     writeln!(out, "/// Key, versions and codecs of {name}.")?;
     writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: {}, name: \"{name}\",", api.key)?;
     writeln!(out, "first: {first}, last: {last}, flexible: {flexible},")?;
+    let throttle = throttle(&api.response);
+    writeln!(out, "throttle: {throttle:?},")?;
     writeln!(out, "request: any_codec!({request}), response: any_codec!({response}) }};")?;
     form(out, api.flexible)
+}
+
+/// The first version with a throttle time, and how many bytes of the response lie before it; `None`
+/// where there is none, or that is no constant.
+fn throttle(response: &Struct) -> Option<(i16, usize)> {
+    let mut before = 0;
+    for field in response.fields.iter().filter(|field| field.tag.is_none()) {
+        if field.name == "throttle_time_ms" {
+            return Some((field.versions.first, before));
+        }
+        before += match field.kind {
+            Kind::Int16 if !field.array && field.versions == response.versions => 2,
+            _ => return None,
+        };
+    }
+    None
 }
 
 fn form(out: &mut String, flexible: Option<i16>) -> Result<(), Error> {
@@ -429,7 +447,7 @@ fn is_optional(field: &Field) -> bool {
 
 /// A field's name in Rust.
 fn ident(field: &Field) -> String {
-    let is_word = field.name == "type"; // the only word of Rust's among Kafka's names
+    let is_word = ["match", "type"].contains(&field.name.as_str()); // Rust's among Kafka's names
     if is_word { format!("r#{}", field.name) } else { field.name.clone() }
 }
 

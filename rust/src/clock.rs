@@ -11,6 +11,8 @@ pub trait Clock: Send + Sync {
     fn wall_ms(&self) -> i64;
     /// Milliseconds since an arbitrary start; never falls.
     fn monotonic_ms(&self) -> i64;
+    /// The same in nanoseconds, to measure work by.
+    fn monotonic_nanos(&self) -> i64;
 }
 
 /// The machine's clocks.
@@ -25,8 +27,12 @@ impl Clock for SystemClock {
     }
 
     fn monotonic_ms(&self) -> i64 {
+        self.monotonic_nanos() / 1_000_000
+    }
+
+    fn monotonic_nanos(&self) -> i64 {
         static START: OnceLock<Instant> = OnceLock::new();
-        i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+        i64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(i64::MAX)
     }
 }
 
@@ -35,6 +41,9 @@ impl Clock for SystemClock {
 pub struct ManualClock {
     wall_ms: Arc<AtomicI64>,
     monotonic_ms: Arc<AtomicI64>,
+    /// What passes between one measuring and the next, and all that so passed.
+    step_nanos: Arc<AtomicI64>,
+    stepped_nanos: Arc<AtomicI64>,
 }
 
 impl ManualClock {
@@ -51,6 +60,11 @@ impl ManualClock {
         self.monotonic_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
+    /// From now on `nanos` pass whenever work is measured by this clock, and only there.
+    pub fn step(&self, nanos: i64) {
+        self.step_nanos.store(nanos, Ordering::SeqCst);
+    }
+
     /// Sets wall time alone, as a clock jump does.
     pub fn jump(&self, wall_ms: i64) {
         self.wall_ms.store(wall_ms, Ordering::SeqCst);
@@ -64,5 +78,11 @@ impl Clock for ManualClock {
 
     fn monotonic_ms(&self) -> i64 {
         self.monotonic_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_nanos(&self) -> i64 {
+        let step = self.step_nanos.load(Ordering::SeqCst);
+        let stepped = self.stepped_nanos.fetch_add(step, Ordering::SeqCst);
+        self.monotonic_ms() * 1_000_000 + stepped
     }
 }

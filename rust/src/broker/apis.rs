@@ -29,6 +29,7 @@ pub struct Api {
     pub last: i16,
     pub(crate) run: Run,
     flexible: i16,
+    throttle: Option<(i16, usize)>,
 }
 
 /// How an API's requests are handled.
@@ -80,6 +81,9 @@ const SERVED: &[(i16, i16, i16, Run)] = &[
     (45, 0, 1, Run::Policy),
     (46, 0, 0, Run::Policy),
     (47, 0, 0, Run::Here(offset_delete::handle)),
+    (48, 0, 1, Run::Policy),
+    (49, 0, 1, Run::Policy),
+    (50, 0, 0, Run::Policy),
     (56, 0, 3, Run::Policy),
     (60, 0, 2, Run::Here(describe_cluster::handle)),
     (61, 0, 0, Run::Here(describe_producers::handle)),
@@ -96,8 +100,8 @@ const BETWEEN_BROKERS: [i16; 6] = [4, 5, 6, 7, 56, 67];
 
 static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
     let rows = SERVED.iter().filter_map(|&(key, first, last, run)| {
-        let ApiFacts { name, flexible, .. } = protocol::api(key)?;
-        Some(Api { key, name, first, last, run, flexible: *flexible })
+        let ApiFacts { name, flexible, throttle, .. } = *protocol::api(key)?;
+        Some(Api { key, name, first, last, run, flexible, throttle })
     });
     rows.collect()
 });
@@ -136,11 +140,19 @@ impl Api {
     pub(crate) fn response_is_tagged(&self, version: i16) -> bool {
         version >= self.flexible && self.key != api_versions::KEY
     }
+
+    /// How many bytes of a response lie before its throttle time, where that is the same in all.
+    #[inline]
+    pub(crate) fn throttle_at(&self, version: i16) -> Option<usize> {
+        self.throttle.filter(|(first, _)| version >= *first).map(|(_, before)| before)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::value::Value;
+    use crate::protocol::{Direction, encode_any};
 
     #[test]
     fn every_row_is_in_the_schema_and_keys_rise() {
@@ -150,5 +162,21 @@ mod tests {
             assert!(facts.has(api.first) && facts.has(api.last), "{}", api.name);
         }
         assert!(served().is_sorted_by_key(|api| api.key));
+    }
+
+    #[test]
+    fn every_throttle_time_has_a_known_place_or_a_handler_that_writes_it() {
+        let reply = Value::Map(vec![("throttle_time_ms".into(), Value::Int(0x0102_0304))]);
+        for api in served() {
+            for version in api.first..=api.last {
+                let sent = encode_any(api.key, version, Direction::Response, &reply);
+                let sent = sent.map(|sent| sent.buf).unwrap_or_default();
+                let mut found = sent.windows(4).position(|bytes| bytes == [1, 2, 3, 4]);
+                if ["Produce", "ApiVersions"].contains(&api.name) {
+                    found = None;
+                }
+                assert_eq!(api.throttle_at(version), found, "{} {version}", api.name);
+            }
+        }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Head {
     pub(crate) api: &'static Api,
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
+    /// How long the client is told to wait before it asks again.
+    pub(crate) throttle_time_ms: i32,
 }
 
 /// A request, its body not yet read.
@@ -30,6 +32,8 @@ pub(crate) struct Head {
 pub(crate) struct Request<'f> {
     pub(crate) head: Head,
     pub(crate) client_id: Option<&'f str>,
+    /// The bytes of the whole request.
+    pub(crate) size: usize,
     pub(crate) body: &'f [u8],
 }
 
@@ -77,7 +81,12 @@ impl Head {
         if self.api.response_is_tagged(self.version) {
             writer.unsigned_varint(0);
         }
+        let body = writer.buf.len();
         encode(&mut writer, self.version);
+        if self.throttle_time_ms > 0 {
+            output.mute_ms = output.mute_ms.max(self.throttle_time_ms);
+            self.put_throttle(writer.buf.get_mut(body..).unwrap_or_default());
+        }
         let in_files: usize = fill.ranges.iter().map(|range| range.len).sum();
         let size = writer.buf.len() - start - 4 + in_files;
         let size = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();
@@ -88,6 +97,15 @@ impl Head {
         let mut ranges = fill.ranges.into_iter();
         for (hole, count) in writer.holes.iter().zip(fill.counts) {
             output.files.extend(ranges.by_ref().take(count).map(|range| (*hole, range)));
+        }
+    }
+
+    /// Writes the throttle time into a response that has one at a known place.
+    #[cold]
+    fn put_throttle(self, response: &mut [u8]) {
+        let at = self.api.throttle_at(self.version);
+        if let Some(place) = at.and_then(|at| response.get_mut(at..at + 4)) {
+            place.copy_from_slice(&self.throttle_time_ms.to_be_bytes());
         }
     }
 
@@ -108,6 +126,13 @@ impl<'f> Call<'_, 'f> {
     /// Whether an API is served on the listener of this connection.
     pub(crate) fn may_ask(&self, api: &Api) -> bool {
         !api.is_between_brokers() || self.session.is_brokers_own
+    }
+
+    /// The reply says that the client is to wait so long, and nothing more of it is read meanwhile.
+    pub(crate) fn throttle(&mut self, throttle_time_ms: i32) {
+        let head = &mut self.request.head;
+        head.throttle_time_ms = head.throttle_time_ms.max(throttle_time_ms);
+        self.replies.mute(throttle_time_ms);
     }
 
     /// Reads the request's body.

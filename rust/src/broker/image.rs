@@ -13,6 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::partition::Partition;
+use super::quotas;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::LogConfig;
 
@@ -32,6 +33,8 @@ pub struct ClusterImage {
     /// True while the controller has not said yet what there is: clients are better served by
     /// another broker.
     pub waits: bool,
+    /// What clients may use, where anything is limited.
+    pub quotas: Option<Arc<quotas::Table>>,
     names: Vec<Arc<Shard<Arc<str>>>>,
     ids: Vec<Arc<Shard<TopicId>>>,
 }
@@ -126,6 +129,8 @@ pub struct Delta {
     pub brokers: Option<Vec<BrokerImage>>,
     /// Whether the controller still has to say what there is, where that changed.
     pub waits: Option<bool>,
+    /// All quotas, where one changed.
+    pub quotas: Option<Vec<(quotas::Entity, quotas::Limits)>>,
     /// The topics that changed, whole; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are kept under another name where they do not live here any more;

@@ -15,13 +15,14 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::groups;
-use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage};
+use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage, TopicSettings};
+use super::opening::{Opened, Wanted};
 use super::partition::{Partition, Wakes};
-use super::{Broker, ClusterImage};
+use super::{Broker, ClusterImage, quotas};
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
-    Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, Log, LogDir, Open, StorageError,
-    Syncer, settle,
+    Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, LogConfig, LogDir, Open,
+    StorageError, Syncer, settle,
 };
 
 /// So often it is looked whether a log directory failed.
@@ -58,6 +59,17 @@ struct Step {
     left: Vec<Arc<Partition>>,
 }
 
+/// A topic as a delta wants it, beside what it was.
+struct Plan {
+    name: Arc<str>,
+    id: TopicId,
+    internal: bool,
+    settings: Arc<TopicSettings>,
+    config: Arc<LogConfig>,
+    partitions: Vec<PartitionState>,
+    old: Option<Arc<TopicImage>>,
+}
+
 /// A partition of a delta that could not be opened or removed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{partition}: {error}")]
@@ -66,6 +78,22 @@ pub struct ApplyError {
     pub partition: TopicPartition,
     /// Why.
     pub error: StorageError,
+}
+
+impl Plan {
+    fn new(name: Arc<str>, delta: TopicDelta, old: Option<Arc<TopicImage>>) -> Self {
+        let TopicDelta { id, internal, settings, partitions } = delta;
+        let settings = match &old {
+            Some(old) if *old.settings == settings => Arc::clone(&old.settings),
+            _ => Arc::new(settings),
+        };
+        let config = Arc::new(settings.log.clone());
+        Self { name, id, internal, settings, config, partitions, old }
+    }
+
+    fn before(&self, number: i32) -> Option<Arc<Partition>> {
+        self.old.as_ref()?.partition(number)?.local.clone()
+    }
 }
 
 impl Store {
@@ -87,20 +115,20 @@ impl Store {
 
     /// The directory of a partition: where it lies; if it is new where somebody wished it, or where
     /// there are the fewest. `None`: it may lie where nobody can look now.
-    fn place(&self, name: &TopicPartition, is_new: bool) -> Option<&Arc<LogDir>> {
+    pub(super) fn place(&self, name: &TopicPartition, is_new: bool) -> Option<usize> {
         let mut places = self.places.lock();
         if let Some(dir) = places.get(name) {
-            return self.dirs.get(*dir);
+            return Some(*dir);
         }
         if !is_new && self.dirs.iter().any(|dir| dir.is_offline()) {
             return None;
         }
         let wish = self.wishes.lock().remove(name);
         if let Some(index) = wish
-            && let Some(dir) = self.dirs.get(index).filter(|dir| !dir.is_offline())
+            && self.dirs.get(index).is_some_and(|dir| !dir.is_offline())
         {
             places.insert(name.clone(), index);
-            return Some(dir);
+            return Some(index);
         }
         let mut counts = vec![0usize; self.dirs.len()];
         for dir in places.values() {
@@ -110,9 +138,9 @@ impl Store {
         }
         let online = self.dirs.iter().zip(counts).enumerate();
         let usable = online.filter(|(_, (dir, _))| !dir.is_offline());
-        let (index, (dir, _)) = usable.min_by_key(|(_, (_, count))| *count)?;
+        let (index, _) = usable.min_by_key(|(_, (_, count))| *count)?;
         places.insert(name.clone(), index);
-        Some(dir)
+        Some(index)
     }
 }
 
@@ -153,30 +181,24 @@ impl Broker {
         if let Some(waits) = delta.waits {
             image.waits = waits;
         }
+        if let Some(rows) = delta.quotas {
+            image.quotas = quotas::Table::of(rows).map(Arc::new);
+        }
         let (strays, failures, left) = (delta.strays, Vec::new(), Vec::new());
         let mut step = Step { strays, failures, is_first, left };
-        let mut deleted = Vec::new();
-        let mut changed = Vec::new();
-        for (name, topic) in delta.topics {
+        let deleted = self.remove_topics(&delta.topics, (&mut image, &mut step));
+        let plan = |(name, topic): (Arc<str>, Option<TopicDelta>)| {
             let old = image.topic(&name).cloned();
-            let stays = |topic: &TopicDelta| old.as_ref().is_some_and(|old| old.id == topic.id);
-            if !topic.as_ref().is_some_and(stays)
-                && let Some(old) = image.remove(&name)
-            {
-                let local = old.partitions.iter().filter_map(|p| p.local.as_ref());
-                local.for_each(|partition| self.drop_partition(partition, &mut step));
-                deleted.push(Arc::clone(&old.name));
-            }
-            if topic.is_none() && old.is_none() {
-                self.delete_unopened(&name, &mut step);
-            }
-            if let Some(topic) = topic {
-                let old = image.topic(&name).cloned();
-                let topic = self.build(&name, topic, (old.as_deref(), &mut step));
-                let topic = Arc::new(topic);
-                changed.push(Arc::clone(&topic));
-                image.put(topic);
-            }
+            topic.map(|topic| Plan::new(name, topic, old))
+        };
+        let plans: Vec<Plan> = delta.topics.into_iter().filter_map(plan).collect();
+        let wanted = plans.iter().flat_map(|plan| self.wanted(plan, step.is_first)).collect();
+        let mut opened = self.open_all(wanted);
+        let mut changed = Vec::new();
+        for plan in plans {
+            let topic = Arc::new(self.build(plan, (&mut opened, &mut step)));
+            changed.push(Arc::clone(&topic));
+            image.put(topic);
         }
         // Before the image, so that whoever sees the topic of groups finds what is kept of them.
         let node = self.settings.load().node_id;
@@ -200,72 +222,80 @@ impl Broker {
         step.failures
     }
 
-    fn build(
+    /// Takes out of the image what a delta says is gone, or another of its name; which topics.
+    fn remove_topics(
         &self,
-        name: &Arc<str>,
-        delta: TopicDelta,
-        (old, step): (Option<&TopicImage>, &mut Step),
-    ) -> TopicImage {
-        let settings = match old {
-            Some(old) if *old.settings == delta.settings => Arc::clone(&old.settings),
-            _ => Arc::new(delta.settings),
-        };
-        let config = Arc::new(settings.log.clone());
+        topics: &[(Arc<str>, Option<TopicDelta>)],
+        (image, step): (&mut ClusterImage, &mut Step),
+    ) -> Vec<Arc<str>> {
+        let mut deleted = Vec::new();
+        for (name, topic) in topics {
+            let old_id = image.topic(name).map(|old| old.id);
+            if topic.as_ref().is_none_or(|topic| old_id != Some(topic.id))
+                && let Some(old) = image.remove(name)
+            {
+                let local = old.partitions.iter().filter_map(|p| p.local.as_ref());
+                local.for_each(|partition| self.drop_partition(partition, step));
+                deleted.push(Arc::clone(&old.name));
+            }
+            if topic.is_none() && old_id.is_none() {
+                self.delete_unopened(name, step);
+            }
+        }
+        deleted
+    }
+
+    /// The logs of a topic that live here from now on and are not open.
+    fn wanted(&self, plan: &Plan, is_first: bool) -> Vec<Wanted> {
         let node = self.settings.load().node_id;
-        let mut partitions = Vec::with_capacity(delta.partitions.len());
-        for (number, state) in (0..).zip(delta.partitions) {
-            let before = old.and_then(|old| old.partition(number)).and_then(|p| p.local.clone());
+        let mut wanted = Vec::new();
+        for (number, state) in (0..).zip(&plan.partitions) {
+            if !state.replicas.contains(&node) || plan.before(number).is_some() {
+                continue;
+            }
+            let open = Open {
+                config: Arc::clone(&plan.config),
+                topic_id: Some(plan.id),
+                leader_epoch: Some(state.leader_epoch).filter(|epoch| epoch.0 >= 0),
+                clean: false,
+                dense: !plan.config.compact,
+                clock: Arc::clone(&self.clock),
+                syncer: self.syncer.get().cloned(),
+                checking: None,
+            };
+            let name = TopicPartition::new(Arc::clone(&plan.name), number);
+            let is_new = !is_first && state.leader_epoch.0 <= 0;
+            wanted.push(Wanted { name, open, is_new });
+        }
+        wanted
+    }
+
+    fn build(&self, mut plan: Plan, (opened, step): (&mut Opened, &mut Step)) -> TopicImage {
+        let node = self.settings.load().node_id;
+        let has_changed = plan.old.as_ref().is_some_and(|old| old.settings != plan.settings);
+        let mut partitions = Vec::with_capacity(plan.partitions.len());
+        for (number, state) in (0..).zip(std::mem::take(&mut plan.partitions)) {
+            let before = plan.before(number);
             let local = if !state.replicas.contains(&node) {
                 before.iter().for_each(|partition| self.drop_partition(partition, step));
                 None
             } else if let Some(partition) = before {
-                if old.is_some_and(|old| old.settings != settings) {
-                    partition.reconfigure(Arc::clone(&config));
+                if has_changed {
+                    partition.reconfigure(Arc::clone(&plan.config));
                 }
                 Some(partition)
             } else {
-                let open = Open {
-                    config: Arc::clone(&config),
-                    topic_id: Some(delta.id),
-                    leader_epoch: Some(state.leader_epoch).filter(|epoch| epoch.0 >= 0),
-                    clean: false,
-                    dense: !config.compact,
-                    clock: Arc::clone(&self.clock),
-                    syncer: self.syncer.get().cloned(),
-                };
-                let is_new = !step.is_first && state.leader_epoch.0 <= 0;
-                self.open(TopicPartition::new(Arc::clone(name), number), (open, is_new))
-                    .map_err(|error| step.failures.push(error))
-                    .ok()
+                let name = TopicPartition::new(Arc::clone(&plan.name), number);
+                let opened = opened.remove(&name).transpose();
+                opened.map_err(|error| step.failures.push(error)).ok().flatten()
             };
             if let Some(partition) = &local {
                 self.lead(partition, &state, (node, step));
             }
             partitions.push(PartitionImage { state, local });
         }
-        let (id, internal) = (delta.id, delta.internal);
-        TopicImage { name: Arc::clone(name), id, internal, settings, partitions }
-    }
-
-    fn open(
-        &self,
-        name: TopicPartition,
-        (open, is_new): (Open, bool),
-    ) -> Result<Arc<Partition>, ApplyError> {
-        let fail = |error| ApplyError { partition: name.clone(), error };
-        let Some(dir) = self.store.place(&name, is_new) else {
-            return Err(fail(StorageError::Offline("where it may lie".into())));
-        };
-        if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
-            dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
-        }
-        let clean = dir.was_clean();
-        let id = open.topic_id.unwrap_or_default();
-        let log = Log::open(dir, &name, Open { clean, ..open }).map_err(fail)?;
-        let partition = Partition::new(name.clone(), id, log);
-        partition.settle().map_err(fail)?;
-        self.move_on(&partition);
-        Ok(Arc::new(partition))
+        let Plan { name, id, internal, settings, .. } = plan;
+        TopicImage { name, id, internal, settings, partitions }
     }
 
     /// Takes over what the image says of a partition's leader.

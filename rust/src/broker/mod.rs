@@ -7,8 +7,9 @@
 //! image       what is known of the cluster, swapped whole         partition  a log and who waits
 //! parked      requests that wait, per thread                      policy     the port to decisions
 //! load        partitions come and go                              moves      to other directories
+//! opening     their logs, by several threads
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
-//! topic_pattern   topics by regular expression
+//! topic_pattern   topics by regular expression                quotas     what clients may use
 //! ```
 //!
 //! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
@@ -24,9 +25,11 @@ mod handlers;
 pub mod image;
 mod load;
 mod moves;
+mod opening;
 mod parked;
 mod partition;
 pub mod policy;
+pub mod quotas;
 mod reply;
 mod serve;
 mod service;
@@ -53,12 +56,13 @@ pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 use crate::clock::Clock;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Cleaner, Keeper, Mover, Syncer};
+use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
 use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
 use policy::{Asked, Tickets};
+use quotas::{Account, Quotas};
 
 /// What other threads tell a reactor thread.
 #[derive(Debug)]
@@ -99,6 +103,10 @@ pub struct Settings {
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`; counts at the start only.
     pub offsets_retention_check_ms: u64,
+    /// `num.recovery.threads.per.data.dir`.
+    pub recovery_threads_per_dir: usize,
+    /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
+    pub quota_windows: quotas::Windows,
 }
 
 impl Default for Settings {
@@ -115,6 +123,8 @@ impl Default for Settings {
             offsets_commit_timeout_ms: 5000,
             offsets_retention_ms: 7 * 24 * 3_600_000,
             offsets_retention_check_ms: 600_000,
+            recovery_threads_per_dir: 2,
+            quota_windows: quotas::Windows::default(),
         }
     }
 }
@@ -128,6 +138,7 @@ pub struct Broker {
     image_number: AtomicU64,
     applying: Mutex<()>,
     store: Store,
+    progress: Arc<Progress>,
     clock: Arc<dyn Clock>,
     policy: Arc<dyn Policy>,
     mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
@@ -139,6 +150,7 @@ pub struct Broker {
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
     groups: Groups,
+    quotas: Quotas,
     /// The number of the last connection.
     connections: AtomicU64,
 }
@@ -166,6 +178,8 @@ pub struct Session {
     connection: u64,
     /// Whether some group's member may be known to speak through it.
     is_speaker: bool,
+    /// What its client may use, where anything is limited.
+    account: Option<Arc<Account>>,
 }
 
 impl Broker {
@@ -181,11 +195,13 @@ impl Broker {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
+            quotas: Quotas::new(settings.quota_windows),
             settings: ArcSwap::from_pointee(settings),
             image: ArcSwap::from_pointee(ClusterImage::empty()),
             image_number: AtomicU64::new(0),
             applying: Mutex::new(()),
             store,
+            progress: Arc::default(),
             clock,
             policy,
             mailbox: OnceLock::new(),
@@ -213,6 +229,11 @@ impl Broker {
     /// The settings as they are now.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
+    }
+
+    /// How far the opening of logs is; who watches a start may give it up.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Other settings from now on.

@@ -97,7 +97,8 @@ pub(crate) struct Question {
 impl Question {
     /// The reply, with what was settled here behind what the policy answered.
     pub(crate) fn reply(&self, response: &Value) -> Result<Output, ValueError> {
-        let Head { api, version, .. } = self.head;
+        let mut head = self.head;
+        let Head { api, version, .. } = head;
         let mut response = Cow::Borrowed(response);
         if !self.settled.is_empty()
             && let Value::Map(fields) = response.to_mut()
@@ -109,7 +110,11 @@ impl Question {
             }
         }
         let body = encode_any(api.key, version, Direction::Response, &response)?;
-        Ok(self.head.output(|writer, _| writer.raw(&body.buf)))
+        if let Some(Value::Int(told)) = response.field("throttle_time_ms") {
+            let told = i32::try_from(*told).unwrap_or(i32::MAX);
+            head.throttle_time_ms = head.throttle_time_ms.max(told);
+        }
+        Ok(head.output(|writer, _| writer.raw(&body.buf)))
     }
 }
 

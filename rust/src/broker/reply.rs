@@ -20,6 +20,8 @@ pub struct Output {
     /// Ranges of files, each with the position in `buf` before which it belongs; positions do not
     /// fall.
     pub files: Vec<(usize, FileRange)>,
+    /// For how long the connection is not to be read from, where this fills a slot.
+    pub mute_ms: i32,
 }
 
 /// A place in a connection's order of replies that is filled later.
@@ -35,6 +37,7 @@ pub struct Replies {
     /// Bytes in memory of all ready parts but the last one.
     sealed: usize,
     left: usize,
+    mute_ms: i32,
 }
 
 /// The bytes in memory from which a connection's replies count as many: no further request of it is
@@ -66,7 +69,7 @@ impl Replies {
     pub fn ready(&mut self) -> &mut Output {
         if !matches!(self.parts.back(), Some(Part::Ready(_))) {
             let buf = Vec::with_capacity(FIRST_BYTES);
-            self.parts.push_back(Part::Ready(Output { buf, files: Vec::new() }));
+            self.parts.push_back(Part::Ready(Output { buf, ..Output::default() }));
         }
         match self.parts.back_mut() {
             Some(Part::Ready(output)) => output,
@@ -93,6 +96,7 @@ impl Replies {
         match part {
             Some(part @ Part::Parked) => {
                 let size = output.buf.len();
+                self.mute_ms = self.mute_ms.max(output.mute_ms);
                 *part = Part::Ready(output);
                 self.parked -= 1;
                 if slot.0 + 1 < self.first + self.parts.len() as u64 {
@@ -152,6 +156,22 @@ impl Replies {
         std::mem::take(&mut self.left)
     }
 
+    /// Says that nothing more is to be read for so long.
+    pub fn mute(&mut self, mute_ms: i32) {
+        self.mute_ms = self.mute_ms.max(mute_ms);
+    }
+
+    /// True where nothing more is to be read, nor handled, for a while.
+    #[inline]
+    pub fn is_muted(&self) -> bool {
+        self.mute_ms > 0
+    }
+
+    /// For how long nothing more is to be read; asking forgets it.
+    pub fn muted_ms(&mut self) -> i32 {
+        std::mem::take(&mut self.mute_ms)
+    }
+
     fn tail(&self) -> usize {
         match self.parts.back() {
             Some(Part::Ready(output)) => output.buf.len(),
@@ -165,7 +185,7 @@ mod tests {
     use super::*;
 
     fn bytes(text: &str) -> Output {
-        Output { buf: text.as_bytes().to_vec(), files: Vec::new() }
+        Output { buf: text.as_bytes().to_vec(), ..Output::default() }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! decision. Replies leave in order whatever happens here.
 //! Threads: each method runs on the reactor thread whose state it is given; none blocks.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,7 @@ use super::handlers::{
 };
 use super::parked::{Parked, ParkedRequests, Wait};
 use super::partition::Wakes;
+use super::quotas::Meter;
 use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
 use super::{Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
 use crate::protocol::header::RequestHeader;
@@ -43,16 +45,23 @@ impl Service for Broker {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let own = &self.settings.load().inter_broker_listener;
         let is_brokers_own = own.as_ref() == Some(&peer.listener);
-        Session { peer, is_brokers_own, connection, is_speaker: false }
+        Session { peer, is_brokers_own, connection, is_speaker: false, account: None }
+    }
+
+    fn turns_away(&self, thread: &mut ThreadState, address: IpAddr) -> Option<i64> {
+        self.refresh(thread);
+        let table = thread.image.quotas.as_ref()?;
+        self.quotas.refuses(table, address, self.clock.monotonic_ms())
     }
 
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
         self.refresh(at.thread);
         let image = Arc::clone(&at.thread.image);
         let mut staging = produce::Staging::new(&image, self.clock.wall_ms());
+        let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
         let mut flow = Flow::Go;
         for (number, frame) in received.iter().enumerate() {
-            if replies.is_full() {
+            if replies.is_full() || replies.is_muted() {
                 replies.leave(received.frames.len() - number);
                 break;
             }
@@ -60,6 +69,7 @@ impl Service for Broker {
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
+                    meter.open(at.session, &request);
                     decides = matches!(request.head.api.run, Run::Policy);
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
@@ -70,6 +80,7 @@ impl Service for Broker {
                     }
                 }
             };
+            meter.count(at.session);
             match outcome {
                 Ok(Flow::Go) => {}
                 Ok(Flow::Hold) => {
@@ -85,7 +96,9 @@ impl Service for Broker {
                 }
             }
         }
-        match staging.finish(self, at.thread, (at.session, replies)) {
+        let finished = staging.finish(self, at.thread, (at.session, replies));
+        meter.count(at.session);
+        match finished {
             Flow::Close => Flow::Close,
             _ => flow,
         }
@@ -213,8 +226,9 @@ fn read(frame: &[u8]) -> Option<Request<'_>> {
     let (version, correlation_id) = (header.api_version, header.correlation_id);
     let known = api.serves(version) || api.key == api_versions::KEY;
     known.then_some(Request {
-        head: Head { api, version, correlation_id },
+        head: Head { api, version, correlation_id, throttle_time_ms: 0 },
         client_id: header.client_id,
+        size: frame.len(),
         body: reader.rest(),
     })
 }
@@ -227,6 +241,7 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
     if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
         return Ok(Flow::Close);
     }
+    call.throttle_for_time();
     match run {
         Run::Here(handle) => handle(call),
         _ => policy::handle(call),

@@ -6,7 +6,7 @@
 //! [`Service::wake`].
 //! Thread rule: all methods with a `Thread` are called on that reactor thread; none may block.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,8 +85,15 @@ pub trait Service: Send + Sync + 'static {
     /// A connection was accepted.
     fn opened(&self, thread: &mut Self::Thread, peer: Peer) -> Self::Session;
 
+    /// A connection from `address` came. `Some`: it is one too many, and closed unheard after so
+    /// many milliseconds. Called on the thread that accepts.
+    fn turns_away(&self, thread: &mut Self::Thread, address: IpAddr) -> Option<i64> {
+        let _ = (thread, address);
+        None
+    }
+
     /// All whole frames that one readable event brought. Each is answered through `replies`, parked
-    /// there, or expects no reply.
+    /// there, expects no reply, or is left ([`Replies::leave`]).
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow
     where
         Self: Sized;

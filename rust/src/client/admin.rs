@@ -94,8 +94,11 @@ impl Cluster {
                 found.push(Found { moment, offset: -1, timestamp: -1, error });
             }
             for (node, moments) in by_node {
-                let answers = self.list_offsets_of(node, &moments, (read_committed, wait))?;
-                for answer in answers {
+                let answers = self.list_offsets_of(node, &moments, (read_committed, wait));
+                if answers.is_err() {
+                    moments.iter().for_each(|moment| self.forget(&moment.topic)); // who leads now?
+                }
+                for answer in answers? {
                     let stale = answer.error.as_ref().is_some_and(Error::stale_metadata);
                     if stale && !wait.left().is_zero() {
                         self.forget(&answer.moment.topic);

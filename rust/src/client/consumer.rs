@@ -250,7 +250,8 @@ impl Consumer {
         self.asked.clear();
     }
 
-    /// Sends a Fetch to each leader that has none on its way.
+    /// Sends a Fetch to each leader that has none on its way. One that cannot be reached keeps
+    /// nobody from reading of the others; where there is no other it is told.
     fn ask(&mut self) -> Result<()> {
         let wait = self.cluster.wait();
         let options = self.cluster.options();
@@ -274,11 +275,16 @@ impl Consumer {
                 by_node.entry(place.leader).or_default().push((key.clone(), asked));
             }
         }
+        let mut unreachable = None;
         for (node, wanted) in by_node {
             match self.send(node, wanted, &wait) {
                 Ok(()) => drop(self.asked.insert(node, answer.clone())),
                 Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
                     self.lose(node, &error)?;
+                }
+                Err(error @ Error::Connect { .. }) => {
+                    self.lose(node, &error)?;
+                    unreachable = Some(error);
                 }
                 Err(error) => {
                     self.disconnect(node);
@@ -286,7 +292,10 @@ impl Consumer {
                 }
             }
         }
-        Ok(())
+        match unreachable {
+            Some(error) if self.asked.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn send(&mut self, node: i32, wanted: Vec<(Key, Asked)>, wait: &Wait) -> Result<()> {

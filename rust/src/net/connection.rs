@@ -3,6 +3,8 @@
 //! States, each with what happens in it and where it goes:
 //! - reading: bytes are read, whole frames handed over together. A long poll -> held; too much to
 //!   send, or too many requests parked -> full; bytes that make no sense -> closing
+//! - muted: nothing is read, nor handled of what was read; what is ready is sent. Its time over ->
+//!   reading. The end of the peer waits so long: bytes may lie before it
 //! - held: nothing is read, the end of the peer closes at once. All slots filled -> reading
 //! - full: nothing is read. Enough was sent or filled -> reading
 //! - closing: nothing is read; what is ready is sent. All sent, or the peer gone -> gone
@@ -54,6 +56,10 @@ pub(super) struct Connection<S: Service> {
     blocked: bool,
     held: bool,
     closing: bool,
+    /// Until when it is muted.
+    muted_until_ms: Option<i64>,
+    /// When the reactor serves it for that.
+    pub(super) timer_ms: Option<i64>,
     /// It is on the reactor's list of connections to serve without an event; on that of those that
     /// wait for a read buffer.
     pub(super) listed: bool,
@@ -69,6 +75,8 @@ pub(super) struct Connection<S: Service> {
 pub(super) enum Outcome {
     /// Wait for its next event.
     Wait,
+    /// Wait for its next event, and serve it at this time.
+    Muted(i64),
     /// Serve it again next turn: it had its share of this one.
     Again,
     /// Serve it again when read buffers were given back.
@@ -103,6 +111,8 @@ impl<S: Service> Connection<S> {
             blocked: false,
             held: false,
             closing: false,
+            muted_until_ms: None,
+            timer_ms: None,
             listed: false,
             starving: false,
             active_ms: now_ms,
@@ -141,6 +151,7 @@ impl<S: Service> Connection<S> {
             self.held = false;
             self.frame_ms = desk.now_ms;
         }
+        self.heed(desk.now_ms);
         let mut again = self.send(desk)?;
         let mut read = 0;
         while self.may_read(&desk.shared.options) {
@@ -164,11 +175,23 @@ impl<S: Service> Connection<S> {
             break;
         }
         let gone = (self.held && self.ended) || (self.closing && self.outbox.is_empty());
-        Ok(match (gone, again) {
-            (true, _) => Outcome::Close,
-            (false, true) => Outcome::Again,
-            (false, false) => Outcome::Wait,
+        Ok(match (gone, again, self.muted_until_ms) {
+            (true, ..) => Outcome::Close,
+            (false, true, _) => Outcome::Again,
+            (false, false, Some(until_ms)) => Outcome::Muted(until_ms),
+            (false, false, None) => Outcome::Wait,
         })
+    }
+
+    /// Is muted where the service said so, and no longer when the time is over.
+    fn heed(&mut self, now_ms: i64) {
+        if self.replies.is_muted() {
+            let until_ms = now_ms.saturating_add(i64::from(self.replies.muted_ms()));
+            self.muted_until_ms = self.muted_until_ms.max(Some(until_ms));
+        } else if self.muted_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.muted_until_ms = None;
+            self.frame_ms = now_ms;
+        }
     }
 
     /// Reads once. `Some`: nothing more can be done with this connection now.
@@ -206,6 +229,7 @@ impl<S: Service> Connection<S> {
         let end = handled.checked_sub(1).and_then(|last| desk.frames.get(last));
         self.inbox.consume(end.map_or(0, |range| range.end));
         self.frame_ms = desk.now_ms;
+        self.heed(desk.now_ms);
         self.closing |= flow == Flow::Close;
         self.held = flow == Flow::Hold && self.replies.parked() > 0;
         if handled == 0 && !self.replies.is_full() { Handled::Nonsense } else { Handled::Frames }
@@ -234,6 +258,7 @@ impl<S: Service> Connection<S> {
     fn may_read(&self, options: &Options) -> bool {
         !self.closing
             && !self.held
+            && self.muted_until_ms.is_none()
             && self.outbox.memory() + self.replies.held() < options.out_max_bytes
             && self.replies.parked() < options.parked_max
     }

@@ -66,8 +66,8 @@ pub(super) struct Listener {
 pub(super) struct Census {
     all: AtomicUsize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
-    max: usize,
-    max_per_address: usize,
+    max: AtomicUsize,
+    max_per_address: AtomicUsize,
     /// Whether the accepting thread wants to hear of the next connection that closes.
     pub(super) paused: AtomicBool,
 }
@@ -169,54 +169,57 @@ impl Census {
         Self {
             all: AtomicUsize::new(0),
             by_address: Mutex::default(),
-            max,
-            max_per_address,
+            max: AtomicUsize::new(max),
+            max_per_address: AtomicUsize::new(max_per_address),
             paused: AtomicBool::new(false),
         }
     }
 
+    /// Counts to other limits from here on; those that are open stay. True where the accepting
+    /// thread waits for that.
+    pub(super) fn limit(&self, max: usize, max_per_address: usize) -> bool {
+        self.max.store(max, Ordering::SeqCst);
+        self.max_per_address.store(max_per_address, Ordering::Relaxed);
+        self.paused.swap(false, Ordering::SeqCst)
+    }
+
     /// How many connections are open.
     pub(super) fn count(&self) -> usize {
-        self.all.load(Ordering::Relaxed)
+        self.all.load(Ordering::SeqCst)
     }
 
-    /// Kafka's way to say "no limit" is the largest int32.
-    fn counts_addresses(&self) -> bool {
-        self.max_per_address < i32::MAX as usize
-    }
-
-    /// True where no further connection is to be accepted.
-    pub(super) fn is_full(&self) -> bool {
-        self.count() >= self.max
+    /// True where no further connection is to be accepted until it is no longer paused.
+    pub(super) fn pauses(&self) -> bool {
+        let is_full = || self.count() >= self.max.load(Ordering::SeqCst);
+        is_full() && {
+            self.paused.store(true, Ordering::SeqCst);
+            is_full()
+        }
     }
 
     /// Counts a connection from `address` in; false where it has as many as it may.
     pub(super) fn enter(&self, address: IpAddr) -> bool {
-        if self.counts_addresses() {
-            let mut by_address = self.by_address.lock();
-            let count = by_address.entry(address).or_default();
-            if *count >= self.max_per_address {
-                return false;
-            }
-            *count += 1;
+        let mut by_address = self.by_address.lock();
+        let count = by_address.get(&address).copied().unwrap_or_default();
+        if count >= self.max_per_address.load(Ordering::Relaxed) {
+            return false;
         }
-        self.all.fetch_add(1, Ordering::Relaxed);
+        by_address.insert(address, count + 1);
+        self.all.fetch_add(1, Ordering::SeqCst);
         true
     }
 
     /// Counts a connection out; true where the accepting thread waits for that.
     pub(super) fn leave(&self, address: IpAddr) -> bool {
-        if self.counts_addresses() {
-            let mut by_address = self.by_address.lock();
-            if let Some(count) = by_address.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    by_address.remove(&address);
-                }
+        let mut by_address = self.by_address.lock();
+        if let Some(count) = by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&address);
             }
         }
-        self.all.fetch_sub(1, Ordering::Relaxed);
-        self.paused.swap(false, Ordering::AcqRel)
+        self.all.fetch_sub(1, Ordering::SeqCst);
+        self.paused.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -259,5 +262,18 @@ mod tests {
         assert_eq!(census.count(), 2);
         census.leave(here);
         assert!(census.enter(here));
+    }
+
+    #[test]
+    fn a_limit_that_changes_counts_those_that_are_open() {
+        let census = Census::new(usize::MAX, usize::MAX);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert!(census.enter(here) && census.enter(here) && !census.pauses());
+        assert!(!census.limit(2, 2));
+        assert!(census.pauses() && !census.enter(here));
+        assert!(census.leave(here));
+        assert!(!census.pauses() && census.enter(here) && census.pauses());
+        assert!(census.limit(3, 2));
+        assert!(!census.pauses() && !census.enter(here));
     }
 }

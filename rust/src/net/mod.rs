@@ -18,6 +18,7 @@ mod mailbox;
 mod outbox;
 mod reactor;
 mod slab;
+mod throttled;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -159,6 +160,13 @@ impl<S: Service> Server<S> {
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.shared.census.count()
+    }
+
+    /// Lets so many connections be open, and so many of one address; those that are open stay.
+    pub fn limit(&self, max_connections: usize, max_connections_per_ip: usize) {
+        if self.shared.census.limit(max_connections, max_connections_per_ip) {
+            self.shared.mailboxes.nudge(0);
+        }
     }
 
     /// True where a thread ended by a panic: all threads stop then, and nothing is answered any

@@ -275,15 +275,24 @@ mod tests {
             len,
         };
         let outputs = vec![
-            Output { buf: b"plain".to_vec(), files: vec![] },
-            Output { buf: b"headtail".to_vec(), files: vec![(4, range(7, 200_000))] },
-            Output { buf: vec![], files: vec![(0, range(0, 10)), (0, range(9, 0))] },
+            Output { buf: b"plain".to_vec(), files: vec![], ..Output::default() },
+            Output {
+                buf: b"headtail".to_vec(),
+                files: vec![(4, range(7, 200_000))],
+                ..Output::default()
+            },
+            Output {
+                buf: vec![],
+                files: vec![(0, range(0, 10)), (0, range(9, 0))],
+                ..Output::default()
+            },
             Output {
                 buf: vec![b'x'; 3000],
                 files: (0..1000).map(|n| (n * 3, range(n, 300))).collect(),
+                ..Output::default()
             },
-            Output { buf: b"z".to_vec(), files: vec![(1, range(0, 400_000))] },
-            Output { buf: vec![b'y'; 600_000], files: vec![] },
+            Output { buf: b"z".to_vec(), files: vec![(1, range(0, 400_000))], ..Output::default() },
+            Output { buf: vec![b'y'; 600_000], files: vec![], ..Output::default() },
         ];
         let mut wire = Vec::new();
         for output in &outputs {
@@ -327,7 +336,7 @@ mod tests {
         for len in [200, 50_000] {
             let range = FileRange { file: Arc::clone(&file), position: 99_900, len };
             let mut outbox = Outbox::default();
-            outbox.push(Output { buf: vec![], files: vec![(0, range)] });
+            outbox.push(Output { buf: vec![], files: vec![(0, range)], ..Output::default() });
             let error = loop {
                 match outbox.flush(&near, &mut Vec::new()) {
                     Ok(_) => {}

@@ -21,6 +21,7 @@ use super::inbox::Pool;
 use super::listener::Listener;
 use super::mailbox::{Accepted, Content};
 use super::slab::Slab;
+use super::throttled::Throttled;
 use super::{Shared, is_near};
 use crate::broker::{ConnId, Done, Peer, Service};
 
@@ -54,6 +55,7 @@ pub(super) struct Reactor<S: Service> {
     accept_ms: Option<i64>,
     trim_ms: i64,
     refused: bool,
+    throttled: Throttled,
 }
 
 impl<S: Service> Reactor<S> {
@@ -92,6 +94,7 @@ impl<S: Service> Reactor<S> {
             accept_ms: None,
             trim_ms: i64::MAX,
             refused: false,
+            throttled: Throttled::default(),
         })
     }
 
@@ -161,7 +164,7 @@ impl<S: Service> Reactor<S> {
         }
         let next = self.sweep_ms.min(self.trim_ms).min(self.accept_ms.unwrap_or(i64::MAX));
         let parked = self.shared().service.next_deadline(&self.desk.thread).unwrap_or(i64::MAX);
-        let next = next.min(parked);
+        let next = next.min(parked).min(self.throttled.next_ms());
         if next == i64::MAX {
             return None;
         }
@@ -175,6 +178,12 @@ impl<S: Service> Reactor<S> {
         self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.desk.shared.options));
         match outcome {
             Outcome::Wait => {}
+            Outcome::Muted(until_ms) => {
+                let had = connection.timer_ms.replace(until_ms);
+                if had != Some(until_ms) {
+                    self.throttled.mute(id, had, until_ms);
+                }
+            }
             Outcome::Again => {
                 if !std::mem::replace(&mut connection.listed, true) {
                     self.again.push(id);
@@ -213,6 +222,7 @@ impl<S: Service> Reactor<S> {
     fn close(&mut self, id: ConnId) {
         let Some(mut connection) = self.connections.remove(id) else { return };
         connection.release(&mut self.desk.pool);
+        self.throttled.forget(id, connection.timer_ms);
         let Connection { mut stream, session, address, .. } = connection;
         if let Err(error) = self.poll.registry().deregister(&mut stream) {
             tracing::debug!(%error, "a closed connection was not registered");
@@ -280,6 +290,13 @@ impl<S: Service> Reactor<S> {
             shared.service.expire(&mut self.desk.thread, now_ms, &mut self.done);
             self.deliver();
         }
+        while let Some(id) = self.throttled.due(now_ms) {
+            if let Some(connection) = self.connections.at(id) {
+                connection.timer_ms = None;
+                self.serve(id);
+            }
+        }
+        self.throttled.close_due(now_ms);
         if self.sweep_ms <= now_ms {
             self.sweep();
         }
@@ -329,18 +346,19 @@ impl<S: Service> Reactor<S> {
                 self.accept_ms = Some(self.desk.now_ms);
                 return;
             }
-            if shared.census.is_full() {
-                shared.census.paused.store(true, Ordering::Release);
-                if shared.census.is_full() {
-                    self.accept_ms = Some(i64::MAX);
-                    return;
-                }
+            if shared.census.pauses() {
+                self.accept_ms = Some(i64::MAX);
+                return;
             }
             match socket.accept() {
                 Ok((stream, remote)) => {
                     self.refused = false;
                     accepted += 1;
-                    if shared.census.enter(remote.ip()) {
+                    let thread = &mut self.desk.thread;
+                    if let Some(after_ms) = shared.service.turns_away(thread, remote.ip()) {
+                        let until_ms = self.desk.now_ms.saturating_add(after_ms);
+                        self.throttled.turn_away(stream, until_ms);
+                    } else if shared.census.enter(remote.ip()) {
                         let listener = Arc::clone(name);
                         self.place(Accepted { stream, listener, remote });
                     }

@@ -37,6 +37,9 @@ pub struct ApiFacts {
     pub last: i16,
     /// The first flexible version; `i16::MAX` where none is.
     pub flexible: i16,
+    /// The first version whose response has a throttle time, and how many bytes lie before it;
+    /// `None` where it has none, or that is no constant.
+    pub throttle: Option<(i16, usize)>,
     /// The request's codec.
     pub request: AnyCodec,
     /// The response's codec.

@@ -18,6 +18,7 @@ mod events;
 mod logs;
 mod logtools;
 mod producer;
+mod quotas;
 mod sender;
 mod server;
 mod settings;

@@ -27,7 +27,8 @@ use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
 use crate::storage::{
-    CleanerOptions, Descriptors, DirOptions, Intervals, Kind, LogDir, StorageError, TemporaryDisk,
+    CleanerOptions, Descriptors, DirOptions, Intervals, Kind, LogDir, SoFar, StorageError,
+    TemporaryDisk,
 };
 use crate::sys;
 
@@ -53,7 +54,7 @@ pub(super) struct Server {
     net: Mutex<Option<net::Server<Broker>>>,
     dirs: Vec<Arc<LogDir>>,
     settings: Settings,
-    options: net::Options,
+    options: Mutex<net::Options>,
     intervals: Intervals,
     cleaner: Option<CleanerOptions>,
     pid: u32,
@@ -102,7 +103,7 @@ impl Server {
             net,
             dirs,
             settings,
-            options,
+            options: Mutex::new(options),
             intervals,
             cleaner,
             pid,
@@ -154,17 +155,30 @@ impl Server {
         let table = Table(delta);
         if let Some(changed) = table.maybe::<Bound<'_, PyDict>>("settings")? {
             self.broker.set_settings(settings::broker(&Table(&changed), self.settings.node_id)?);
+            self.limit(settings::network(&Table(&changed))?);
             if let Some(options) = settings::cleaner(&Table(&changed))? {
                 self.broker.set_cleaner(options);
             }
         }
         let delta = settings::delta(&table)?;
         let failures = py.detach(|| self.broker.apply(delta));
+        if self.broker.progress().is_given_up() {
+            return Err(server(py, &"the start was given up", None));
+        }
         let told = |failure: crate::broker::ApplyError| {
             let TopicPartition { topic, partition } = failure.partition;
             (topic.to_string(), partition, failure.error.to_string())
         };
         Ok(failures.into_iter().map(told).collect())
+    }
+
+    fn recovery(&self) -> (u64, u64, u64, u64) {
+        let SoFar { logs, opened, to_check, checked } = self.broker.progress().so_far();
+        (opened, logs, checked, to_check)
+    }
+
+    fn give_up(&self) {
+        self.broker.progress().give_up();
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<()> {
@@ -179,8 +193,10 @@ impl Server {
         listeners: Vec<(String, String, u16)>,
     ) -> PyResult<Vec<(String, String, u16)>> {
         self.guard(py)?;
-        let options =
-            net::Options { endpoints: settings::endpoints(listeners), ..self.options.clone() };
+        let options = net::Options {
+            endpoints: settings::endpoints(listeners),
+            ..self.options.lock().clone()
+        };
         let mailboxes = Arc::clone(&self.mailboxes);
         let broker = Arc::clone(&self.broker);
         let start = || net::Server::start(options, broker, mailboxes, Arc::new(SystemClock));
@@ -386,6 +402,14 @@ impl Server {
         let class = py.import("krust.errors")?.getattr("ForkedError")?;
         let text = "this broker runs in the parent process; make one in this process";
         Err(PyErr::from_value(class.call1((text,))?))
+    }
+
+    /// What of the network's settings can change while it runs.
+    fn limit(&self, options: net::Options) {
+        if let Some(net) = &*self.net.lock() {
+            net.limit(options.max_connections, options.max_connections_per_ip);
+        }
+        *self.options.lock() = options;
     }
 }
 

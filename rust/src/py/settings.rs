@@ -10,10 +10,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::quotas;
 use crate::broker::Settings;
 use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
+use crate::broker::quotas::Windows;
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, Intervals, LogConfig, TimestampType};
@@ -94,6 +96,14 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             .map_or(default.offsets_retention_ms, |minutes| minutes.saturating_mul(60_000)),
         offsets_retention_check_ms: table
             .bytes("offsets.retention.check.interval.ms", default.offsets_retention_check_ms)?,
+        recovery_threads_per_dir: table
+            .size("num.recovery.threads.per.data.dir", default.recovery_threads_per_dir)?,
+        quota_windows: Windows {
+            number: table.or("quota.window.num", default.quota_windows.number)?,
+            size_ms: table
+                .maybe::<i64>("quota.window.size.seconds")?
+                .map_or(default.quota_windows.size_ms, |seconds| seconds.saturating_mul(1000)),
+        },
     })
 }
 
@@ -215,6 +225,10 @@ pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
         controller_id: table.maybe("controller_id")?,
         brokers,
         waits: table.maybe("waits")?,
+        quotas: table
+            .maybe::<Vec<Bound<'_, PyAny>>>("quotas")?
+            .map(|rows| rows.iter().map(quotas::row).collect::<PyResult<_>>())
+            .transpose()?,
         topics,
         strays: table
             .or::<Vec<(String, i32)>>("strays", Vec::new())?

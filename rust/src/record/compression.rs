@@ -210,19 +210,41 @@ impl<'a> Inflate<'a> {
     }
 
     /// Appends all output to `out`; `TooLarge` if that would pass `limit` bytes.
-    pub fn read_all(mut self, limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    pub fn read_all(self, limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        let mut filled = out.len();
+        let read = self.read_on(limit, out, &mut filled);
+        out.truncate(filled);
+        read
+    }
+
+    /// All output, over what `held` has from its beginning on; `TooLarge` if that would pass
+    /// `limit` bytes. A buffer that is used again is not cleared again.
+    pub fn read_over(self, limit: usize, held: &mut Vec<u8>) -> Result<&[u8], RecordError> {
+        let mut filled = 0;
+        self.read_on(limit, held, &mut filled)?;
+        Ok(held.get(..filled).unwrap_or_default())
+    }
+
+    fn read_on(
+        mut self,
+        limit: usize,
+        out: &mut Vec<u8>,
+        filled: &mut usize,
+    ) -> Result<(), RecordError> {
         const STEP: usize = 64 * 1024;
-        let start = out.len();
+        let start = *filled;
         loop {
-            let filled = out.len();
-            out.resize(filled + STEP, 0);
-            let read = self.read(out.get_mut(filled..).unwrap_or_default());
-            out.truncate(filled + *read.as_ref().unwrap_or(&0));
-            if read.map_err(failed)? == 0 {
+            if out.len() < *filled + STEP {
+                out.resize(*filled + STEP, 0);
+            }
+            let room = out.get_mut(*filled..).unwrap_or_default();
+            let read = self.read(room).map_err(failed)?;
+            *filled += read;
+            if read == 0 {
                 return Ok(());
             }
-            if out.len() - start > limit {
-                return Err(RecordError::TooLarge { size: out.len() - start, limit });
+            if *filled - start > limit {
+                return Err(RecordError::TooLarge { size: *filled - start, limit });
             }
         }
     }

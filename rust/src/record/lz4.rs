@@ -13,7 +13,8 @@
 use std::io::{self, Read};
 
 use lz4_flex::block::{
-    CompressTable, compress_into_with_table, decompress_into_with_dict, get_maximum_output_size,
+    CompressTable, compress_into_with_table, decompress_into, decompress_into_with_dict,
+    get_maximum_output_size,
 };
 use twox_hash::XxHash32;
 
@@ -144,12 +145,14 @@ impl<'a> Inflate<'a> {
         Self { rest, frame: None, held: Vec::new(), taken: 0, filled: 0 }
     }
 
-    /// Inflates the next block; false at the end of the last frame.
-    fn refill(&mut self) -> Option<bool> {
+    /// Inflates the next block: into `out` if that has room for any such block and none after it
+    /// looks back at it, else to be held. How many bytes are in `out`; an inner `None` at the end
+    /// of the last frame.
+    fn refill(&mut self, out: &mut [u8]) -> Option<Option<usize>> {
         loop {
             let Some(frame) = self.frame else {
                 if self.rest.rest.is_empty() {
-                    return Some(false);
+                    return Some(None);
                 }
                 self.frame = self.begin()?;
                 continue;
@@ -162,8 +165,19 @@ impl<'a> Inflate<'a> {
             }
             let block = self.rest.bytes(usize::try_from(size & !STORED).ok()?)?;
             self.rest.bytes(if frame.block_checksums { 4 } else { 0 })?;
-            self.inflate(frame, block, size & STORED != 0)?;
-            return Some(true);
+            let stored = size & STORED != 0;
+            if block.len() > frame.block_size {
+                return None;
+            }
+            // A block cannot grow more than 255-fold, so a small one needs little room.
+            let room = frame.block_size.min(if stored { block.len() } else { block.len() * 255 });
+            if !frame.linked
+                && let Some(out) = out.get_mut(..room)
+            {
+                return inflate(block, stored, out, &[]).map(Some);
+            }
+            self.hold(frame, block, (stored, room))?;
+            return Some(Some(0));
         }
     }
 
@@ -183,41 +197,75 @@ impl<'a> Inflate<'a> {
         Frame::read(&mut self.rest).map(Some)
     }
 
-    fn inflate(&mut self, frame: Frame, block: &[u8], stored: bool) -> Option<()> {
-        if block.len() > frame.block_size {
-            return None;
-        }
+    fn hold(&mut self, frame: Frame, block: &[u8], (stored, room): (bool, usize)) -> Option<()> {
         let history = if frame.linked { self.filled.min(HISTORY) } else { 0 };
         self.held.copy_within(self.filled - history..self.filled, 0);
-        // A block cannot grow more than 255-fold, so a small one gets little room to be cleared.
-        let room = frame.block_size.min(if stored { block.len() } else { block.len() * 255 });
         if self.held.len() < history + room {
             self.held.resize(history + room, 0);
         }
         let (before, after) = self.held.split_at_mut_checked(history)?;
-        let room = after.get_mut(..room)?;
-        let size = if stored {
-            room.copy_from_slice(block);
-            block.len()
-        } else {
-            decompress_into_with_dict(block, room, before).ok()?
-        };
+        let size = inflate(block, stored, after.get_mut(..room)?, before)?;
         self.taken = history;
         self.filled = history + size;
         Some(())
     }
 }
 
+/// Inflates a block into the beginning of `room`, which is as long as the block if it is stored.
+fn inflate(block: &[u8], stored: bool, room: &mut [u8], before: &[u8]) -> Option<usize> {
+    if stored {
+        room.copy_from_slice(block);
+        return Some(block.len());
+    }
+    if before.is_empty() {
+        return decompress_into(block, room).ok();
+    }
+    decompress_into_with_dict(block, room, before).ok()
+}
+
 impl Read for Inflate<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.taken == self.filled {
-            if !self.refill().ok_or_else(|| bad_frame("lz4 frame"))? {
-                return Ok(0);
+            match self.refill(out).ok_or_else(|| bad_frame("lz4 frame"))? {
+                None => return Ok(0),
+                Some(0) => {}
+                Some(direct) => return Ok(direct),
             }
         }
         let held = self.held.get(self.taken..self.filled).unwrap_or_default();
         let copied = copy_out(held, out)?;
         self.taken += copied;
         Ok(copied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_by(frame: &[u8], room: usize) -> Vec<u8> {
+        let (mut inflate, mut out) = (Inflate::new(frame), vec![0xee; room]);
+        let mut all = Vec::new();
+        loop {
+            let read = inflate.read(&mut out).unwrap();
+            if read == 0 {
+                return all;
+            }
+            all.extend_from_slice(&out[..read]);
+        }
+    }
+
+    #[test]
+    fn a_frame_reads_the_same_into_rooms_of_any_size() {
+        let words = (0..200_000u32).map(|n| (n / 7 % 251) as u8);
+        let noise = (0..70_000u32).map(|n| (n.wrapping_mul(n ^ 0x9e37_79b1) >> 13) as u8);
+        let plain: Vec<u8> = words.chain(noise).collect();
+        let mut frame = Vec::new();
+        let mut deflate = Deflate::new(Framing::Standard, &mut frame);
+        deflate.write(&plain).unwrap();
+        deflate.finish().unwrap();
+        for room in [1, 1000, 65_535, 65_536, 100_000, 300_000] {
+            assert!(read_by(&frame, room) == plain, "{room}");
+        }
     }
 }

@@ -77,7 +77,6 @@ impl Reader {
     /// Errors: `Corrupt`, `Invalid`, `Truncated` where it is not what it should be.
     pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Opened<'a>, RecordError> {
         self.spans.clear();
-        self.held.clear();
         if bytes.get(MAGIC_AT).is_some_and(|&magic| magic as i8 == MAGIC) {
             return self.open_batch(Batch::parse(bytes)?);
         }
@@ -298,8 +297,7 @@ pub fn emptied(batch: &Batch<'_>) -> [u8; HEADER_SIZE] {
 
 fn inflate<'h>(codec: Codec, input: &[u8], held: &'h mut Vec<u8>) -> Result<&'h [u8], RecordError> {
     let limit = usize::try_from(budget(input.len())).unwrap_or(usize::MAX);
-    Inflate::new(codec, input).map_err(failed)?.read_all(limit.min(u32::MAX as usize), held)?;
-    Ok(held)
+    Inflate::new(codec, input).map_err(failed)?.read_over(limit.min(u32::MAX as usize), held)
 }
 
 fn walk(batch: &Batch<'_>, payload: &[u8], spans: &mut Vec<Span>) -> Result<(), RecordError> {

@@ -23,6 +23,7 @@ use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::log::Log;
 use super::names::{self, Found, Kind};
+use super::progress;
 use crate::ids::{Offset, TopicId, TopicPartition};
 
 const META: &str = "meta.properties";
@@ -115,30 +116,14 @@ impl LogDir {
     /// `meta.properties` against the options (writes it if there is none and the cluster is
     /// known), takes away the clean-shutdown marker, reads the checkpoints.
     pub fn open(path: &Path, options: &DirOptions) -> Result<Arc<Self>, StorageError> {
-        let disk = Arc::clone(&options.disk);
         std::fs::create_dir_all(path).map_err(|e| StorageError::io("make", path, e))?;
         let path = path.canonicalize().map_err(|e| StorageError::io("resolve", path, e))?;
         let lock = take_lock(&path)?;
-        let clean = path.join(CLEAN);
-        let dir = Self {
-            cluster_id: Mutex::new(None),
-            broker_id: options.broker_id,
-            was_clean: clean.exists(),
-            offline: AtomicBool::new(false),
-            low: AtomicBool::new(false),
-            syncs: SyncTimes::default(),
-            offsets: Mutex::new(Table::read(&path)),
-            opened: Mutex::default(),
-            logs: Mutex::new(Vec::new()),
-            lock: Mutex::new(Some(lock)),
-            descriptors: Arc::clone(&options.descriptors),
-            disk,
-            path,
-        };
+        let dir = Self::found(path, options, Some(lock));
         dir.check_meta(options)?;
         if dir.was_clean {
             let fail = |e| dir.failed("remove the clean-shutdown marker", e);
-            files::remove_if_there(&*dir.disk, &clean).map_err(fail)?;
+            files::remove_if_there(&*dir.disk, &dir.path.join(CLEAN)).map_err(fail)?;
             dir.sync_dir(&dir.path)?;
         }
         Ok(Arc::new(dir))
@@ -152,23 +137,28 @@ impl LogDir {
             other => return other,
         };
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let dir = Self {
+        let dir = Self::found(path, options, None);
+        dir.take_offline(&error);
+        Ok(Arc::new(dir))
+    }
+
+    /// The directory as it is found; nobody knows how it was left where the lock was not had.
+    fn found(path: PathBuf, options: &DirOptions, lock: Option<File>) -> Self {
+        Self {
             cluster_id: Mutex::new(None),
             broker_id: options.broker_id,
-            was_clean: false,
+            was_clean: lock.is_some() && path.join(CLEAN).exists(),
             offline: AtomicBool::new(false),
             low: AtomicBool::new(false),
             syncs: SyncTimes::default(),
             offsets: Mutex::new(Table::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
-            lock: Mutex::new(None),
+            lock: Mutex::new(lock),
             descriptors: Arc::clone(&options.descriptors),
             disk: Arc::clone(&options.disk),
             path,
-        };
-        dir.take_offline(&error);
-        Ok(Arc::new(dir))
+        }
     }
 
     /// Where it is.
@@ -230,6 +220,15 @@ impl LogDir {
     /// The partitions that lie in it.
     pub fn partitions(&self) -> Result<Vec<Found>, StorageError> {
         names::list(&self.path).map_err(|e| StorageError::io("list", &self.path, e))
+    }
+
+    /// How many bytes of a partition's log its opening has to check.
+    pub fn bytes_to_check(&self, name: &TopicPartition) -> u64 {
+        if self.was_clean || self.is_offline() {
+            return 0;
+        }
+        let point = self.points(name).recovery.map_or(0, |offset| offset.0);
+        progress::bytes_to_check(&self.path.join(name.to_string()), point)
     }
 
     /// Free and total bytes of its file system.

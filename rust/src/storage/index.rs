@@ -287,8 +287,14 @@ pub(crate) fn last<E: Entry>(bytes: &[u8]) -> Option<E> {
 
 /// The last entry for which `pred` holds, where it holds for a head of the entries.
 pub(crate) fn floor<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Option<E> {
+    around(bytes, pred).0
+}
+
+/// The last entry for which `pred` holds and the one after it, where it holds for a head.
+pub(crate) fn around<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> (Option<E>, Option<E>) {
     let count = partition::<E>(bytes, &pred);
-    count.checked_sub(1).and_then(|index| E::read(bytes.get(index * E::SIZE..)?))
+    let at = |index: usize| E::read(bytes.get(index * E::SIZE..)?);
+    (count.checked_sub(1).and_then(at), at(count))
 }
 
 fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {

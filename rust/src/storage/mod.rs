@@ -12,7 +12,9 @@
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
 //! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
+//! indexing     indexes made anew from batches
 //! group        when appends that wait are worth a sync
+//! progress     how far the opening of logs is
 //! inspect      read-only dump and verify           cleaner     compaction
 //! reader       a partition's files, beside a broker  mover    to another log directory
 //! ```
@@ -32,12 +34,14 @@ mod errors;
 pub mod files;
 mod group;
 pub mod index;
+mod indexing;
 pub mod inspect;
 mod keeper;
 mod log;
 mod mover;
 mod names;
 pub mod producers;
+mod progress;
 pub mod reader;
 pub mod recording;
 mod recovery;
@@ -58,6 +62,7 @@ pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Sli
 pub use mover::{Move, Mover, settle};
 pub use names::{Found, Kind};
 pub use producers::ProducerFacts;
+pub use progress::{Checking, Progress, SoFar};
 pub use sync::Syncer;
 pub use temporary::TemporaryDisk;
 pub use txnindex::Aborted;

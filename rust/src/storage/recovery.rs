@@ -20,9 +20,11 @@ use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::files;
 use super::index;
+use super::indexing::IndexBuilder;
 use super::producers::Producers;
+use super::progress::{Checking, STEP};
 use super::scan::{self, BatchAt, Step, Walker};
-use super::segment::{Home, INDEX, IndexBuilder, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::segment::{Home, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
 use super::txnindex::Aborted;
 use crate::ids::{Epoch, Offset};
 use crate::record::batch::Batch;
@@ -32,12 +34,13 @@ const RESERVED: u64 = 1 << 20;
 
 /// What to recover, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct Request<'r> {
     pub clean: bool,
     pub dense: bool,
     pub interval: u64,
     pub recovery_point: i64,
     pub log_start: Option<i64>,
+    pub checking: Option<&'r Checking>,
 }
 
 /// What was found.
@@ -261,6 +264,10 @@ fn report(home: &Home, found: &mut Recovered, reason: &str) {
 }
 
 /// Ends the log at `end` of segment `index`, unless that would cut what was known to be synced.
+///
+/// Each step is synced before the next, the later segments first: what was behind the end may be
+/// whole, and would come back when the power goes, behind a gap that offsets of a compacted log
+/// may have, or behind new records of the same size.
 fn cut(
     home: &Arc<Home>,
     (request, found): (&Request, &mut Recovered),
@@ -276,19 +283,24 @@ fn cut(
     let lost = segment.size() - end;
     tracing::warn!(log = %home.name, offset = found.log_end, lost, "log is cut: {reason}");
     let dir = &home.dir;
-    let fail = |error| dir.failed("cut a segment", error);
+    let partition = home.path.read().clone();
     gone.iter().rev().try_for_each(|segment| remove_segment(home, segment))?;
+    dir.sync_dir(&partition)?;
     if end == 0 && index > 0 && segment.base_offset != found.log_end {
         found.segments.pop();
-        return remove_segment(home, &segment);
+        remove_segment(home, &segment)?;
+        dir.sync_dir(&partition)
+    } else {
+        segment.publish_size(end);
+        let file = segment.file()?;
+        dir.disk().set_len(&file, end).map_err(|error| dir.failed("cut a segment", error))?;
+        dir.sync_data(&segment.path(LOG), &file)
     }
-    segment.publish_size(end);
-    dir.disk().set_len(&*segment.file()?, end).map_err(fail)
 }
 
 /// The walk over one segment that is read whole.
 struct Check<'c> {
-    request: &'c Request,
+    request: &'c Request<'c>,
     next: i64,
     base: i64,
     builder: IndexBuilder,
@@ -309,8 +321,13 @@ impl Check<'_> {
         let file = segment.file()?;
         let fail = |e: io::Error| StorageError::io("read", &segment.path(LOG), e);
         let mut walker = Walker::reading(&file, 0, segment.size());
+        let mut told = 0;
         loop {
             let at = walker.position();
+            if let Some(checking) = self.request.checking.filter(|_| at >= told + STEP) {
+                checking.add(at - told)?;
+                told = at;
+            }
             match walker.step().map_err(fail)? {
                 Step::End => return Ok((at, None)),
                 Step::Bad(reason) => return Ok((at, Some(reason))),

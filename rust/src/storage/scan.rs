@@ -8,6 +8,7 @@
 //! Threads: positioned reads only, so any number at once.
 //! Not promised: a header that reads well may stand over a bad batch; only the checksum tells.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -21,7 +22,10 @@ const PREFIX: u64 = 12;
 const MIN_HEAD: usize = 26;
 /// Bytes that tell all there is to know of a batch without its records.
 pub(crate) const HEAD: usize = HEADER_SIZE;
-const WINDOW: usize = 4 << 10;
+/// How much is read at once where nobody knows better.
+pub(crate) const WINDOW: usize = 4 << 10;
+/// The largest window that a thread keeps.
+const SPARED: usize = 16 << 10;
 /// The window of who reads everything: a batch a commit makes two reads a batch without it.
 const READING: usize = 128 << 10;
 const CHUNK: usize = 256 << 10;
@@ -61,20 +65,33 @@ pub(crate) struct Walker<'f> {
     file: &'f File,
     end: u64,
     position: u64,
+    /// Its first `filled` bytes are those of the file from `window_at` on.
     window: Vec<u8>,
     window_at: u64,
+    filled: usize,
     ahead: usize,
+}
+
+thread_local! {
+    /// The window of the last walk of this thread, for the next one.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl<'f> Walker<'f> {
     /// Walks from `position`, where a batch begins, up to `end`.
-    pub(crate) const fn new(file: &'f File, position: u64, end: u64) -> Self {
-        Self { file, end, position, window: Vec::new(), window_at: 0, ahead: WINDOW }
+    pub(crate) fn new(file: &'f File, position: u64, end: u64) -> Self {
+        Self::aiming(file, position, end, WINDOW)
     }
 
     /// The same, for who looks at every batch.
     pub(crate) fn reading(file: &'f File, position: u64, end: u64) -> Self {
-        Self { ahead: READING, ..Self::new(file, position, end) }
+        Self::aiming(file, position, end, READING)
+    }
+
+    /// The same, for who knows how many bytes there are to the header that is sought.
+    pub(crate) fn aiming(file: &'f File, position: u64, end: u64, ahead: usize) -> Self {
+        let window = SPARE.take();
+        Self { file, end, position, window, window_at: 0, filled: 0, ahead }
     }
 
     /// Where the next step looks.
@@ -116,17 +133,29 @@ impl<'f> Walker<'f> {
 
     /// At least `wanted` bytes from `at` on, which the file has.
     fn bytes(&mut self, at: u64, wanted: usize) -> io::Result<&[u8]> {
-        let has =
-            at >= self.window_at && at + wanted as u64 <= self.window_at + self.window.len() as u64;
+        let has = at >= self.window_at && at + wanted as u64 <= self.window_at + self.filled as u64;
         if !has {
             let left = self.end.saturating_sub(at);
             let len = usize::try_from(left).unwrap_or(self.ahead).min(self.ahead);
-            self.window.resize(len, 0);
-            self.window_at = at;
-            self.file.read_exact_at(&mut self.window, at)?;
+            if self.window.len() < len {
+                self.window.resize(len, 0);
+            }
+            (self.window_at, self.filled) = (at, 0);
+            let window = self.window.get_mut(..len).unwrap_or_default();
+            self.file.read_exact_at(window, at)?;
+            self.filled = len;
+            self.ahead = self.ahead.max(WINDOW);
         }
         let from = usize::try_from(at - self.window_at).unwrap_or(usize::MAX);
-        Ok(self.window.get(from..).unwrap_or_default())
+        Ok(self.window.get(from..self.filled).unwrap_or_default())
+    }
+}
+
+impl Drop for Walker<'_> {
+    fn drop(&mut self) {
+        if self.window.len() <= SPARED {
+            SPARE.set(std::mem::take(&mut self.window));
+        }
     }
 }
 

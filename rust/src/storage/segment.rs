@@ -20,7 +20,8 @@ use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::files;
 use super::index::{self, Index, OffsetEntry, TimeEntry};
-use super::scan::{BatchAt, Step, Walker};
+use super::indexing::IndexBuilder;
+use super::scan::{BatchAt, HEAD, Step, WINDOW, Walker};
 use super::txnindex::{self, Aborted};
 
 /// The kinds of files that belong to a segment.
@@ -32,6 +33,10 @@ pub(crate) const SNAPSHOT: &str = "snapshot";
 
 /// How many files are closed for one that cannot be opened otherwise.
 const MAKE_ROOM: usize = 64;
+
+/// Where entries of the index are farther apart there is a large batch between them, and what is
+/// sought is most likely the one that the later entry names.
+const NEAR: u64 = 8 << 10;
 
 /// No timestamp is known yet.
 pub(crate) const UNKNOWN: i64 = i64::MIN;
@@ -179,7 +184,8 @@ impl Segment {
     }
 
     fn enter(self: &Arc<Self>) {
-        if !self.registered.swap(true, Ordering::AcqRel) {
+        let is_known = self.registered.load(Ordering::Acquire);
+        if !is_known && !self.registered.swap(true, Ordering::AcqRel) {
             let weak: Weak<Self> = Arc::downgrade(self);
             self.home.dir.descriptors().enter(weak);
         }
@@ -199,8 +205,19 @@ impl Segment {
         end: u64,
     ) -> Result<Option<BatchAt>, StorageError> {
         let file = self.file()?;
-        let from = self.floor_position(offset)?;
-        let (walked, first) = self.walk_to(&file, (from, end), offset)?;
+        let hint = self.hint(offset)?;
+        let from = hint.from;
+        if let Some((next, last_offset)) = hint.next.filter(|next| next.0 > from + NEAR) {
+            let mut walker = Walker::aiming(&file, next, end, HEAD);
+            if let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))?
+                && (batch.base_offset..=batch.last_offset).contains(&offset)
+                && batch.last_offset <= last_offset
+            {
+                return Ok(Some(batch));
+            }
+        }
+        let walker = Walker::aiming(&file, from, end, hint.ahead());
+        let (walked, first) = self.walk_to(walker, offset)?;
         // What lies before a batch at or below the offset is not it, gaps or no.
         let is_right = from == 0 || first.is_some_and(|last_offset| last_offset <= offset);
         match walked {
@@ -212,7 +229,7 @@ impl Segment {
                 if self.is_sealed() {
                     self.rebuild()?;
                 }
-                match self.walk_to(&file, (0, end), offset)?.0 {
+                match self.walk_to(Walker::new(&file, 0, end), offset)?.0 {
                     Walked::Found(batch) => Ok(Some(batch)),
                     Walked::None => Ok(None),
                     Walked::Bad => Err(self.unreadable(offset)),
@@ -246,11 +263,9 @@ impl Segment {
     /// The first batch that ends at `offset` or above, and where the first of all ends.
     fn walk_to(
         &self,
-        file: &File,
-        (from, end): (u64, u64),
+        mut walker: Walker<'_>,
         offset: i64,
     ) -> Result<(Walked, Option<i64>), StorageError> {
-        let mut walker = Walker::new(file, from, end);
         let mut first = None;
         loop {
             let walked = match walker.step().map_err(|e| self.failed("read", e))? {
@@ -268,13 +283,21 @@ impl Segment {
         }
     }
 
-    /// A position at or before the batch that holds `offset`, as near as the index knows.
-    fn floor_position(self: &Arc<Self>, offset: i64) -> Result<u64, StorageError> {
+    /// What the index knows of where the batch that holds `offset` begins.
+    pub(crate) fn hint(self: &Arc<Self>, offset: i64) -> Result<Hint, StorageError> {
         let delta = offset - self.base_offset;
-        let entry = self.with_offsets(|bytes| {
-            index::floor(bytes, |entry: &OffsetEntry| i64::from(entry.delta) <= delta)
+        if delta <= 0 {
+            return Ok(Hint { from: 0, is_first: true, next: None });
+        }
+        let (entry, next) = self.with_offsets(|bytes| {
+            index::around(bytes, |entry: &OffsetEntry| i64::from(entry.delta) <= delta)
         })?;
-        Ok(entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0))
+        let position = |entry: OffsetEntry| u64::try_from(entry.position).unwrap_or(0);
+        Ok(Hint {
+            from: entry.map_or(0, position),
+            is_first: entry.is_some_and(|entry| i64::from(entry.delta) == delta),
+            next: next.map(|next| (position(next), self.base_offset + i64::from(next.delta))),
+        })
     }
 
     /// Runs `f` over the offset index, made anew if it cannot be read.
@@ -492,6 +515,29 @@ impl Holder for Segment {
     }
 }
 
+/// Where a search for an offset begins, and where it need not go beyond.
+pub(crate) struct Hint {
+    /// Where a batch begins that is the one sought, or lies before it.
+    pub from: u64,
+    /// Whether it is the one sought.
+    is_first: bool,
+    /// Where the batch of the next entry begins, which ends above the offset, and where it ends.
+    next: Option<(u64, i64)>,
+}
+
+impl Hint {
+    /// How much to read, so that the header sought is among it.
+    fn ahead(&self) -> usize {
+        match self.next {
+            _ if self.is_first => HEAD,
+            Some((next, _)) if next <= self.from + NEAR => {
+                usize::try_from(next.saturating_sub(self.from)).unwrap_or(0) + HEAD
+            }
+            _ => WINDOW,
+        }
+    }
+}
+
 enum Walked {
     Found(BatchAt),
     None,
@@ -500,82 +546,4 @@ enum Walked {
 
 fn is_lost(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
-}
-
-/// Collects index entries from a walk, as appends would have written them.
-pub(crate) struct IndexBuilder {
-    base_offset: i64,
-    interval: u64,
-    since_entry: u64,
-    max: (i64, i64),
-    first: i64,
-    offsets: Vec<OffsetEntry>,
-    times: Vec<TimeEntry>,
-}
-
-impl IndexBuilder {
-    pub(crate) const fn new(base_offset: i64, interval: u64) -> Self {
-        Self {
-            base_offset,
-            interval,
-            since_entry: 0,
-            max: (-1, -1),
-            first: UNKNOWN,
-            offsets: Vec::new(),
-            times: Vec::new(),
-        }
-    }
-
-    /// Takes in the next batch.
-    pub(crate) fn add(&mut self, batch: &BatchAt) {
-        if self.first == UNKNOWN {
-            self.first = batch.max_timestamp;
-        }
-        if batch.max_timestamp > self.max.0 {
-            self.max = (batch.max_timestamp, batch.last_offset);
-        }
-        let (Ok(delta), Ok(position)) =
-            (i32::try_from(batch.last_offset - self.base_offset), i32::try_from(batch.position))
-        else {
-            return;
-        };
-        if self.since_entry > self.interval {
-            self.offsets.push(OffsetEntry { delta, position });
-            self.push_time();
-            self.since_entry = 0;
-        }
-        self.since_entry += batch.size;
-    }
-
-    /// Bytes since the last entry.
-    pub(crate) const fn since_entry(&self) -> u64 {
-        self.since_entry
-    }
-
-    /// Gives the indexes to their segment.
-    pub(crate) fn install(mut self, segment: &Segment) {
-        self.push_time();
-        segment.offsets.set(&self.offsets);
-        segment.times.set(&self.times);
-        segment.set_max(self.max.0, self.max.1);
-        segment.first_timestamp.store(self.first, Ordering::Relaxed);
-    }
-
-    /// The bytes of `.index` and `.timeindex`.
-    pub(crate) fn into_bytes(mut self) -> (Vec<u8>, Vec<u8>) {
-        use super::index::Entry;
-        self.push_time();
-        let (mut offsets, mut times) = (Vec::new(), Vec::new());
-        self.offsets.iter().for_each(|entry| entry.write(&mut offsets));
-        self.times.iter().for_each(|entry| entry.write(&mut times));
-        (offsets, times)
-    }
-
-    fn push_time(&mut self) {
-        let (timestamp, offset) = self.max;
-        let Ok(delta) = i32::try_from(offset - self.base_offset) else { return };
-        if self.times.last().is_none_or(|last| last.timestamp < timestamp) && timestamp >= 0 {
-            self.times.push(TimeEntry { timestamp, delta });
-        }
-    }
 }

@@ -10,7 +10,7 @@ use krust::broker::{
     At, Broker, ConnId, Delta, Done, Event, Flow, Mailbox, Output, Peer, Policy, Received, Replies,
     Service, Session, Settings, Store, ThreadState, Wake,
 };
-use krust::clock::ManualClock;
+use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::header::{RequestHeader, ResponseHeader};
 use krust::protocol::value::Value;
@@ -20,6 +20,8 @@ use tempfile::TempDir;
 
 /// The time at the start, in milliseconds since 1970.
 pub const NOW_MS: i64 = 1_700_000_000_000;
+/// What a client of these tests calls itself.
+pub const CLIENT_ID: &str = "test";
 
 /// Keeps events until the test decides.
 #[derive(Default)]
@@ -78,6 +80,9 @@ pub struct Conn {
     /// What was sent to the client.
     pub sent: Vec<u8>,
     pub flow: Flow,
+    /// For how long it was last said not to be read from, and until when that is.
+    pub muted_ms: i32,
+    until_ms: i64,
 }
 
 /// How a topic is made.
@@ -184,7 +189,9 @@ impl House {
             },
         );
         let (replies, sent) = (Replies::default(), Vec::new());
-        Conn { id, session: Some(session), replies, left: Vec::new(), sent, flow: Flow::Go }
+        let session = Some(session);
+        let (left, flow) = (Vec::new(), Flow::Go);
+        Conn { id, session, replies, left, sent, flow, muted_ms: 0, until_ms: 0 }
     }
 
     /// One readable event with these frames.
@@ -203,6 +210,7 @@ impl House {
         conn.flow = self.broker.event(place, received, &mut conn.replies);
         let left = conn.replies.left();
         conn.left = frames.get(frames.len() - left..).unwrap_or_default().to_vec();
+        conn.heed(Clock::monotonic_ms(&self.clock));
         conn.drain();
     }
 
@@ -212,16 +220,18 @@ impl House {
         let mut wakes: Vec<Wake> =
             self.mail.0.lock().unwrap().drain(..).map(|(_, wake)| wake).collect();
         self.broker.wake(&mut self.thread, &mut wakes, &mut done);
-        let now_ms = krust::clock::Clock::monotonic_ms(&self.clock);
+        let now_ms = Clock::monotonic_ms(&self.clock);
         self.broker.expire(&mut self.thread, now_ms, &mut done);
         for Done { conn, slot, output, flow } in done {
             let conn = conns.iter_mut().find(|other| other.id == conn).unwrap();
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
+            conn.heed(now_ms);
             conn.drain();
         }
         for conn in conns {
-            if conn.replies.parked() == 0 && !conn.left.is_empty() {
+            let may_go_on = conn.replies.parked() == 0 && conn.until_ms <= now_ms;
+            if may_go_on && !conn.left.is_empty() {
                 let left = std::mem::take(&mut conn.left);
                 self.event(conn, &left);
             }
@@ -263,6 +273,11 @@ impl Drop for House {
 }
 
 impl Conn {
+    fn heed(&mut self, now_ms: i64) {
+        self.muted_ms = self.replies.muted_ms();
+        self.until_ms = self.until_ms.max(now_ms + i64::from(self.muted_ms));
+    }
+
     fn drain(&mut self) {
         while let Some(output) = self.replies.take() {
             self.sent.extend(whole(&output));
@@ -299,11 +314,18 @@ pub struct Frame {
 pub fn frame(key: i16, version: i16, encode: impl FnOnce(&mut Writer, i16)) -> Frame {
     let correlation_id = i32::from(key) * 1000 + i32::from(version);
     let mut writer = Writer::new();
-    let client_id = Some("test");
+    let client_id = Some(CLIENT_ID);
     RequestHeader { api_key: key, api_version: version, correlation_id, client_id }
         .encode(&mut writer);
     encode(&mut writer, version);
     Frame { key, version, correlation_id, bytes: writer.buf }
+}
+
+/// The same request of another client.
+pub fn of_client(mut frame: Frame, client_id: &str) -> Frame {
+    let name = [&(client_id.len() as u16).to_be_bytes(), client_id.as_bytes()].concat();
+    frame.bytes.splice(8..10 + CLIENT_ID.len(), name);
+    frame
 }
 
 /// A request that is nothing but bytes after its header.

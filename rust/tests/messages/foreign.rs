@@ -74,6 +74,10 @@ foreign! {
     AlterPartitionReassignments AlterPartitionReassignmentsRequest
         AlterPartitionReassignmentsResponse,
     ListPartitionReassignments ListPartitionReassignmentsRequest ListPartitionReassignmentsResponse,
+    DescribeClientQuotas DescribeClientQuotasRequest DescribeClientQuotasResponse,
+    AlterClientQuotas AlterClientQuotasRequest AlterClientQuotasResponse,
+    DescribeUserScramCredentials DescribeUserScramCredentialsRequest
+        DescribeUserScramCredentialsResponse,
     DescribeCluster DescribeClusterRequest DescribeClusterResponse,
     DescribeProducers DescribeProducersRequest DescribeProducersResponse,
     ConsumerGroupHeartbeat ConsumerGroupHeartbeatRequest ConsumerGroupHeartbeatResponse,

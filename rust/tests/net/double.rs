@@ -1,14 +1,15 @@
 //! A service whose requests say what is to be done with them, and a client to send them.
 //!
 //! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
-//! many bytes as the next four say; `n` no reply; `c` echo and close; `x` panic; all else echo. The
-//! test fills parked slots by posting [`Word::Fill`] with the frame's second byte as its name.
+//! many bytes as the next four say; `m` echo, and mute for as many ms as they say; `n` no reply;
+//! `c` echo and close; `x` panic; all else echo. The test fills parked slots by posting
+//! [`Word::Fill`] with the frame's second byte as its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use krust::broker::{
@@ -31,6 +32,9 @@ pub struct Double {
     pub opened: AtomicUsize,
     pub closed: AtomicUsize,
     pub turns: AtomicUsize,
+    /// Connections are turned away so long, if that is not 0.
+    pub away_ms: AtomicI64,
+    pub away: AtomicUsize,
 }
 
 impl Service for Double {
@@ -47,10 +51,16 @@ impl Service for Double {
         peer.conn
     }
 
+    fn turns_away(&self, _thread: &mut Self::Thread, _address: IpAddr) -> Option<i64> {
+        let away_ms = Some(self.away_ms.load(Ordering::SeqCst)).filter(|ms| *ms > 0);
+        self.away.fetch_add(usize::from(away_ms.is_some()), Ordering::SeqCst);
+        away_ms
+    }
+
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
         let mut flow = Flow::Go;
         for (done, frame) in received.iter().enumerate() {
-            if replies.is_full() {
+            if replies.is_full() || replies.is_muted() {
                 replies.leave(received.frames.len() - done);
                 break;
             }
@@ -65,6 +75,10 @@ impl Service for Double {
                 [b'b', size @ ..] => {
                     let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;
                     put(replies.ready(), &vec![b'b'; size]);
+                }
+                [b'm', ms @ ..] => {
+                    put(replies.ready(), frame);
+                    replies.mute(i32::from_be_bytes(ms.try_into().unwrap()));
                 }
                 [b'n', ..] => {}
                 [b'x', ..] => panic!("the test asked for it"),

@@ -27,3 +27,18 @@ fn beyond_the_limit_of_one_address_they_are_closed() {
     until(|| site.server.connections() == 0);
     assert_eq!(site.connect().call(b"e"), b"e");
 }
+
+#[test]
+fn limits_that_are_raised_let_those_in_that_wait() {
+    let site = Site::with(2, |options| options.max_connections = 1);
+    let mut first = site.connect();
+    assert_eq!(first.call(b"e"), b"e");
+    let mut second = site.connect();
+    second.send(b"e2");
+    site.turn();
+    assert_eq!(site.server.connections(), 1);
+    site.server.limit(2, 2);
+    assert_eq!(second.reply(), b"e2");
+    site.server.limit(9, 2);
+    assert!(site.connect().is_closed());
+}

@@ -2,6 +2,7 @@
 //! markers of transactions until their time has come; the last batch of each producer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
 
 use krust::ids::{Epoch, Offset};
 use krust::record::batch::{self, Fields};
@@ -125,12 +126,22 @@ fn tombstones_stay_for_delete_retention_after_the_first_cleaning() {
 
 #[test]
 fn the_last_batch_of_each_producer_stays_empty_if_need_be() {
+    keeps_the_last_batches(Some("1"));
+}
+
+#[test]
+fn so_does_one_that_had_a_tombstone_which_is_opened_to_see() {
+    keeps_the_last_batches(None);
+}
+
+/// Batches of two producers, of records with `value`, all of which are superseded.
+fn keeps_the_last_batches(value: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
     let home = home(dir.path());
     let log = home.open();
     let of = |producer_id, base_sequence, key: &str| {
         let fields = Fields { producer_id, producer_epoch: 0, base_sequence, ..Fields::default() };
-        keyed_at(NOW_MS, &[(key, Some("1"))], &fields)
+        keyed_at(NOW_MS, &[(key, value)], &fields)
     };
     append(&log, &of(7, 0, "a")).unwrap();
     append(&log, &of(7, 1, "a")).unwrap();
@@ -219,6 +230,57 @@ fn nothing_at_or_above_an_open_transaction_is_touched() {
     append_after_roll(&log, &keyed(&[("z", Some("1"))]));
     compact(&home, &log).unwrap();
     assert_eq!(offsets(&log), [3, 5]);
+}
+
+#[test]
+fn a_segment_of_which_every_record_stays_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = home(dir.path());
+    home.config.segment_bytes = 700;
+    let log = home.open();
+    let value = Some("long enough that no two segments become one".repeat(6));
+    for keys in [["a", "b"], ["a", "c"], ["d", "e"], ["d", "x"]] {
+        append(&log, &keyed(&keys.map(|key| (key, value.as_deref())))).unwrap();
+    }
+    let file = |base| std::fs::metadata(home.file(base, "log")).unwrap().ino();
+    let (first, second, third) = (file(0), file(2), file(4));
+    let done = compact(&home, &log).unwrap();
+    assert_eq!((offsets(&log), done.records_kept), (vec![1, 2, 3, 4, 5, 6, 7], 5));
+    assert_ne!(file(0), first);
+    assert_eq!((file(2), file(4)), (second, third));
+    append_after_roll(&log, &keyed(&[("c", None)]));
+    compact(&home, &log).unwrap();
+    assert_eq!(offsets(&log), [1, 2, 3, 5, 6, 7, 8]);
+}
+
+#[test]
+fn an_empty_batch_does_not_outlive_its_use_beside_records_that_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = home(dir.path());
+    let log = home.open();
+    let of = |base_sequence, key: &str| {
+        let fields =
+            Fields { producer_id: 7, producer_epoch: 0, base_sequence, ..Fields::default() };
+        keyed_at(NOW_MS, &[(key, Some("1"))], &fields)
+    };
+    append(&log, &of(0, "a")).unwrap();
+    append(&log, &keyed(&[("b", Some("1"))])).unwrap();
+    append_after_roll(&log, &keyed(&[("a", Some("2"))]));
+    let batches = |log: &Log| -> Vec<i64> {
+        let bytes = bytes_of(log);
+        batch::iter(&bytes).map(|batch| batch.unwrap().base_offset()).collect()
+    };
+    append_after_roll(&log, &keyed(&[("x", Some("1"))]));
+    compact(&home, &log).unwrap();
+    assert_eq!(batches(&log), [0, 1, 2, 3]);
+    append_after_roll(&log, &of(1, "y"));
+    log.close().unwrap();
+    home.dir.close().unwrap();
+    std::fs::remove_file(dir.path().join("cleaner-offset-checkpoint")).unwrap();
+    let again = Home { dir: Home::new(dir.path()).dir, ..home };
+    let log = again.open();
+    compact(&again, &log).unwrap();
+    assert_eq!(batches(&log), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -426,7 +488,8 @@ proptest! {
             let records: Vec<(String, Option<String>)> = (0..=count)
                 .map(|n| {
                     let key = format!("{}", (usize::from(seed) * 5 + n * 3) % 17);
-                    let text = (n % 4 != 1).then(|| format!("{seed}/{n} of {count}"));
+                    let has = n % 4 != 1 || seed % 3 == 0;
+                    let text = has.then(|| format!("{seed}/{n} of {count}"));
                     (key, text)
                 })
                 .collect();

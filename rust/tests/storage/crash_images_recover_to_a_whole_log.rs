@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use krust::ids::{Epoch, Offset};
 use krust::record::batch::Fields;
+use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 
 use crate::support::{
-    Home, NOW_MS, append, batch, batch_of, build, expected, fill, marker, read_all, scratch,
+    Home, NOW_MS, append, batch, batch_of, build, expected, fetch, fill, marker, read_all, scratch,
     snapshot, value, wanted,
 };
 
@@ -167,5 +168,95 @@ fn a_truncation_that_is_killed_leaves_no_hole() {
             let at_least = if ops > before { 11 } else { 30 };
             check(image.path(), at_least, &format!("{ops} of {cut} {crash:?}"));
         }
+    }
+}
+
+/// Where a log of [`write_old`] is cut, inside of segments and between them, and whether its
+/// offsets are dense.
+fn cuts() -> impl Iterator<Item = (i64, bool)> {
+    [3, 17, 18, 19, 20, 40].into_iter().flat_map(|at| [(at, true), (at, false)])
+}
+
+fn numbered(what: &str, number: i64) -> Vec<u8> {
+    format!("{what} {number:04}").into_bytes()
+}
+
+fn small(source: &Path, dense: bool, disk: Option<&Arc<RecordingDisk>>) -> Home {
+    let mut home = match disk {
+        Some(disk) => Home::on(source, Arc::clone(disk) as _),
+        None => Home::new(source),
+    };
+    home.config.segment_bytes = 1500;
+    home.dense = dense;
+    home
+}
+
+/// A log of sixty batches, one `old` record each.
+fn write_old(home: &Home) -> Arc<Log> {
+    let log = home.open();
+    for number in 0..60 {
+        append(&log, &batch(&[&numbered("old", number)])).unwrap();
+    }
+    log
+}
+
+/// Makes the batch of a record bad; those behind it stay whole.
+fn spoil(home: &Home, number: i64) {
+    let value = numbered("old", number);
+    for entry in std::fs::read_dir(home.partition()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(value.len()).position(|window| window == value) {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            return;
+        }
+    }
+    panic!("there is no {value:?}");
+}
+
+/// Appends `new` records from `from` on; whatever a power cut leaves after `first` changes of the
+/// disk has none of the old ones behind them.
+fn check_new_ones(disk: &RecordingDisk, log: &Log, dense: bool, (from, first): (i64, usize)) {
+    for number in from..60 {
+        append(log, &batch(&[&numbered("new", number)])).unwrap();
+    }
+    for ops in first..=disk.ops() {
+        for seed in 0..wanted("KRUST_CRASH_IMAGES", 4) {
+            let image = scratch();
+            disk.crash(ops, Crash::PowerCut { seed: seed * 7919 + 3 }, image.path()).unwrap();
+            let log = small(image.path(), dense, None).open_with(false);
+            let (found, next) = fetch(&log, 0, 1 << 20);
+            assert!(!dense || next == log.log_end_offset().0);
+            let meant = |at: i64| numbered(if at < from { "old" } else { "new" }, at);
+            let wrong = found.iter().find(|(at, value)| *value != meant(*at));
+            assert!(wrong.is_none(), "from {from}, {ops} changes, seed {seed}: {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_recovery_has_cut_does_not_come_back_with_the_next_power_cut() {
+    for (torn, dense) in cuts() {
+        let source = scratch();
+        drop(write_old(&small(source.path(), dense, None)));
+        spoil(&small(source.path(), dense, None), torn);
+        let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+        let log = small(source.path(), dense, Some(&disk)).open_with(false);
+        assert_eq!(log.log_end_offset().0, torn);
+        check_new_ones(&disk, &log, dense, (torn, 0));
+    }
+}
+
+#[test]
+fn what_a_truncation_has_cut_does_not_come_back_with_the_next_power_cut() {
+    for (end, dense) in cuts() {
+        let source = scratch();
+        let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+        let home = small(source.path(), dense, Some(&disk));
+        let log = write_old(&home);
+        log.flush().unwrap();
+        log.truncate_to(Offset(end)).unwrap();
+        check_new_ones(&disk, &log, dense, (end, disk.ops()));
     }
 }

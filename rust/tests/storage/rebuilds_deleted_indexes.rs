@@ -4,7 +4,9 @@
 use krust::ids::{Epoch, Offset};
 use krust::storage::inspect;
 
-use crate::support::{Home, NOW_MS, append, batch_at, batch_of, expected, fill, read_from, value};
+use crate::support::{
+    Home, NOW_MS, append, batch, batch_at, batch_of, expected, fetch, fill, read_from, value,
+};
 
 fn filled(path: &std::path::Path) -> Home {
     let mut home = Home::new(path);
@@ -89,6 +91,50 @@ fn an_index_that_points_nowhere_is_made_anew() {
         assert_eq!(read_from(&log, offset, 300), expected(offset..101));
     }
     assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+}
+
+/// A log whose batches are of many sizes, above and below what the index has entries for.
+fn of_many_sizes(path: &std::path::Path) -> Home {
+    let mut home = Home::new(path);
+    (home.config.segment_bytes, home.config.index_interval_bytes) = (100_000, 4096);
+    let log = home.open();
+    let sizes = [20_000, 30, 30, 12_000, 12_000, 12_000, 5000, 5000].into_iter();
+    for size in sizes.chain([300; 40]).cycle().take(150) {
+        append(&log, &batch(&[&vec![b'v'; size], b"2", b"3"])).unwrap();
+    }
+    log.close().unwrap();
+    home.dir.close().unwrap();
+    Home::new(path)
+}
+
+#[test]
+fn batches_of_any_size_are_found_whatever_the_index_says() {
+    type Wrong = fn(i32, i32) -> i32;
+    let kinds: [Wrong; 4] =
+        [|this, _| this, |this, _| this + 13, |this, _| this - 70, |_, next| next];
+    for (kind, position) in kinds.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = of_many_sizes(dir.path());
+        each_file(&home, &[".index"], |path| {
+            let mut entries: Vec<[u8; 8]> = std::fs::read(path).unwrap().as_chunks().0.to_vec();
+            let at = |entry: &[u8; 8]| i32::from_be_bytes(*entry.last_chunk().unwrap());
+            for n in 0..entries.len() {
+                let this = at(&entries[n]);
+                let next = entries.get(n + 1).map_or(this + 1, at);
+                entries[n][4..].copy_from_slice(&position(this, next).to_be_bytes());
+            }
+            std::fs::write(path, entries.as_flattened()).unwrap();
+        });
+        let log = home.open_with(true);
+        assert!(log.segment_facts().unwrap().len() > 3);
+        let end = log.log_end_offset().0;
+        for offset in (0..end).rev().chain(0..end) {
+            let (records, next) = fetch(&log, offset, 1);
+            assert_eq!(records.first().unwrap().0, offset, "kind {kind}");
+            assert_eq!(next, offset / 3 * 3 + 3, "one batch, kind {kind}");
+        }
+        assert_eq!(inspect::verify(&home.partition()).unwrap(), [], "kind {kind}");
+    }
 }
 
 #[test]

@@ -67,6 +67,7 @@ impl Home {
             dense: self.dense,
             clock: Arc::new(self.clock.clone()),
             syncer,
+            checking: None,
         };
         Log::open(&self.dir, name, options).unwrap()
     }
@@ -144,27 +145,35 @@ pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     Ok(appended)
 }
 
+/// The records of one fetch from `offset` on, and the offset of the next; the same one: none.
+pub fn fetch(log: &Log, offset: i64, max_bytes: usize) -> (Vec<(i64, Vec<u8>)>, i64) {
+    let upper = log.log_end_offset();
+    let read = Read { offset: Offset(offset), max_bytes, upper, min_one: true };
+    let bytes = log.read(read).unwrap().to_vec().unwrap();
+    let (mut found, mut next) = (Vec::new(), offset);
+    for batch in batch::iter(&bytes) {
+        let Ok(batch) = batch else { break };
+        assert!(batch.crc_ok());
+        for record in batch.records() {
+            let record = record.unwrap();
+            if record.offset >= next {
+                found.push((record.offset, record.value.unwrap_or_default().to_vec()));
+            }
+        }
+        next = batch.last_offset() + 1;
+    }
+    (found, next)
+}
+
 /// Every record that a reader gets from `offset` on, a fetch of `max_bytes` at a time.
 pub fn read_from(log: &Log, offset: i64, max_bytes: usize) -> Vec<(i64, Vec<u8>)> {
     let mut found = Vec::new();
-    let mut next = offset;
-    while next < log.log_end_offset().0 {
-        let read =
-            Read { offset: Offset(next), max_bytes, upper: log.log_end_offset(), min_one: true };
-        let bytes = log.read(read).unwrap().to_vec().unwrap();
-        let before = next;
-        for batch in batch::iter(&bytes) {
-            let Ok(batch) = batch else { break };
-            assert!(batch.crc_ok());
-            for record in batch.records() {
-                let record = record.unwrap();
-                if record.offset >= next {
-                    found.push((record.offset, record.value.unwrap_or_default().to_vec()));
-                }
-            }
-            next = batch.last_offset() + 1;
-        }
-        assert!(next > before, "no progress at {before}");
+    let mut at = offset;
+    while at < log.log_end_offset().0 {
+        let (records, next) = fetch(log, at, max_bytes);
+        assert!(next > at, "no progress at {at}");
+        found.extend(records);
+        at = next;
     }
     found
 }

@@ -28,15 +28,18 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Go);
     }
     let request = ApiVersionsRequest::decode(&mut call.reader(), call.version())?;
+    let throttle_time_ms = call.request.head.throttle_time_ms;
     let named = call.version() < 3
         || is_name(request.client_software_name) && is_name(request.client_software_version);
     let response = if named {
         ApiVersionsResponse {
             api_keys: apis::served().iter().filter(|api| call.may_ask(api)).map(entry).collect(),
+            throttle_time_ms,
             ..Default::default()
         }
     } else {
-        ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..Default::default() }
+        let error_code = ErrorCode::InvalidRequest.code();
+        ApiVersionsResponse { error_code, throttle_time_ms, ..Default::default() }
     };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)

@@ -7,6 +7,8 @@
 //! AlterReplicaLogDirs (34) v0-2
 //! IncrementalAlterConfigs (44) v0-1  AlterPartitionReassignments (45) v0-1
 //! ListPartitionReassignments (46) v0
+//! DescribeClientQuotas (48) v0-1     AlterClientQuotas (49) v0-1
+//! DescribeUserScramCredentials (50) v0
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2

@@ -82,13 +82,19 @@ impl KeyMap {
         self.limit
     }
 
-    /// A key's hash, and the memory it points to on its way into the cache.
+    /// A key's hash.
     #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> Hashed {
         let hash = XxHash3_128::oneshot_with_seed(self.seed, key);
-        let hashed = Hashed { place: hash as u64, tag: (hash >> 64) as u64 };
-        std::hint::black_box(self.slots.get(self.home(hashed)).map(|slot| slot.tag));
-        hashed
+        Hashed { place: hash as u64, tag: (hash >> 64) as u64 }
+    }
+
+    /// Brings the slots that keys point to into the cache. Nothing lies between these reads, so
+    /// that many are on their way at a time.
+    #[inline]
+    pub(super) fn touch(&self, keys: impl Iterator<Item = Hashed>) {
+        let slots = keys.filter_map(|key| self.slots.get(self.home(key)));
+        std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot.rest));
     }
 
     /// Puts `offset` as the key's last; false, and nothing is put, if the map is full.
@@ -116,6 +122,12 @@ impl KeyMap {
             }
             at += 1;
         }
+    }
+
+    /// The last offsets of all keys, in no order.
+    pub(super) fn offsets(&self) -> impl Iterator<Item = i64> {
+        let stored = self.slots.iter().map(|slot| slot.rest & OFFSET_MASK).filter(|at| *at > 0);
+        stored.map(|stored| self.base + i64::try_from(stored).unwrap_or(0) - 1)
     }
 
     /// The key's last offset; -1 if it has none in the mapped range.

@@ -3,8 +3,8 @@
 //! ```text
 //! choose        which log is due, and what of it     pass      one cleaning of one log
 //! keymap        keys and their last offsets          source    a segment's batches, in order
-//! transactions  what of them may go                  output    the segment that is written
-//! throttle      bytes a second
+//! verdicts      batches that need not be opened      output    the segment that is written
+//! transactions  what of them may go                  throttle  bytes a second
 //! ```
 //!
 //! Of the logs that are due the one with the largest dirty part is next; with nothing to do a
@@ -20,6 +20,7 @@ mod pass;
 mod source;
 mod throttle;
 mod transactions;
+mod verdicts;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -11,8 +11,9 @@ use std::time::SystemTime;
 
 use super::super::errors::StorageError;
 use super::super::files;
+use super::super::indexing::IndexBuilder;
 use super::super::scan::{self, Step};
-use super::super::segment::{Home, INDEX, IndexBuilder, LOG, TIME_INDEX, TXN_INDEX};
+use super::super::segment::{Home, INDEX, LOG, TIME_INDEX, TXN_INDEX};
 use super::super::txnindex::{self, Aborted};
 
 /// The suffix of what is being written.

@@ -18,12 +18,14 @@ use std::time::SystemTime;
 use super::super::config::LogConfig;
 use super::super::errors::StorageError;
 use super::super::log::{Log, View};
+use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::choose::{self, Dirty};
 use super::keymap::{Hashed, KeyMap, LOOKAHEAD};
 use super::output::Output;
 use super::source::{Next, Source};
 use super::transactions::Transactions;
+use super::verdicts::{Verdict, Verdicts};
 use super::{Cleaned, Worker};
 use crate::ids::Offset;
 use crate::record::RecordError;
@@ -37,6 +39,7 @@ const COMMIT: i16 = 1;
 /// What the records of a segment are judged by.
 struct Rules<'r> {
     map: &'r KeyMap,
+    verdicts: &'r Verdicts,
     now_ms: i64,
     delete_retention_ms: i64,
     /// Whether tombstones of older formats stay.
@@ -73,7 +76,7 @@ impl<'p> Pass<'p> {
 
     /// Cleans; `None` if it was stopped, or the log changed under it.
     pub(super) fn run(mut self, dirty: &Dirty) -> Result<Option<Cleaned>, StorageError> {
-        let Some(map) = self.map(dirty)? else { return Ok(None) };
+        let Some((map, verdicts)) = self.map(dirty)? else { return Ok(None) };
         let end = map.latest() + 1;
         self.log.flush()?;
         self.log.note_cleaned(&self.view, Offset(dirty.first_dirty))?;
@@ -88,9 +91,17 @@ impl<'p> Pass<'p> {
         while !todo.is_empty() {
             let count = choose::group(&sizes(todo)?, dirty.first_uncleanable, &self.config);
             let (group, rest) = todo.split_at(count.min(todo.len()));
+            if let [alone] = group
+                && let Some(records) = verdicts.untouched(alone.base_offset)
+            {
+                self.count((records, records));
+                todo = rest;
+                continue;
+            }
             let next = rest.first().or(segments.get(below(end))).map_or(end, |s| s.base_offset);
             todo = rest;
-            let whole = self.group(group, (&map, legacy_horizon, next), &mut transactions)?;
+            let by = (&map, &verdicts, legacy_horizon);
+            let whole = self.group((group, next), by, &mut transactions)?;
             if !whole {
                 return Ok(None);
             }
@@ -102,12 +113,13 @@ impl<'p> Pass<'p> {
     }
 
     /// The last offset of each key of the dirty part, or as much of it as the memory holds.
-    fn map(&mut self, dirty: &Dirty) -> Result<Option<KeyMap>, StorageError> {
+    fn map(&mut self, dirty: &Dirty) -> Result<Option<(KeyMap, Verdicts)>, StorageError> {
         let (start, end) = (dirty.first_dirty, dirty.first_uncleanable);
         let wanted = (start, end.abs_diff(start));
         let options = &self.worker.options;
         let memory = options.dedupe_buffer_bytes / options.threads.max(1);
-        let mut map = KeyMap::new(memory, options.load_factor, wanted);
+        let mut verdicts = Verdicts::new(memory, wanted);
+        let mut map = KeyMap::new(memory - verdicts.bytes(), options.load_factor, wanted);
         let mut transactions = Transactions::default();
         transactions.expect(self.log.aborted(Offset(start), Offset(end)));
         let segments = self.view.segments.clone();
@@ -116,7 +128,8 @@ impl<'p> Pass<'p> {
             if segment.base_offset >= end {
                 break;
             }
-            match self.map_segment(segment, start, (&mut map, &mut transactions))? {
+            let into = (&mut map, &mut verdicts, &mut transactions);
+            match self.map_segment(segment, start, into)? {
                 Some(true) => {}
                 Some(false) => break,
                 None => return Ok(None),
@@ -133,7 +146,8 @@ impl<'p> Pass<'p> {
             );
             return Err(StorageError::Meta(text.into()));
         }
-        Ok(Some(map))
+        verdicts.settle(&map);
+        Ok(Some((map, verdicts)))
     }
 
     /// Maps a segment: whether it went in whole; `None` if the cleaner is to stop.
@@ -141,17 +155,23 @@ impl<'p> Pass<'p> {
         &mut self,
         segment: &Arc<Segment>,
         start: i64,
-        (map, transactions): (&mut KeyMap, &mut Transactions),
+        (map, verdicts, transactions): (&mut KeyMap, &mut Verdicts, &mut Transactions),
     ) -> Result<Option<bool>, StorageError> {
         let size = segment.size();
         let from = segment.find(start, size)?.map_or(size, |batch| batch.position);
         let file = segment.file()?;
         let mut source = Source::new(&file, (from, size), self.worker.piece());
+        let mut simple = (from == 0 && start <= segment.base_offset).then_some(0);
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
                 Next::Batch(at, bytes) => (at, bytes),
-                Next::End => return Ok(Some(true)),
+                Next::End => {
+                    if let Some(records) = simple {
+                        verdicts.note_segment((segment.base_offset, map.latest()), records);
+                    }
+                    return Ok(Some(true));
+                }
                 Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let opened = self.reader.open(bytes);
@@ -161,6 +181,12 @@ impl<'p> Pass<'p> {
             let data = !skip && opened.batch().is_none_or(|batch| !batch.is_control());
             if data && !put_all(&opened, start, map) {
                 return Ok(Some(false));
+            }
+            if data && is_plain(&opened) {
+                verdicts.note_plain(at.base_offset);
+                simple = simple.filter(|_| !opened.is_empty()).map(|held| held + opened.len());
+            } else {
+                simple = None;
             }
             map.set_latest(at.last_offset.max(start - 1));
             if self.worker.pause(source.take_read()) {
@@ -172,8 +198,8 @@ impl<'p> Pass<'p> {
     /// Writes a group of segments anew and swaps; false if it was stopped, or the log changed.
     fn group(
         &mut self,
-        group: &[Arc<Segment>],
-        (map, legacy_horizon, end): (&KeyMap, i64, i64),
+        (group, end): (&[Arc<Segment>], i64),
+        (map, verdicts, legacy_horizon): (&KeyMap, &Verdicts, i64),
         transactions: &mut Transactions,
     ) -> Result<bool, StorageError> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
@@ -186,6 +212,7 @@ impl<'p> Pass<'p> {
             transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next)));
             let rules = Rules {
                 map,
+                verdicts,
                 now_ms: self.now_ms,
                 delete_retention_ms: self.config.delete_retention_ms,
                 keep_legacy_tombstones: segment.modified_ms() > legacy_horizon,
@@ -220,24 +247,34 @@ impl<'p> Pass<'p> {
                 Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let fail = |error| bad(self.log, at.base_offset, &error);
-            let opened = self.reader.open(bytes).map_err(fail)?;
             let room = output.room();
             let start = room.len();
             self.done.bytes_read += at.size;
-            self.done.records_read += opened.len() as u64;
-            let kept = match opened.batch() {
-                Some(batch) => {
-                    let judged = judge(batch, &opened, transactions);
-                    rules.batch((batch, &opened), judged, (&mut self.keep, room))
+            let counted = match rules.unopened(&at, bytes, room) {
+                Some(counted) => counted,
+                None => {
+                    let opened = self.reader.open(bytes).map_err(fail)?;
+                    let kept = match opened.batch() {
+                        Some(batch) => {
+                            let judged = judge(batch, &opened, transactions);
+                            rules.batch((batch, &opened), judged, (&mut self.keep, room))
+                        }
+                        None => rules.message((&opened, bytes), (&mut self.keep, room)),
+                    };
+                    (opened.len(), kept.map_err(fail)?)
                 }
-                None => rules.message((&opened, bytes), (&mut self.keep, room)),
             };
-            self.done.records_kept += kept.map_err(fail)? as u64;
+            self.count(counted);
             let written = if room.len() > start { output.appended(start)? } else { 0 };
             if self.worker.pause(source.take_read() + written) {
                 return Ok(false);
             }
         }
+    }
+
+    const fn count(&mut self, (read, kept): (usize, usize)) {
+        self.done.records_read += read as u64;
+        self.done.records_kept += kept as u64;
     }
 
     fn unreadable(&self, error: std::io::Error) -> StorageError {
@@ -250,6 +287,26 @@ impl<'p> Pass<'p> {
 }
 
 impl Rules<'_> {
+    /// Does what the mapping has decided of a whole batch: its records, and how many stay. `None`:
+    /// it must be opened. Its checksum was right when it was mapped.
+    fn unopened(&self, at: &BatchAt, bytes: &[u8], out: &mut Vec<u8>) -> Option<(usize, usize)> {
+        let count = usize::try_from(at.header.as_ref()?.record_count).ok()?;
+        match self.verdicts.of(at.base_offset, at.last_offset, count) {
+            Verdict::Mixed | Verdict::Unknown => None,
+            Verdict::Stays => {
+                out.extend_from_slice(bytes);
+                Some((count, count))
+            }
+            Verdict::Goes => {
+                let batch = Batch::parse(bytes).ok()?;
+                if self.is_last_of_producer(&batch) {
+                    out.extend_from_slice(&retain::emptied(&batch));
+                }
+                Some((count, 0))
+            }
+        }
+    }
+
     /// Appends what stays of a batch; how many records that are.
     fn batch(
         &self,
@@ -305,6 +362,14 @@ impl Rules<'_> {
 
     /// Which records stay; whether a tombstone is among them.
     fn decide(&self, opened: &Opened<'_>, keep_tombstones: bool, keep: &mut Vec<bool>) -> bool {
+        let known = |batch: &Batch<'_>| {
+            let range = (batch.base_offset(), batch.last_offset());
+            self.verdicts.of(range.0, range.1, opened.len()) != Verdict::Unknown
+        };
+        if opened.batch().is_some_and(known) {
+            keep.extend(opened.faces().map(|face| self.verdicts.is_last(face.offset)));
+            return false;
+        }
         let mut tombstones = false;
         let mut faces = opened.faces();
         let mut block = [(None, Hashed::default()); LOOKAHEAD];
@@ -315,6 +380,7 @@ impl Rules<'_> {
                 *place = (Some(face), hashed);
                 filled += 1;
             }
+            self.map.touch(block.iter().take(filled).map(|(_, hashed)| *hashed));
             for (face, hashed) in block.iter().take(filled) {
                 let Some(face) = face else { continue };
                 let stays = self.stays(face, *hashed, keep_tombstones);
@@ -367,6 +433,13 @@ fn judge(batch: &Batch<'_>, opened: &Opened<'_>, transactions: &mut Transactions
     (batch.is_transactional() && transactions.data(producer_id, last), false)
 }
 
+/// Whether all records of a batch are alike to a cleaning: with a key, a value, no transaction.
+fn is_plain(opened: &Opened<'_>) -> bool {
+    let simple = |batch: &Batch<'_>| !batch.is_transactional() && !batch.has_delete_horizon();
+    opened.batch().is_some_and(simple)
+        && opened.faces().all(|face| face.key.is_some() && face.has_value)
+}
+
 /// Puts all keys of a batch from `start` on; false if the map is full.
 fn put_all(opened: &Opened<'_>, start: i64, map: &mut KeyMap) -> bool {
     let mut faces = opened.faces().filter(|face| face.offset >= start);
@@ -381,6 +454,7 @@ fn put_all(opened: &Opened<'_>, start: i64, map: &mut KeyMap) -> bool {
                 filled += 1;
             }
         }
+        map.touch(block.iter().take(filled).map(|(hashed, _)| *hashed));
         for (hashed, offset) in block.iter().take(filled) {
             if !map.put(*hashed, *offset) {
                 return false;

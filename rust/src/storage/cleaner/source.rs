@@ -14,7 +14,9 @@ pub(super) struct Source<'f> {
     end: u64,
     /// Where `buffer` begins in the file.
     position: u64,
+    /// Only as much of it as `filled` says is of the file; it is not cleared between two reads.
     buffer: Vec<u8>,
+    filled: usize,
     at: usize,
     piece: usize,
     read: u64,
@@ -30,7 +32,8 @@ pub(super) enum Next<'s> {
 impl<'f> Source<'f> {
     /// Reads from `position`, where a batch begins, to `end`, `piece` bytes at a time.
     pub(super) fn new(file: &'f File, (position, end): (u64, u64), piece: usize) -> Self {
-        Self { file, end, position, buffer: Vec::new(), at: 0, piece: piece.max(4096), read: 0 }
+        let piece = piece.max(4096);
+        Self { file, end, position, buffer: Vec::new(), filled: 0, at: 0, piece, read: 0 }
     }
 
     /// Bytes read since the last call.
@@ -45,7 +48,7 @@ impl<'f> Source<'f> {
             if position >= self.end {
                 return Ok(Next::End);
             }
-            let head = self.buffer.get(self.at..).unwrap_or_default();
+            let head = self.buffer.get(self.at..self.filled).unwrap_or_default();
             let head_size = (self.end - position).min(scan::HEAD as u64) as usize;
             let mut needed = head_size;
             if head.len() >= head_size {
@@ -56,7 +59,7 @@ impl<'f> Source<'f> {
                 };
                 needed = usize::try_from(batch.size).map_err(io::Error::other)?;
                 let start = self.at;
-                if self.buffer.len() - start >= needed {
+                if self.filled - start >= needed {
                     self.at += needed;
                     let bytes = self.buffer.get(start..self.at).unwrap_or_default();
                     return Ok(Next::Batch(batch, bytes));
@@ -68,16 +71,20 @@ impl<'f> Source<'f> {
 
     /// Reads on, so that at least `needed` bytes lie behind the place.
     fn fill(&mut self, needed: usize) -> io::Result<()> {
-        self.buffer.copy_within(self.at.., 0);
-        let held = self.buffer.len() - self.at;
+        self.buffer.copy_within(self.at..self.filled, 0);
+        let held = self.filled - self.at;
         self.position += self.at as u64;
         self.at = 0;
         let left = self.end - self.position;
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(needed.max(self.piece));
-        self.buffer.truncate(held);
-        self.buffer.resize(wanted.max(held), 0);
-        let room = self.buffer.get_mut(held..).unwrap_or_default();
+        self.filled = held;
+        if self.buffer.len() < wanted {
+            self.buffer.resize(wanted, 0);
+        }
+        let room = self.buffer.get_mut(held..wanted).unwrap_or_default();
         self.read += room.len() as u64;
-        self.file.read_exact_at(room, self.position + held as u64)
+        self.file.read_exact_at(room, self.position + held as u64)?;
+        self.filled = wanted.max(held);
+        Ok(())
     }
 }

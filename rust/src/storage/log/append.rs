@@ -328,7 +328,7 @@ impl Log {
                 [head, rest] => disk.write_at(&file, &[&writer.staging, head, rest], at),
                 _ => Ok(()),
             };
-            written.map_err(|error| self.home().dir.failed(&format!("write {}", self.name), error))
+            written.map_err(|error| home.dir.failed(&format!("write {}", self.name), error))
         });
         writer.staging.clear();
         if let Err(error) = outcome {
@@ -347,7 +347,7 @@ impl Log {
         let cut = active.file().and_then(|file| {
             let home = self.home();
             let disk = home.dir.disk();
-            disk.set_len(&file, position).map_err(|e| self.home().dir.failed("cut", e))
+            disk.set_len(&file, position).map_err(|error| home.dir.failed("cut", error))
         });
         if let Err(error) = cut {
             self.home().dir.take_offline(&error);

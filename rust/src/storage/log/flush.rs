@@ -101,6 +101,10 @@ impl Log {
             if let Some(active) = active.filter(|active| !active.is_sealed()) {
                 self.seal(&mut writer, &active)?;
             }
+            // Without one at the end the next start reads all headers from the last one on.
+            if self.is_on_disk() && self.damage().is_none() {
+                self.save_snapshot(&mut writer)?;
+            }
         }
         self.flush()?;
         if self.is_on_disk() {

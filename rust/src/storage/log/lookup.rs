@@ -51,6 +51,16 @@ impl Log {
         })
     }
 
+    /// Where a search for `offset` begins: the base offset of a segment, and the position that its
+    /// index names. What Kafka's `OffsetIndex.lookup` answers: no batch was looked at, so nothing
+    /// says that one begins there.
+    pub fn index_lookup(&self, offset: Offset) -> Result<Option<(Offset, u64)>, StorageError> {
+        self.usable()?;
+        let segments = self.segments.load();
+        let Some(segment) = segments.get(segments.holding(offset.0)) else { return Ok(None) };
+        Ok(Some((Offset(segment.base_offset), segment.hint(offset.0)?.from)))
+    }
+
     /// The first record with the largest timestamp of all; `None` in a log without records.
     pub fn max_timestamp(&self) -> Result<Option<Found>, StorageError> {
         self.usable()?;
@@ -88,7 +98,7 @@ impl Log {
     /// The aborted transactions with records in `from..to`.
     pub fn aborted(&self, from: Offset, to: Offset) -> Vec<Aborted> {
         let segments = self.segments.load();
-        let first = segments.partition_point(|s| s.base_offset <= from.0).saturating_sub(1);
+        let first = segments.holding(from.0);
         let mut found = Vec::new();
         for segment in segments.iter().skip(first) {
             let complete = segment.with_aborted(|list| {

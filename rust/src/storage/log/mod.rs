@@ -19,6 +19,7 @@ mod open;
 mod read;
 mod relocate;
 mod retention;
+mod segments;
 mod tail;
 mod trim;
 
@@ -35,6 +36,7 @@ use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::group::Group;
 use super::producers::{ProducerFacts, Producers};
+use super::progress::Checking;
 use super::segment::{Home, Segment};
 use super::sync::{Asked, Syncer, Urgency};
 use crate::clock::Clock;
@@ -47,6 +49,7 @@ pub(super) use lookup::find_record;
 pub use read::{Read, Slice};
 pub(super) use relocate::{Copied, Future, MOVED};
 pub use retention::SegmentFacts;
+use segments::Segments;
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -67,6 +70,8 @@ pub struct Open {
     pub clock: Arc<dyn Clock>,
     /// The thread that syncs; `None`: only [`Log::flush`] does.
     pub syncer: Option<Arc<Syncer>>,
+    /// Who watches how far it is; `None`: nobody does.
+    pub checking: Option<Arc<Checking>>,
 }
 
 /// One partition.
@@ -78,7 +83,7 @@ pub struct Log {
     syncer: Option<Arc<Syncer>>,
     me: Weak<Log>,
     topic_id: OnceLock<TopicId>,
-    segments: ArcSwap<Vec<Arc<Segment>>>,
+    segments: ArcSwap<Segments>,
     tail: tail::Tail,
     log_start: AtomicI64,
     flushed: AtomicI64,
@@ -318,6 +323,6 @@ impl Log {
 
     /// Swaps the list of segments.
     fn publish_segments(&self, segments: Vec<Arc<Segment>>) {
-        self.segments.store(Arc::new(segments));
+        self.segments.store(Arc::new(segments.into()));
     }
 }

@@ -47,6 +47,7 @@ impl Log {
             interval: options.config.index_interval_bytes,
             recovery_point: points.recovery.map_or(0, |offset| offset.0),
             log_start: points.log_start.map(|offset| offset.0),
+            checking: options.checking.as_deref(),
         };
         let found = recovery::recover(&home, &request)?;
         let log = build(home, (name, options), (found, points));
@@ -106,7 +107,7 @@ fn build(
         layout: Mutex::new(()),
         flushing: Mutex::new(()),
         writer: Mutex::new(writer),
-        segments: ArcSwap::from_pointee(segments),
+        segments: ArcSwap::from_pointee(segments.into()),
     });
     log.tail.store(End { end, base, position });
     log.publish_transactions(&log.writer.lock());

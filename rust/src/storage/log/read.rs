@@ -14,6 +14,7 @@ use super::super::files::FileRange;
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
+use super::segments::Segments;
 use super::tail::End;
 use crate::ids::Offset;
 
@@ -122,18 +123,13 @@ impl Log {
     }
 
     /// Whether the log got another list of segments since `seen`; if one is on its way, waits.
-    fn has_other_segments(&self, seen: &Arc<Vec<Arc<Segment>>>) -> Option<()> {
+    fn has_other_segments(&self, seen: &Arc<Segments>) -> Option<()> {
         drop(self.writer.lock());
         self.usable().ok()?;
         (!Arc::ptr_eq(seen, &self.segments.load())).then_some(())
     }
 
-    fn read_from(
-        &self,
-        segments: &[Arc<Segment>],
-        end: &End,
-        read: &Read,
-    ) -> Result<Slice, ReadError> {
+    fn read_from(&self, segments: &Segments, end: &End, read: &Read) -> Result<Slice, ReadError> {
         let upper = read.upper.0.min(end.end);
         if read.offset.0 >= upper {
             if read.offset.0 == end.end {
@@ -168,7 +164,7 @@ impl Log {
     /// Where `upper` begins: the edge that a read stops at. `None` if nothing lies below.
     fn place_of_end(
         &self,
-        segments: &[Arc<Segment>],
+        segments: &Segments,
         end: &End,
         upper: i64,
     ) -> Result<Option<Place>, StorageError> {
@@ -181,8 +177,7 @@ impl Log {
         if let Some(place) = self.recall(segments, upper) {
             return Ok(Some(place));
         }
-        let above = segments.partition_point(|segment| segment.base_offset < upper);
-        let Some(index) = above.checked_sub(1) else { return Ok(None) };
+        let Some(index) = segments.below(upper) else { return Ok(None) };
         let Some(segment) = segments.get(index) else { return Ok(None) };
         let size = segment.size();
         let position = segment.find(upper, size)?.map_or(size, |batch| batch.position);
@@ -193,13 +188,12 @@ impl Log {
     /// The first batch that holds `offset` or lies above it, before `stop`.
     fn place_of_start(
         &self,
-        segments: &[Arc<Segment>],
+        segments: &Segments,
         offset: i64,
         stop: Place,
     ) -> Result<Option<(Place, BatchAt)>, StorageError> {
         let recalled = self.recall(segments, offset);
-        let above = segments.partition_point(|segment| segment.base_offset <= offset);
-        let mut index = recalled.map_or(above.saturating_sub(1), |place| place.index);
+        let mut index = recalled.map_or_else(|| segments.holding(offset), |place| place.index);
         while let Some(segment) = segments.get(index).filter(|_| index <= stop.index) {
             let end = if index == stop.index { stop.position } else { segment.size() };
             let found = match recalled.filter(|place| place.index == index) {
@@ -214,13 +208,12 @@ impl Log {
         Ok(None)
     }
 
-    fn recall(&self, segments: &[Arc<Segment>], offset: i64) -> Option<Place> {
+    fn recall(&self, segments: &Segments, offset: i64) -> Option<Place> {
         let marks = self.marks.try_lock()?;
         let truncations = self.truncations.load(Ordering::Acquire);
         let fits = |mark: &&MarkAt| mark.offset == offset && mark.truncations == truncations;
         let mark = marks.0.iter().flatten().find(fits)?;
-        let index =
-            segments.binary_search_by_key(&mark.base, |segment| segment.base_offset).ok()?;
+        let index = segments.beginning_at(mark.base)?;
         let is_same = Weak::as_ptr(&mark.segment) == Arc::as_ptr(segments.get(index)?);
         is_same.then_some(Place { index, position: mark.position })
     }

@@ -128,7 +128,7 @@ impl Log {
             let path = segment.path(kind);
             let target = files::with_suffix(&path, ".deleted");
             let renamed = files::rename_if_there(disk, &path, &target)
-                .map_err(|error| self.home().dir.failed("rename a deleted file", error))?;
+                .map_err(|error| home.dir.failed("rename a deleted file", error))?;
             if renamed {
                 writer.doomed.push_back((from, target));
             }

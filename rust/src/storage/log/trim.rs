@@ -46,7 +46,7 @@ impl Log {
         }
         self.begin_cut(Offset(end), Offset(end))?;
         self.publish_segments(kept.to_vec());
-        gone.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
+        self.remove_segments(gone)?;
         self.cut_segment(&mut writer, active, (position, end))
     }
 
@@ -93,14 +93,21 @@ impl Log {
         self.publish_transactions(writer);
     }
 
-    /// Removes all files of a segment.
-    fn remove_files(&self, base_offset: i64) -> Result<(), StorageError> {
-        let dir = &self.home().dir;
-        for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            files::remove_if_there(dir.disk(), &self.home().file(base_offset, kind))
-                .map_err(|error| dir.failed("remove a file", error))?;
+    /// Removes all files of these segments, the last one's first, and syncs their going: a whole
+    /// segment must not come back behind what is appended from here on.
+    fn remove_segments(&self, gone: &[Arc<Segment>]) -> Result<(), StorageError> {
+        if gone.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let home = self.home();
+        for segment in gone.iter().rev() {
+            for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+                files::remove_if_there(home.dir.disk(), &home.file(segment.base_offset, kind))
+                    .map_err(|error| home.dir.failed("remove a file", error))?;
+            }
+        }
+        let partition = home.path.read().clone();
+        home.dir.sync_dir(&partition)
     }
 
     /// Makes sure that no watermark lies above the offset of a cut, and none on disk above what a
@@ -161,8 +168,8 @@ impl Log {
     fn restart_at(&self, writer: &mut Writer, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
         self.begin_cut(offset, Offset(0))?;
-        let segments = self.segments.swap(Arc::new(Vec::new()));
-        segments.iter().rev().try_for_each(|segment| self.remove_files(segment.base_offset))?;
+        let segments = self.segments.swap(Arc::default());
+        self.remove_segments(&segments)?;
         self.home().dir.begins(&self.name, offset)?;
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);

@@ -5,7 +5,8 @@
 //!     `partition_max_bytes` each, but the first partition with records gives at least one whole
 //!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
 //!     offset and with the list of aborted transactions. Incremental sessions (KIP-227): see
-//!     `fetch_sessions`; errors 70, 71, 106.
+//!     `fetch_sessions`; errors 70, 71, 106. What is over a quota (KIP-219) is answered without
+//!     partitions, a full request of a session without the session.
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer; v3
 //!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
 //!     one is FENCED_LEADER_EPOCH (74), a future one UNKNOWN_LEADER_EPOCH (75); zstd below v10:
@@ -27,6 +28,7 @@ use super::super::call::{Call, Head};
 use super::super::fetch_sessions::{Asked, Entry, FetchSession, Interest};
 use super::super::image::ClusterImage;
 use super::super::parked::Wait;
+use super::super::quotas::{Account, Verdict};
 use super::super::service::Flow;
 use super::super::{Broker, Output, ParkedId, ThreadState};
 use crate::ids::{Epoch, TopicId};
@@ -45,6 +47,7 @@ pub(crate) struct Waiting {
     target: Target,
     rules: Rules,
     min_bytes: usize,
+    account: Option<Arc<Account>>,
 }
 
 /// Whose partitions are read.
@@ -61,7 +64,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
     let request = FetchRequest::decode(&mut call.reader(), version)?;
     let settings = call.broker.settings.load();
-    let rules = Rules::of(&request, version, settings.fetch_max_bytes);
+    let account = call.session.account.clone();
+    let most = account.as_ref().map_or(usize::MAX, |account| account.fetch_max_bytes());
+    let rules = Rules::of(&request, version, settings.fetch_max_bytes).at_most(most);
     let target = match target(call, &request, settings.node_id) {
         Ok(target) => target,
         Err(error) => {
@@ -70,14 +75,19 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             return Ok(Flow::Go);
         }
     };
-    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
-    let mut waiting = Waiting { target, rules, min_bytes };
+    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(most);
+    let mut waiting = Waiting { target, rules, min_bytes, account };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let node = settings.node_id;
     let look = Look { node, image: &call.thread.image, number: call.thread.image_number };
     let head = call.request.head;
+    if head.throttle_time_ms > 0 {
+        waiting.write_nothing(call.broker, head, call.replies.ready());
+        return Ok(Flow::Go);
+    }
     if let Some(found) = waiting.look(&look, wait_ms == 0) {
-        waiting.write(head, call.replies.ready(), found);
+        let mute_ms = waiting.answer(call.broker, head, call.replies.ready(), found);
+        call.replies.mute(mute_ms);
         return Ok(Flow::Go);
     }
     let id = call.thread.parked.name();
@@ -104,7 +114,7 @@ pub(crate) fn resume(
     if let Some(found) = waiting.look(&look, late) {
         waiting.forget();
         let mut output = Output::default();
-        waiting.write(head, &mut output, found);
+        waiting.answer(broker, head, &mut output, found);
         return Some(output);
     }
     if !waiting.watch(thread.index, id) {
@@ -242,6 +252,57 @@ impl Waiting {
                 seen(&mut session.interest, *full, late || overtaken)
             }
         }
+    }
+
+    /// Writes the answer, or an empty one where it is over a quota; for how long nothing more of
+    /// this connection is to be read.
+    fn answer(
+        &mut self,
+        broker: &Broker,
+        mut head: Head,
+        output: &mut Output,
+        found: Vec<Found>,
+    ) -> i32 {
+        let Some(account) = &self.account else {
+            self.write(head, output, found);
+            return 0;
+        };
+        let bytes = if account.reads_are_counted() { self.size(head.version, &found) } else { 0 };
+        let Verdict { throttle_time_ms, is_empty } =
+            account.fetched(bytes, broker.clock.monotonic_ms());
+        head.throttle_time_ms = throttle_time_ms;
+        if is_empty {
+            reply::give_back(found);
+            self.write_nothing(broker, head, output);
+        } else {
+            self.write(head, output, found);
+        }
+        throttle_time_ms
+    }
+
+    /// The bytes of the answer.
+    fn size(&self, version: i16, found: &[Found]) -> usize {
+        match &self.target {
+            Target::Once(interest) => reply::size(version, interest, found),
+            Target::Session { session, .. } => {
+                reply::size(version, &session.lock().interest, found)
+            }
+        }
+    }
+
+    /// Writes an answer without partitions. A session that was to begin does not: its client knows
+    /// nothing yet of any partition.
+    fn write_nothing(&self, broker: &Broker, head: Head, output: &mut Output) {
+        let session_id = match &self.target {
+            Target::Once(_) => 0,
+            Target::Session { id, full: false, .. } => *id,
+            Target::Session { id, full: true, .. } => {
+                broker.fetch_sessions.remove(*id);
+                0
+            }
+        };
+        let response = FetchResponse { session_id, ..Default::default() };
+        head.reply(output, |writer, version| response.encode(writer, version));
     }
 
     /// Writes the answer.

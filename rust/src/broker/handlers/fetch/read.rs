@@ -69,6 +69,11 @@ impl Rules {
             },
         }
     }
+
+    /// The same, but no more than `max_bytes`.
+    pub(super) fn at_most(self, max_bytes: usize) -> Self {
+        Self { max_bytes: self.max_bytes.min(max_bytes), ..self }
+    }
 }
 
 impl Sight {

@@ -28,8 +28,25 @@ pub(super) fn write(
             entry.told_log_start = found.log_start_offset;
         }
     }
+    let responses = topics(interest, &found);
+    let response = FetchResponse { session_id, responses, ..Default::default() };
+    head.reply_with(output, fill, |writer, version| response.encode(writer, version));
+    give_back(found);
+}
+
+/// The bytes of an answer.
+pub(super) fn size(version: i16, interest: &Interest, found: &[Found]) -> usize {
+    FetchResponse { responses: topics(interest, found), ..Default::default() }.size(version)
+}
+
+/// Lets buffers of what was found be used again.
+pub(super) fn give_back(found: Vec<Found>) {
+    found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
+}
+
+fn topics<'a>(interest: &'a Interest, found: &'a [Found]) -> Vec<FetchableTopicResponse<'a>> {
     let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
-    for found in &found {
+    for found in found {
         let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
         let Some(entry) = entry else { continue };
         let same = |last: &&mut FetchableTopicResponse<'_>| {
@@ -44,9 +61,7 @@ pub(super) fn write(
             }),
         }
     }
-    let response = FetchResponse { session_id, responses, ..Default::default() };
-    head.reply_with(output, fill, |writer, version| response.encode(writer, version));
-    found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
+    responses
 }
 
 fn partition<'a>(entry: &Entry, found: &'a Found) -> PartitionData<'a> {

@@ -85,8 +85,12 @@ impl<'e> Staging<'e> {
 
     /// Stages the batches of a request.
     pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Result<(), DecodeError> {
+        let message = ProduceRequest::decode(&mut call.reader(), call.version())?;
+        if message.acks != 0 {
+            call.throttle_for_time();
+        }
+        call.throttle_for_bytes();
         let Request { head, client_id, .. } = call.request;
-        let message = ProduceRequest::decode(&mut call.reader(), head.version)?;
         let start = call.thread.produce.parts.len();
         let append = append::Append {
             node: call.broker.settings.load().node_id,

@@ -61,7 +61,8 @@ pub(super) fn write(
             partition_responses: list,
         });
     }
-    let response = ProduceResponse { responses, ..Default::default() };
+    let throttle_time_ms = head.throttle_time_ms;
+    let response = ProduceResponse { responses, throttle_time_ms, ..Default::default() };
     head.reply(output, |writer, version| response.encode(writer, version));
 }
 
@@ -151,7 +152,11 @@ impl Waiting {
                     .collect(),
             }
         });
-        let response = ProduceResponse { responses: responses.collect(), ..Default::default() };
+        let response = ProduceResponse {
+            responses: responses.collect(),
+            throttle_time_ms: head.throttle_time_ms,
+            ..Default::default()
+        };
         head.output(|writer, version| response.encode(writer, version))
     }
 }

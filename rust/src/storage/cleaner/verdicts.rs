@@ -1,0 +1,201 @@
+//! What the mapping of a log's dirty part tells about whole batches: one of which every record is
+//! the last of its key stays as it is, one of which none is goes, and neither is opened again. A
+//! segment of which every record stays is not even read again.
+//!
+//! Two bits for each offset from `base` on: the record there is the last of its key; a batch begins
+//! there whose records all have a key and a value and are in no transaction.
+//! Invariant: `known` <= base + bits; nothing is said of a batch or segment that begins below
+//! `base` or ends above `known`.
+//! Threads: a plain value of one cleaner.
+//! Not promised: all of the dirty part. The memory is a sixteenth of the key map's; where it ends,
+//! batches are opened. What is noted of segments, some 24 bytes each, comes on top.
+
+use super::keymap::KeyMap;
+
+const WORD: usize = u64::BITS as usize;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Verdicts {
+    base: i64,
+    /// The last offset that was mapped and has bits.
+    known: i64,
+    last: Vec<u64>,
+    plain: Vec<u64>,
+    segments: Vec<Simple>,
+}
+
+/// A segment of plain batches.
+#[derive(Clone, Copy, Debug)]
+struct Simple {
+    base_offset: i64,
+    last_offset: i64,
+    records: usize,
+}
+
+/// What is known of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Every record stays.
+    Stays,
+    /// No record stays.
+    Goes,
+    /// Those stay of which [`Verdicts::is_last`].
+    Mixed,
+    /// Nothing.
+    Unknown,
+}
+
+impl Verdicts {
+    /// None yet, of the offsets from `base` on: as many of those `wanted` as `memory` allows.
+    pub(super) fn new(memory: usize, (base, wanted): (i64, u64)) -> Self {
+        let most = memory / 16 / (2 * size_of::<u64>());
+        let words = usize::try_from(wanted.div_ceil(WORD as u64)).unwrap_or(usize::MAX).min(most);
+        let (last, plain) = (vec![0; words], vec![0; words]);
+        Self { base, known: base - 1, last, plain, segments: Vec::new() }
+    }
+
+    /// Memory it takes.
+    pub(super) const fn bytes(&self) -> usize {
+        (self.last.len() + self.plain.len()) * size_of::<u64>()
+    }
+
+    /// A batch begins at `base_offset` whose records all have a key and a value and are in no
+    /// transaction.
+    pub(super) fn note_plain(&mut self, base_offset: i64) {
+        set(&mut self.plain, base_offset.checked_sub(self.base));
+    }
+
+    /// A segment has no other batches than plain ones, none of them empty, and was mapped from its
+    /// first to its last offset.
+    pub(super) fn note_segment(&mut self, (base_offset, last_offset): (i64, i64), records: usize) {
+        self.segments.push(Simple { base_offset, last_offset, records });
+    }
+
+    /// The map is complete.
+    pub(super) fn settle(&mut self, map: &KeyMap) {
+        let bits = i64::try_from(self.last.len().saturating_mul(WORD)).unwrap_or(i64::MAX);
+        self.known = map.latest().min(self.base.saturating_add(bits) - 1);
+        for offset in map.offsets().filter(|offset| *offset <= self.known) {
+            set(&mut self.last, offset.checked_sub(self.base));
+        }
+    }
+
+    /// Of the batch with `count` records from `base_offset` to `last_offset`.
+    pub(super) fn of(&self, base_offset: i64, last_offset: i64, count: usize) -> Verdict {
+        if !is_set(&self.plain, base_offset.checked_sub(self.base)) {
+            return Verdict::Unknown;
+        }
+        match self.lasts(base_offset, last_offset) {
+            None => Verdict::Unknown,
+            Some(0) => Verdict::Goes,
+            Some(stay) if stay == count => Verdict::Stays,
+            Some(_) => Verdict::Mixed,
+        }
+    }
+
+    /// Whether the record at an offset of a batch that is known is the last of its key.
+    pub(super) fn is_last(&self, offset: i64) -> bool {
+        is_set(&self.last, offset.checked_sub(self.base))
+    }
+
+    /// How many records a segment has, if all of them stay.
+    pub(super) fn untouched(&self, base_offset: i64) -> Option<usize> {
+        let at = self.segments.binary_search_by_key(&base_offset, |one| one.base_offset).ok()?;
+        let segment = self.segments.get(at)?;
+        let stay = self.lasts(base_offset, segment.last_offset)?;
+        (stay == segment.records).then_some(stay)
+    }
+
+    /// How many of these offsets, the last included, are the last of their keys; `None` where that
+    /// is not known of all.
+    fn lasts(&self, first: i64, last: i64) -> Option<usize> {
+        let from = usize::try_from(first.checked_sub(self.base)?).ok()?;
+        let count = usize::try_from(last.checked_sub(first)?).ok()? + 1;
+        (last <= self.known).then(|| self.count(from, from + count))
+    }
+
+    /// How many offsets of the bits `from..end` are the last of their keys.
+    fn count(&self, from: usize, end: usize) -> usize {
+        let words = self.last.iter().enumerate().take(end.div_ceil(WORD)).skip(from / WORD);
+        let ones = words.map(|(at, word)| {
+            let low = u64::MAX << from.saturating_sub(at * WORD).min(WORD - 1);
+            let high = u64::MAX >> ((at + 1) * WORD).saturating_sub(end).min(WORD - 1);
+            (word & low & high).count_ones() as usize
+        });
+        ones.sum()
+    }
+}
+
+fn is_set(bits: &[u64], bit: Option<i64>) -> bool {
+    let bit = bit.and_then(|bit| usize::try_from(bit).ok()).unwrap_or(usize::MAX);
+    bits.get(bit / WORD).is_some_and(|word| word >> (bit % WORD) & 1 == 1)
+}
+
+fn set(bits: &mut [u64], bit: Option<i64>) {
+    let Some(bit) = bit.and_then(|bit| usize::try_from(bit).ok()) else { return };
+    if let Some(word) = bits.get_mut(bit / WORD) {
+        *word |= 1 << (bit % WORD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys of batches of ten records each from offset 1000 on; batch 2 has something else too.
+    fn settled(keys: &[i64], memory: usize) -> Verdicts {
+        let wanted = (1000, keys.len() as u64);
+        let mut map = KeyMap::new(1 << 20, 0.9, wanted);
+        let mut verdicts = Verdicts::new(memory, wanted);
+        for (offset, key) in (1000..).zip(keys) {
+            let hashed = map.hash(&key.to_be_bytes());
+            assert!(map.put(hashed, offset));
+            map.set_latest(offset);
+            if offset % 10 == 0 && offset != 1020 {
+                verdicts.note_plain(offset);
+            }
+        }
+        verdicts.settle(&map);
+        verdicts
+    }
+
+    #[test]
+    fn they_say_what_each_record_would() {
+        let keys: Vec<i64> = (0..2000).map(|n| n * n * 7919 / 64 % 1301 / (1 + n / 400)).collect();
+        let verdicts = settled(&keys, 1 << 20);
+        let mut found = std::collections::HashSet::new();
+        for (number, batch) in keys.chunks(10).enumerate() {
+            let later = &keys[number * 10 + 10..];
+            let stays =
+                |at: usize| !batch[at + 1..].contains(&batch[at]) && !later.contains(&batch[at]);
+            let stay = (0..10).filter(|at| stays(*at)).count();
+            let base = 1000 + number as i64 * 10;
+            let said = verdicts.of(base, base + 9, 10);
+            found.insert(format!("{said:?}"));
+            let wanted = match stay {
+                _ if number == 2 => Verdict::Unknown,
+                0 => Verdict::Goes,
+                10 => Verdict::Stays,
+                _ => Verdict::Mixed,
+            };
+            assert_eq!(said, wanted, "batch {number}");
+            assert!((0..10).all(|at| verdicts.is_last(base + at as i64) == stays(at)));
+        }
+        assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn of_what_lies_outside_nothing_is_said() {
+        let keys: Vec<i64> = (0..200).collect();
+        let verdicts = settled(&keys, 16 * 16);
+        assert_eq!(verdicts.bytes(), 16);
+        assert_eq!(verdicts.of(1000, 1009, 10), Verdict::Stays);
+        assert_eq!(verdicts.of(1000, 1009, 9), Verdict::Mixed);
+        assert_eq!(verdicts.of(990, 1009, 10), Verdict::Unknown);
+        assert_eq!(verdicts.of(1050, 1063, 14), Verdict::Stays);
+        assert_eq!(verdicts.of(1060, 1069, 10), Verdict::Unknown);
+        assert_eq!(verdicts.of(1190, 1199, 10), Verdict::Unknown);
+        assert_eq!(verdicts.of(1005, 1009, 5), Verdict::Unknown);
+    }
+}

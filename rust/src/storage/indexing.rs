@@ -1,0 +1,86 @@
+//! The indexes of a segment made anew from its batches, as appends would have written them.
+//!
+//! Threads: one walks and adds; [`IndexBuilder::install`] gives a segment all at once.
+//! Not promised: nothing is written to a file here.
+
+use super::index::{Entry, OffsetEntry, TimeEntry};
+use super::scan::BatchAt;
+use super::segment::{Segment, UNKNOWN};
+
+/// Collects index entries from a walk, as appends would have written them.
+pub(crate) struct IndexBuilder {
+    base_offset: i64,
+    interval: u64,
+    since_entry: u64,
+    max: (i64, i64),
+    first: i64,
+    offsets: Vec<OffsetEntry>,
+    times: Vec<TimeEntry>,
+}
+
+impl IndexBuilder {
+    pub(crate) const fn new(base_offset: i64, interval: u64) -> Self {
+        Self {
+            base_offset,
+            interval,
+            since_entry: 0,
+            max: (-1, -1),
+            first: UNKNOWN,
+            offsets: Vec::new(),
+            times: Vec::new(),
+        }
+    }
+
+    /// Takes in the next batch.
+    pub(crate) fn add(&mut self, batch: &BatchAt) {
+        if self.first == UNKNOWN {
+            self.first = batch.max_timestamp;
+        }
+        if batch.max_timestamp > self.max.0 {
+            self.max = (batch.max_timestamp, batch.last_offset);
+        }
+        let (Ok(delta), Ok(position)) =
+            (i32::try_from(batch.last_offset - self.base_offset), i32::try_from(batch.position))
+        else {
+            return;
+        };
+        if self.since_entry > self.interval {
+            self.offsets.push(OffsetEntry { delta, position });
+            self.push_time();
+            self.since_entry = 0;
+        }
+        self.since_entry += batch.size;
+    }
+
+    /// Bytes since the last entry.
+    pub(crate) const fn since_entry(&self) -> u64 {
+        self.since_entry
+    }
+
+    /// Gives the indexes to their segment.
+    pub(crate) fn install(mut self, segment: &Segment) {
+        self.push_time();
+        segment.offsets.set(&self.offsets);
+        segment.times.set(&self.times);
+        segment.set_max(self.max.0, self.max.1);
+        segment.forget_first_timestamp();
+        segment.set_first_timestamp(self.first);
+    }
+
+    /// The bytes of `.index` and `.timeindex`.
+    pub(crate) fn into_bytes(mut self) -> (Vec<u8>, Vec<u8>) {
+        self.push_time();
+        let (mut offsets, mut times) = (Vec::new(), Vec::new());
+        self.offsets.iter().for_each(|entry| entry.write(&mut offsets));
+        self.times.iter().for_each(|entry| entry.write(&mut times));
+        (offsets, times)
+    }
+
+    fn push_time(&mut self) {
+        let (timestamp, offset) = self.max;
+        let Ok(delta) = i32::try_from(offset - self.base_offset) else { return };
+        if self.times.last().is_none_or(|last| last.timestamp < timestamp) && timestamp >= 0 {
+            self.times.push(TimeEntry { timestamp, delta });
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How far the opening of logs is, for whoever watches a start, and the word that ends it early.
+//!
+//! Invariants: opened <= logs, checked <= to_check; equal once all are opened, whatever was cut or
+//! failed. Threads: shared; atomics only.
+//! Not promised: that the four numbers of one look are of one moment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::errors::StorageError;
+use super::recovery::parse_name;
+use super::segment::LOG;
+
+/// So many bytes are checked between two looks at it.
+pub(crate) const STEP: u64 = 1 << 20;
+
+/// Counts what is opened and checked.
+#[derive(Debug, Default)]
+pub struct Progress {
+    logs: AtomicU64,
+    opened: AtomicU64,
+    to_check: AtomicU64,
+    checked: AtomicU64,
+    given_up: AtomicBool,
+}
+
+/// What a look at it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Logs that were to be opened.
+    pub logs: u64,
+    /// Those that were, or failed.
+    pub opened: u64,
+    /// Bytes that were to be checked.
+    pub to_check: u64,
+    /// Those that were, or were given up.
+    pub checked: u64,
+}
+
+/// One log's part of it, which is done when this is dropped.
+#[derive(Debug)]
+pub struct Checking {
+    progress: Arc<Progress>,
+    log: Arc<str>,
+    left: AtomicU64,
+}
+
+impl Progress {
+    /// A log will be opened, of which about so many bytes have to be checked.
+    pub fn expect(self: &Arc<Self>, log: Arc<str>, bytes: u64) -> Checking {
+        self.logs.fetch_add(1, Ordering::Relaxed);
+        self.to_check.fetch_add(bytes, Ordering::Relaxed);
+        Checking { progress: Arc::clone(self), log, left: AtomicU64::new(bytes) }
+    }
+
+    /// How far it is.
+    pub fn so_far(&self) -> SoFar {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (opened, checked) = (read(&self.opened), read(&self.checked));
+        SoFar { logs: read(&self.logs), opened, to_check: read(&self.to_check), checked }
+    }
+
+    /// No further log is opened, and what is being checked ends soon, without a change on the disk
+    /// that the next start does not expect.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody said so.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+}
+
+impl Checking {
+    /// So many more bytes were checked. An error: nobody wants to know any more.
+    pub(crate) fn add(&self, bytes: u64) -> Result<(), StorageError> {
+        self.count(bytes);
+        self.go_on()
+    }
+
+    /// An error if the start was given up.
+    pub(crate) fn go_on(&self) -> Result<(), StorageError> {
+        match self.progress.is_given_up() {
+            true => Err(StorageError::Closed(Arc::clone(&self.log))),
+            false => Ok(()),
+        }
+    }
+
+    fn count(&self, bytes: u64) {
+        let left = self.left.load(Ordering::Relaxed);
+        let counted = bytes.min(left);
+        self.left.store(left - counted, Ordering::Relaxed);
+        self.progress.checked.fetch_add(counted, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        self.count(u64::MAX);
+        self.progress.opened.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of the partition's directory at `path` that a start after a crash reads whole.
+pub(crate) fn bytes_to_check(path: &Path, recovery_point: i64) -> u64 {
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    let segment = |entry: &std::fs::DirEntry| match parse_name(entry.file_name().to_str()?)? {
+        (base, LOG) => Some((base, entry.metadata().ok()?.len())),
+        _ => None,
+    };
+    let sizes: BTreeMap<i64, u64> = entries.flatten().filter_map(|entry| segment(&entry)).collect();
+    let first = sizes.range(..=recovery_point).next_back().map_or(i64::MIN, |(base, _)| *base);
+    sizes.range(first..).map(|(_, size)| size).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_done_has_checked_all_it_had_to() {
+        let progress = Arc::new(Progress::default());
+        let (one, other) = (progress.expect("a".into(), 100), progress.expect("b".into(), 10));
+        one.add(30).unwrap();
+        one.add(80).unwrap();
+        let so_far = SoFar { logs: 2, opened: 0, to_check: 110, checked: 100 };
+        assert_eq!(progress.so_far(), so_far);
+        drop((one, other));
+        assert_eq!(progress.so_far(), SoFar { opened: 2, checked: 110, ..so_far });
+    }
+
+    #[test]
+    fn who_is_given_up_learns_it_with_the_next_step() {
+        let progress = Arc::new(Progress::default());
+        let one = progress.expect("a".into(), 100);
+        one.add(1).unwrap();
+        progress.give_up();
+        assert!(matches!(one.add(1), Err(StorageError::Closed(name)) if &*name == "a"));
+    }
+}
