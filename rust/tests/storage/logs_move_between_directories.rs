@@ -137,6 +137,9 @@ fn while_they_are_written_read_and_cut() {
         for n in 0..20 {
             let to = if n % 2 == 0 { &pair.there } else { &pair.here };
             allowed.fetch_add(100, Ordering::Relaxed);
+            while log.log_end_offset().0 < 60 + 10 * n && !written.is_finished() {
+                std::thread::yield_now();
+            }
             pair.move_to(&log, &to.dir);
             log.flush().unwrap();
         }
