@@ -13,7 +13,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-flush \
+	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz crash crash-images planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
@@ -44,7 +44,7 @@ test-rust: ## the core, without Python
 	cargo test --quiet $(CARGO_QUICK) $(ARGS)
 
 test-python: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(or $(ARGS),-n 2)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
 	@while read -r pin; do place=$(VENV)/old/$$(echo $$pin | sed s/==/-/); \
@@ -108,6 +108,10 @@ bench-clients: release ## the Python clients beside confluent-kafka's
 bench-compaction: $(VENV)/.core ## the cleaner beside Kafka's, on the same logs
 	cargo build --quiet --release --no-default-features --examples
 	$(BIN)/python benches/compaction.py $(ARGS)
+
+bench-catchup: $(VENV)/.core ## producers beside a reader of cold data, Kafka's too
+	cargo build --quiet --release --no-default-features --examples
+	$(BIN)/python benches/catchup.py $(ARGS)
 
 bench-flush: ## group commit beside the disk's own time, recovery, lookups
 	cargo build --quiet --release --no-default-features --examples

@@ -1,12 +1,16 @@
 """Group commit beside the disk it waits for; recovery; lookups. One run, rounds taken in turns.
 
-    python benches/flush.py [--rounds 7] [--dir FOLDER]
+    python benches/flush.py [--rounds 7] [--dir FOLDER] [--only flush|recovery] [--sync-ms N]
 
 `krust.flush.mode=ack`: N closed-loop producers of one record a request, acks=1, against
 N / (fdatasync + round trip), both measured in the same rounds: fdatasync of N small appends to a
-file beside the log, the round trip by one producer against a broker that does not wait for the
-disk. Where fdatasync takes less than 1 ms the ratio says nothing: it is said. `--sync-ms` makes
-each sync take so much longer, of the broker and of the probe: the logic, not the disk, is measured.
+file beside the log, a round trip apart, right before and right after the producers; the round trip
+by one producer against a broker that does not wait for the disk. The ratio by the medians of times
+is told too: a machine that is busy with other things spoils rates first. Disks that others use
+change within seconds: a round counts only where the broker's own syncs took as long as those beside
+it, within a third. Where fdatasync takes less than 1 ms the ratio says nothing: it is said.
+`--sync-ms` makes each sync take so much longer, of the broker and of the probe alike; with
+`--dir /dev/shm` that is a disk whose sync takes just so long, always.
 The brokers are the `core` program. PEERS_BIN is where the programs lie (default
 target/release/examples). No test: nothing fails when a target is missed, it is said.
 """
@@ -32,6 +36,28 @@ RECORD = 100
 BATCH = 176  # bytes of a batch with one such record, about
 SECONDS = 1.5
 FLOOR_MS = 1.0
+SAME = 1.34
+"""how far two times of one disk may lie apart"""
+FEWEST = 3
+"""rounds that a verdict wants"""
+PROBE_S = 0.3
+
+
+class Round(NamedTuple):
+    """What one round came to."""
+
+    ratio: float
+    rate: float
+    sync_s: float
+    trip_s: float
+    own_s: float
+    """a sync of the broker, on average"""
+    typical: float
+    """the ratio by medians: (sync + round trip) / latency of a producer"""
+
+    def counts(self) -> bool:
+        """Whether the disk was one and the same for the broker and the probe."""
+        return 1 / SAME <= self.own_s / self.sync_s <= SAME
 
 
 class Core(NamedTuple):
@@ -75,14 +101,18 @@ def drive(it: Core, producers: int, partitions: int, requests: int) -> dict[str,
     return found
 
 
-def fdatasync_s(folder: Path, appends: int, sync_ms: int) -> float:
-    """Median seconds of a sync after so many appends, as a flush of the log makes it."""
+def fdatasync_s(folder: Path, appends: int, sync_ms: int, trip_s: float) -> list[float]:
+    """Seconds of syncs after so many appends each, as a flush of the log makes them, a round trip
+    apart."""
     file = os.open(folder / "probe", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
-        took = []
-        for turn in range(60):
-            for one in range(appends):
-                os.pwrite(file, b"p" * BATCH, (turn * appends + one) * BATCH)
+        took: list[float] = []
+        until, at = time.perf_counter() + PROBE_S, 0
+        while time.perf_counter() < until or len(took) < 10:
+            time.sleep(trip_s)
+            for _ in range(appends):
+                os.pwrite(file, b"p" * BATCH, at)
+                at += BATCH
             began = time.perf_counter()
             if sync_ms:
                 time.sleep(sync_ms / 1000)
@@ -90,50 +120,76 @@ def fdatasync_s(folder: Path, appends: int, sync_ms: int) -> float:
             took.append(time.perf_counter() - began)
     finally:
         os.close(file)
-    return statistics.median(took)
+    return took
+
+
+def one_round(
+    waits: Core, floor: Core, parent: Path, load: tuple[int, int], sync_ms: int
+) -> tuple[Round, str]:
+    """One load beside the disk; what is to be said of it."""
+    producers, partitions = load
+    trip = drive(floor, 1, 1, 2000)
+    trip_s = 1 / trip["requests_s"]
+    took = fdatasync_s(parent, producers, sync_ms, trip_s)
+    expected = producers / (statistics.mean(took) + trip_s)
+    before = waits.syncs()
+    run = drive(waits, producers, partitions, int(expected * SECONDS))
+    after = waits.syncs()
+    took += fdatasync_s(parent, producers, sync_ms, trip_s)
+    sync_s = statistics.median(took)
+    ideal = producers / (sync_s + trip_s)
+    syncs = max(after["syncs"] - before["syncs"], 1)
+    own_s = (after["ns"] - before["ns"]) / syncs / 1e9
+    typical = (sync_s + trip["p50_us"] / 1e6) / (run["p50_us"] / 1e6)
+    found = Round(run["requests_s"] / ideal, run["requests_s"], sync_s, trip_s, own_s, typical)
+    said = (
+        f"  {producers} producers, {partitions} partitions: {found.rate:.0f}/s, "
+        f"{found.ratio:.2f} of {ideal:.0f}/s, {run['requests'] * 1.2 / syncs:.1f} answers a sync, "
+        f"p99 {run['p99_us'] / 1000:.1f} ms; a sync {own_s * 1e3:.2f} ms, of the probe "
+        f"{sync_s * 1e3:.2f}{'' if found.counts() else ': does not count'}"
+    )
+    return found, said
 
 
 def group_commit(parent: Path, rounds: int, sync_ms: int) -> None:
     """Rates against what disk and round trip allow."""
-    found: dict[tuple[int, int], list[tuple[float, float, float, float]]] = {}
+    found: dict[tuple[int, int], list[Round]] = {}
     with ExitStack() as stack:
         waits = core(stack, parent / "ack", "ack", sync_ms)
         floor = core(stack, parent / "async", "async", sync_ms)
         for _ in range(rounds):
             for producers, partitions, _wanted in LOADS:
-                sync_s = fdatasync_s(parent, producers, sync_ms)
-                trip_s = 1 / drive(floor, 1, 1, 2000)["requests_s"]
-                ideal = producers / (sync_s + trip_s)
-                before = waits.syncs()
-                run = drive(waits, producers, partitions, int(ideal * SECONDS))
-                syncs = waits.syncs()["syncs"] - before["syncs"]
-                each = (run["requests_s"] / ideal, run["requests_s"], sync_s, trip_s)
-                found.setdefault((producers, partitions), []).append(each)
-                answered = run["requests"] * 1.2 / max(syncs, 1)
-                print(
-                    f"  {producers} producers, {partitions} partitions: {run['requests_s']:.0f}/s, "
-                    f"{each[0]:.2f} of {ideal:.0f}/s, {answered:.1f} answers a sync, "
-                    f"p99 {run['p99_us'] / 1000:.1f} ms",
-                    flush=True,
-                )
+                load = (producers, partitions)
+                each, said = one_round(waits, floor, parent, load, sync_ms)
+                found.setdefault(load, []).append(each)
+                print(said, flush=True)
         final = waits.syncs()
     for producers, partitions, wanted in LOADS:
-        ratio, rate, sync_s, trip_s = map(
-            statistics.median, zip(*found[producers, partitions], strict=True)
-        )
-        verdict = "reported" if wanted is None else f"wanted {wanted}: "
-        if wanted is not None:
-            verdict += "met" if ratio >= wanted else "missed"
-        if sync_s * 1000 < FLOOR_MS:
-            verdict = f"fdatasync takes less than {FLOOR_MS:.0f} ms here: no verdict"
-        print(
-            f"{producers} producers, {partitions} partitions: {rate:.0f}/s, {ratio:.2f} of "
-            f"producers / (fdatasync {sync_s * 1000:.2f} ms + round trip {trip_s * 1e6:.0f} us); "
-            f"{verdict}"
-        )
+        print(verdict((producers, partitions), found[producers, partitions], wanted))
     print(
         f"syncs of that broker: {final['syncs']}, mean {final['ns'] / final['syncs'] / 1e6:.2f} ms,"
         f" longest {final['longest_ns'] / 1e6:.1f} ms"
+    )
+
+
+def verdict(load: tuple[int, int], found: list[Round], wanted: float | None) -> str:
+    """Of the rounds of one load."""
+    counted = [each for each in found if each.counts()] or found
+    ratio, rate, sync_s, trip_s, _own, typical = map(statistics.median, zip(*counted, strict=True))
+    said = "reported" if wanted is None else f"wanted {wanted}: "
+    if wanted is not None:
+        said += "met" if ratio >= wanted else "missed"
+    same = sum(each.counts() for each in found)
+    if sync_s * 1000 < FLOOR_MS:
+        said = f"fdatasync takes less than {FLOOR_MS:.0f} ms here: no verdict"
+    elif same < FEWEST:
+        said = f"the disk was the same for both in {same} rounds of {len(found)}: no verdict"
+    ratios = sorted(each.ratio for each in counted)
+    return (
+        f"{load[0]} producers, {load[1]} partitions: {rate:.0f}/s, {ratio:.2f} "
+        f"({ratios[0]:.2f}-{ratios[-1]:.2f} in {same} of {len(found)} rounds) of producers / "
+        f"(fdatasync {sync_s * 1000:.2f} ms + round trip {trip_s * 1e6:.0f} us), by the medians "
+        f"of times {typical:.2f}; {said}"
     )
 
 
@@ -146,11 +202,15 @@ def recovery(parent: Path, rounds: int) -> None:
         f"recovery of {found['mb']} MB: {found['recovery_s']:.3f} s, {found['ratio']:.2f} of "
         f"reading and checking it once ({found['read_and_checksum_s']:.3f} s); wanted 1.5"
     )
-    print(
-        f"lookup among 1,000 segments: offset {found['offset_ns'] / 1000:.2f} us, of which a read "
-        f"is {found['pread_ns'] / 1000:.2f} (wanted 1), time {found['timestamp_ns'] / 1000:.2f} us "
-        "(wanted 20)"
-    )
+    for what, prefix in (("1.1 KB", ""), ("17 KB", "large_")):
+        index, whole, read, timed = (
+            found[f"{prefix}{name}_ns"] / 1000 for name in ("index", "offset", "pread", "timestamp")
+        )
+        print(
+            f"lookup among 1,000 segments of batches of {what}: by offset {whole:.2f} us "
+            f"(wanted 1), of which the read is {read:.2f}; the index alone {index:.2f}; "
+            f"by time {timed:.2f} (wanted 20)"
+        )
 
 
 def main() -> None:
@@ -159,10 +219,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--dir", type=Path, help="where the logs lie (default: a temporary place)")
     parser.add_argument("--sync-ms", type=int, default=0, help="make syncs take longer")
+    parser.add_argument("--only", choices=("flush", "recovery"))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        recovery(Path(folder), given.rounds)
-        group_commit(Path(folder), given.rounds, given.sync_ms)
+        if given.only != "flush":
+            recovery(Path(folder), given.rounds)
+        if given.only != "recovery":
+            group_commit(Path(folder), given.rounds, given.sync_ms)
 
 
 if __name__ == "__main__":

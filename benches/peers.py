@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.peers import kafka as apache
-from tests.peers.kafka import AbsentError
+from tests.peers.absent import AbsentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What all tests share: the minutes each part of them takes, for `.ci/run` to report."""
+"""What all tests share: which run beside each other, and the minutes each part takes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,10 +28,27 @@ settings.load_profile("krust")
 _SECONDS: dict[str, float] = defaultdict(float)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    path = Path(report.nodeid.partition("::")[0])
+def part(nodeid: str) -> str:
+    """The folder of tests, or the file beside the folders."""
+    path = Path(nodeid.partition("::")[0])
     folder = path if path.parent == Path("tests") else Path(*path.parts[:2])
-    _SECONDS[folder.as_posix()] += report.duration
+    return folder.as_posix()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n 2` two parts run beside each other; all tests of a part share its brokers."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class Parts(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return part(nodeid)
+
+    return Parts(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _SECONDS[part(report.nodeid)] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

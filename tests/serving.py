@@ -27,6 +27,7 @@ OURS = {  # no settings of the broker
     "KRUST_KAFKA_CLUSTER",
     "KRUST_OLD_SPARKS",
     "KRUST_POWER_CUTS",
+    "KRUST_POWER_SEED",
     "KRUST_SPARK_ALL",
     "KRUST_SPARK_JARS",
     "KRUST_SPARK_TABLES",

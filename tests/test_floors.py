@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import planted
+
 ROOT = Path(__file__).parents[1]
 RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
 
@@ -210,3 +212,7 @@ def test_one_version_everywhere() -> None:
 
     cargo = tomllib.loads((ROOT / "Cargo.toml").read_text())
     assert cargo["package"]["version"] == krust.__version__
+
+
+def test_planted_bugs_have_their_place_in_the_sources() -> None:
+    assert planted.misplaced(ROOT) == []

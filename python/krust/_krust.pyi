@@ -96,7 +96,19 @@ class Server:
         delta   version: int, above the last; and where they changed: cluster_id, controller_id,
                 brokers: [{id, rack, endpoints: [(listener, host, port)]}], settings: {name: value},
                 topics: {name: None (gone) | {id, internal, config: {name: typed value},
-                partitions: [{leader, leader_epoch, isr, replicas}]}}
+                partitions: [{leader, leader_epoch, isr, replicas}]}}; quotas: all of them, as
+                [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
+                (the default), values {name as Kafka's configs have it: float}
+        """
+
+    def recovery(self) -> tuple[int, int, int, int]:
+        """How far the opening of logs is, while `apply` does it: logs opened, of how many; bytes
+        checked, of how many. From any thread, at any time.
+        """
+
+    def give_up(self) -> None:
+        """Have `apply` soon end with a ServerError, now or the next time, whatever logs are not
+        open; the next start recovers them. From any thread.
         """
 
     def listen(self, listeners: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:

@@ -21,11 +21,11 @@ import os
 import threading
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import Config, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
-from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
+from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
 from krust.shell.broker import Shell
 
 if TYPE_CHECKING:
@@ -33,11 +33,25 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from krust import Scan
+    from krust._krust import Server
     from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
     from krust.metadata.shared import SharedTree
 
+_LOOK_S = 0.1
+"""between two looks at a start"""
+
 _log = logging.getLogger("krust")
+
+
+class Recovery(NamedTuple):
+    """How far a start is with the logs that lie in its directories."""
+
+    opened: int = 0
+    logs: int = 0
+    checked: int = 0
+    """bytes, of logs that were not closed in order"""
+    to_check: int = 0
 
 
 class Broker:
@@ -51,6 +65,8 @@ class Broker:
                such groups by it, on a thread of this process; it goes before the setting
                krust.group.server.assignor
     shared     the metadata of a cluster in this process: `krust.Cluster` gives it
+    watch      called with how far it is, ten times a second while it starts and once at the end; an
+               exception of its ends the start
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
                unwritable
     """
@@ -63,6 +79,7 @@ class Broker:
         config: Mapping[str, object] | Config | None = None,
         assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
         shared: SharedTree | None = None,
+        watch: Callable[[Recovery], object] | None = None,
     ) -> None:
         self._pid = os.getpid()
         self._shared = shared
@@ -74,6 +91,7 @@ class Broker:
         self._calls: deque[_Call] = deque()
         self._error: BaseException | None = None
         self._core: Shell | None = None
+        self._server: Server | None = None
         self._stopping = self._began = False
         self._ready = threading.Event()
         self._going = threading.Event()
@@ -85,13 +103,30 @@ class Broker:
         atexit.register(self.stop)
         self._thread.start()
         try:
-            self._ready.wait()
-        except BaseException:  # Ctrl-C: recovery may go on for long, nobody waits for it
+            self._wait(watch)
+        except BaseException:  # Ctrl-C: recovery may have long to go, the next start begins anew
             self._stopping = True
+            if self._server is not None:
+                self._server.give_up()
+            if watch is not None:
+                self.stop()
             raise
         if self._core is None and self._error is not None:
             self.stop()
             raise self.failure or self._error
+
+    def _wait(self, watch: Callable[[Recovery], object] | None) -> None:
+        """Wait until it has started, or failed to."""
+        if watch is None:
+            self._ready.wait()
+            return
+        while not self._ready.wait(_LOOK_S):
+            watch(self._recovery())
+        if self._core is not None:
+            watch(self._recovery())
+
+    def _recovery(self) -> Recovery:
+        return Recovery() if self._server is None else Recovery(*self._server.recovery())
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -156,14 +191,18 @@ class Broker:
 
     @property
     def failure(self) -> ServerError | None:
-        """What ended it, where that was a bug; None: it runs, was stopped, or never began."""
-        if self._error is None or not self._began:
+        """What ended it, where that was a bug; None: it runs, was stopped, or was refused."""
+        if not self._of_a_bug(self._error):
             return None
         what = f"the broker ended by a bug: {type(self._error).__name__}: {self._error}"
         failure = ServerError(what, hint="its log says where; report that, and start it again")
         failure.exit = 1
         failure.__cause__ = self._error
         return failure
+
+    def _of_a_bug(self, error: BaseException | None) -> bool:
+        """A start may be refused, by krust or by the system; what serves is ended by bugs alone."""
+        return error is not None and (self._began or not isinstance(error, KrustError | OSError))
 
     @property
     def bootstrap(self) -> str:
@@ -281,6 +320,9 @@ class Broker:
                 assignors=self._assignors,
                 shared=shared,
             )
+            self._server = core.server
+            if self._stopping:
+                raise ServerError("the start was given up")
             core.start()
             core.settle(lambda: self._stopping)
             self._core = core
@@ -290,7 +332,7 @@ class Broker:
                 self._serve_calls(core)
                 self._stand()
         except BaseException as error:
-            if self._began:
+            if self._of_a_bug(error):
                 _log.critical("the broker stops: %s", error, exc_info=error)
             self._error = error
         finally:

@@ -11,9 +11,11 @@ support   yes: acts; ignored: taken, and said once in the log that it does nothi
 change    fixed: by restart; broker: dynamic, for each broker or for all; cluster: dynamic, for each
           broker or for all, as far as it is no listener's (topic settings are always dynamic)
 
-Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour (as in Kafka 4),
-`listeners` is loopback, `log.dir` is `krust-data`. Sources: kafka.apache.org/39/documentation,
-sections "Broker Configs" and "Topic Configs"; KIP-226 for what is dynamic.
+Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
+`num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that and `num.network.threads` change by
+restart, `listeners` is loopback, `log.dir` is `krust-data`.
+Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
+for what is dynamic.
 """
 
 from __future__ import annotations
@@ -280,9 +282,9 @@ controller.quorum.retry.backoff.ms  int  20  *  ignored  fixed
     Pause before such a request is repeated.
 controller.quorum.voters  list  ""  *  refused  fixed
     The voters of a KRaft quorum; krust is no part of one.
-controller.quota.window.num  int  11  1..  ignored  fixed
-    Samples kept for the quota on changes of topics.
-controller.quota.window.size.seconds  int  1  1..  ignored  fixed
+controller.quota.window.num  int  11  1..  yes  fixed
+    Windows whose changes of topics may come at once, under controller_mutation_rate.
+controller.quota.window.size.seconds  int  1  1..  yes  fixed
     Length of each such sample.
 controller.socket.timeout.ms  int  30000  *  ignored  fixed
     Time limit of the controller's requests to brokers.
@@ -527,12 +529,12 @@ node.id  int  -1  *  yes  fixed
     The number of this broker, in KRaft's words; the same as broker.id.
 num.io.threads  int  8  1..  ignored  cluster
     Kafka's request handlers; krust answers on the network threads.
-num.network.threads  int  3  1..  yes  cluster
+num.network.threads  int  3  1..  yes  fixed
     Network threads, at most one a processor; unset, krust suits the machine.
 num.partitions  int  1  1..  yes  fixed
     Partitions of a topic that is created without a number.
-num.recovery.threads.per.data.dir  int  1  1..  ignored  cluster
-    Threads for each data directory that recover logs at the start.
+num.recovery.threads.per.data.dir  int  2  1..  yes  fixed
+    Threads for each log directory that open and recover logs at the start (2 as in Kafka 4).
 num.replica.alter.log.dirs.threads  int  null  *  ignored  fixed
     Threads that move replicas between log directories.
 num.replica.fetchers  int  1  *  ignored  cluster
@@ -584,9 +586,9 @@ queued.max.request.bytes  long  -1  *  yes  fixed
     Most bytes of requests that wait.
 queued.max.requests  int  500  1..  ignored  fixed
     Most requests that wait.
-quota.window.num  int  11  1..  ignored  fixed
+quota.window.num  int  11  1..  yes  fixed
     Samples kept for client quotas.
-quota.window.size.seconds  int  1  1..  ignored  fixed
+quota.window.size.seconds  int  1  1..  yes  fixed
     Length of each such sample.
 remote.fetch.max.wait.ms  int  500  1..  ignored  cluster
     Longest wait for a read from remote storage.

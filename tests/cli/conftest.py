@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.peers import kafka
+from tests.peers.absent import AbsentError
 from tests.serving import Served
 
 _NUMBER = itertools.count(1)
@@ -81,7 +82,7 @@ def _kafka(which: str, folder: Path) -> Iterator[str]:
     try:
         with kafka.running(version, folder, {}) as bootstrap:
             yield bootstrap
-    except kafka.AbsentError as error:
+    except AbsentError as error:
         pytest.skip(str(error))
 
 

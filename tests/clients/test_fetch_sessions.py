@@ -20,6 +20,7 @@ from krust.clients.consumer import Consumer
 from krust.errors import KafkaError
 from tests.clients.conftest import create
 from tests.peers import kafka
+from tests.peers.absent import AbsentError
 from tests.proxy import Proxy, peer
 from tests.serving import Served
 
@@ -90,7 +91,7 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         try:
             with kafka.running(version, folder, told, proxy.forward_to):
                 yield seen
-        except kafka.AbsentError as error:
+        except AbsentError as error:
             pytest.skip(str(error))
 
 

@@ -63,6 +63,8 @@ def is_one_cluster(places: tuple[str, str], controller: int, topic: str) -> None
     one, other = (AdminClient({"bootstrap.servers": place}) for place in places)
     made = NewTopic(topic, 3, 1, config={"retention.ms": "123456789"})
     one.create_topics([made])[topic].result(WAIT_S)
+    for place in places:
+        limited(place, places)
     other.create_partitions([NewPartitions(topic, 4)])[topic].result(WAIT_S)
     for place in places:
         until(partial(_has, place, topic, [KAFKA, KAFKA, KRUST, KRUST]))
@@ -96,6 +98,20 @@ def is_one_cluster(places: tuple[str, str], controller: int, topic: str) -> None
     other.delete_topics([topic])[topic].result(WAIT_S)
     for place in places:
         until(partial(_has, place, topic, []))
+
+
+def limited(place: str, places: tuple[str, str]) -> None:
+    """A quota that one broker is given is everybody's, and its end too."""
+    entity = [{"entity_type": "user", "entity_name": f"of {place}"}]
+    component = {"entity_type": "user", "match_type": 0, "match": f"of {place}"}
+    asked = {"components": [component], "strict": True}
+    for remove, found in ((False, 1), (True, 0)):
+        op = {"key": "producer_byte_rate", "value": 7e6, "remove": remove}
+        entries = {"entries": [{"entity": entity, "ops": [op]}], "validate_only": False}
+        [done] = Client(place).request("AlterClientQuotas", entries)["entries"]
+        assert done["error_code"] == 0, done
+        told = [Client(each).request("DescribeClientQuotas", asked)["entries"] for each in places]
+        assert [len(each) for each in told] == [found] * len(places)
 
 
 def _has(place: str, topic: str, expected: list[int]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import krust
 from krust._krust import Client as Native
 from tests.cluster.brokers import Cluster
 from tests.foreign.clients import (
@@ -72,3 +74,28 @@ def test_members_of_every_client_find_their_coordinator(three: Cluster) -> None:
 
 def _is_through(member: Member) -> bool:
     return len(set(member.places("committed"))) == 2 * PARTITIONS
+
+
+def test_a_leader_that_is_dead_keeps_no_consumer_from_reading_of_the_others(three: Cluster) -> None:
+    three.create("half-dead", 6)
+    leaders = three.agree("half-dead", lambda leaders: len(leaders) == 6 and min(leaders) > 0)
+    lost = leaders[0]
+    left = [partition for partition in range(6) if leaders[partition] != lost]
+    with krust.Consumer(bootstrap_servers=three.bootstrap()) as consumer:
+        consumer.assign([("half-dead", partition, 0) for partition in range(6)])
+        for partition in range(6):
+            three.produce("half-dead", ["before"], partition)
+        assert polled(consumer, 6) == [b"before"] * 6
+        three.kill(lost)
+        for partition in left:
+            three.produce("half-dead", ["after"], partition)
+        assert polled(consumer, len(left)) == [b"after"] * len(left)
+
+
+def polled(consumer: krust.Consumer, count: int) -> list[bytes | None]:
+    """The values of so many records."""
+    deadline, values = time.monotonic() + WAIT_S, list[bytes | None]()
+    while len(values) < count:
+        assert time.monotonic() < deadline, values
+        values += [record.value for record in consumer.poll(500)]
+    return values

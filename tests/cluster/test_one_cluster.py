@@ -17,6 +17,7 @@ from krust._krust import Client
 from krust.errors import Code, KrustError
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
+from tests.peers.absent import AbsentError
 from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
@@ -157,7 +158,7 @@ def test_control_requests_of_no_controller_are_refused(three: Cluster) -> None:
 def test_kafkas_own_tool_describes_the_cluster(three: Cluster) -> None:
     try:
         jars = kafka.jars("3.9.1")
-    except kafka.AbsentError as error:
+    except AbsentError as error:
         pytest.skip(str(error))
     three.create("tools", 3)
     three.agree("tools", lambda leaders: -1 not in leaders)

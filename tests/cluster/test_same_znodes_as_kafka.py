@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
+from krust._krust import Client
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
 from tests.waiting import WAIT_S, until
@@ -37,11 +38,21 @@ SETTINGS: dict[str, Any] = {
     "offsets.topic.replication.factor": 1,
 }
 ANY = ("timestamp", "topic_id", "host", "port", "endpoints", "id", "block_start", "block_end")
+QUOTAS: list[tuple[dict[str, str | None], str, tuple[float | None, ...]]] = [
+    ({"user": "ann~ b", "client-id": None}, "producer_byte_rate", (1024.0, 2048.0)),
+    ({"user": None}, "request_percentage", (50.5,)),
+    ({"client-id": "app"}, "controller_mutation_rate", (1e7,)),
+    ({"ip": "10.0.0.1"}, "connection_creation_rate", (5.0,)),
+    ({"user": "ann~ b"}, "producer_byte_rate", (5.0, None)),
+    ({"user": "gone", "client-id": "app"}, "consumer_byte_rate", (5.0, None)),
+    ({"client-id": "gone"}, "consumer_byte_rate", (5.0, None)),
+]
+"""Whose, which, and its values one after the other."""
 Tree = dict[str, Any]
 
 
 def operate(bootstrap: str) -> None:
-    """Create, configure, add partitions, delete; a group, and a producer with an id."""
+    """Create, configure, limit, add partitions, delete; a group, and a producer with an id."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
     orders = NewTopic(
@@ -56,6 +67,9 @@ def operate(bootstrap: str) -> None:
     configure(admin, ResourceType.TOPIC, "orders", "retention.ms", "123456")
     configure(admin, ResourceType.TOPIC, "orders", "max.message.bytes", None)
     configure(admin, ResourceType.BROKER, "2", "message.max.bytes", "3000000")
+    for entity, key, values in QUOTAS:
+        for value in values:
+            quota(bootstrap, entity, key, value)
     more = NewPartitions("orders", 5, [[3], [1]])
     admin.create_partitions([more])["orders"].result(WAIT_S)
     admin.delete_topics(["gone"])["gone"].result(WAIT_S)
@@ -68,6 +82,15 @@ def operate(bootstrap: str) -> None:
     consumer.subscribe(["orders"])
     assert until(lambda: consumer.poll(0.1)).error() is None
     consumer.close()
+
+
+def quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
+    """Set a quota; None: take it away."""
+    named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+    op = {"key": key, "value": value or 0.0, "remove": value is None}
+    entries = {"entries": [{"entity": named, "ops": [op]}], "validate_only": False}
+    [answer] = Client(bootstrap).request("AlterClientQuotas", entries)["entries"]
+    assert answer["error_code"] == 0, answer
 
 
 def configure(

@@ -35,7 +35,7 @@ def serving(settings: Mapping[str, str], *, port: int = 0, brokers: int = 1) -> 
     brokers  several are numbered from 0; the address is that of the last, which does not hold the
              controller's office: whatever the suite does, it must find its way from there
     raises   RuntimeError: it ended, or was not ready within START_LIMIT_S, with its stderr;
-             zookeeper.AbsentError: several, and no ZooKeeper for them
+             AbsentError: several, and no ZooKeeper for them
     """
     options = [part for key, value in settings.items() for part in ("-o", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:

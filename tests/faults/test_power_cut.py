@@ -3,8 +3,8 @@
 EXT4_IOC_SHUTDOWN (XFS has the same number) drops whatever was not synced: appends are gone, a file
 that was not synced is empty or has no name, later writes get EIO. Then the broker is killed, the
 image mounted again and the broker started on what is left.
-KRUST_POWER_CUTS says how often per file system and mode (10). Skipped with the reason where the
-machine does not let us mount, shut down or make the file system.
+KRUST_POWER_CUTS says how often per file system and mode (10), KRUST_POWER_SEED when. Skipped with
+the reason where the machine does not let us mount, shut down or make the file system.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.faults.test_kill import read_all
 from tests.serving import Served
 
 CUTS = int(os.environ.get("KRUST_POWER_CUTS", "10"))
+SEED = os.environ.get("KRUST_POWER_SEED", "0")
 PARTITIONS = 2
 MESSAGES = 50
 """`log.flush.interval.messages` where not every answer waits: one less may be lost."""
@@ -159,7 +160,7 @@ def check(bootstrap: str, load: Load, before: list[dict[int, int]], most: int) -
 @pytest.mark.timeout(max(300, CUTS * 30))
 @pytest.mark.parametrize("mode", ["ack", "async"])
 def test_what_was_flushed_outlives_a_power_cut(disk: Disk, mode: str) -> None:
-    chance = random.Random(f"{mode} {disk.image.parent.name.rpartition('-')[2]}")
+    chance = random.Random(f"{SEED} {mode} {disk.image.parent.name.rpartition('-')[2]}")
     options = {**OPTIONS, "krust.flush.mode": mode}
     if mode == "async":
         options |= {"log.flush.interval.messages": MESSAGES}

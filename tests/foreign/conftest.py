@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.peers import kafka
+from tests.peers.absent import AbsentError
 from tests.serving import Served
 
 _NUMBER = itertools.count(1)
@@ -18,7 +19,7 @@ def jars(version: str) -> str:
     """The folder with the jars of a Kafka; the test is skipped where they cannot be had."""
     try:
         return str(kafka.jars(version))
-    except kafka.AbsentError as error:
+    except AbsentError as error:
         pytest.skip(str(error))
 
 

@@ -99,6 +99,12 @@ def test_a_leader_that_leads_needs_no_election(topic: str, admin: AdminClient) -
     assert answered[partition].name() == "ELECTION_NOT_NEEDED"
 
 
+def test_nobody_has_a_password(admin: AdminClient) -> None:
+    assert admin.describe_user_scram_credentials().result(WAIT_S) == {}
+    with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
+        admin.describe_user_scram_credentials(["ann"])["ann"].result(WAIT_S)
+
+
 def test_a_broker_tells_all_its_settings(bootstrap: str, admin: AdminClient) -> None:
     (broker,) = admin.list_topics(timeout=WAIT_S).brokers
     resource = ConfigResource(ResourceType.BROKER, str(broker))

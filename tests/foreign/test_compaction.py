@@ -1,9 +1,12 @@
-"""Apache Kafka 3.9 and krust clean the same log, which Kafka wrote, and leave the same behind."""
+"""Apache Kafka 3.9 and krust clean the same log, which Kafka wrote, and leave the same behind; so
+they do with one whose first segments hold messages of magic 0 and 1."""
 
 from __future__ import annotations
 
 import shutil
+import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,11 +22,13 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from kafka import codec as codecs
 
 from krust import _krust
 from tests.foreign.conftest import jars
 from tests.foreign.test_dump_log_segments import sound
 from tests.peers import kafka
+from tests.peers.absent import AbsentError
 from tests.serving import Served
 
 PARTITION = "table-0"
@@ -37,6 +42,15 @@ SETTINGS = {**SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio"
 SETTINGS |= {"delete.retention.ms": "0"}
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a Kafka may lie; the test is skipped, with the reason, where there is none."""
+    jars("3.9.1")
+    found = tmp_path / "kafka"
+    found.mkdir()
+    return found
+
+
 @contextmanager
 def apache(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
     """A Kafka 3.9 in `folder`, again and again the same."""
@@ -44,7 +58,7 @@ def apache(folder: Path, cleaner: dict[str, object]) -> Iterator[str]:
     try:
         with kafka.running("3.9.1", folder, {**cleaner, **one}) as bootstrap:
             yield bootstrap
-    except kafka.AbsentError as error:
+    except AbsentError as error:
         pytest.skip(str(error))
 
 
@@ -148,19 +162,66 @@ def content(folder: Path) -> list[dict[str, Any]]:
                 assert batch["crc_ok"], batch
                 assert "problem" not in batch, batch
                 for own in ("position", "size_bytes", "leader_epoch"):
-                    del batch[own]
+                    batch.pop(own, None)
                 found.append(batch)
     return found
 
 
-@pytest.mark.java
-@pytest.mark.timeout(600)
-def test_both_leave_the_same_batches_and_records(tmp_path: Path) -> None:
+def message(
+    magic: int, offset: int, row: tuple[int, bytes | None, bytes | None], attributes: int = 0
+) -> bytes:
+    """A message of before 2017: time, key, value; magic 0 has no time."""
+
+    def field(data: bytes | None) -> bytes:
+        return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+
+    timestamp, key, value = row
+    time_ms = struct.pack(">q", timestamp) if magic else b""
+    body = struct.pack(">bb", magic, attributes) + time_ms + field(key) + field(value)
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def message_set(magic: int, first: int, turn: int) -> tuple[bytes, int]:
+    """Messages, plain and in a wrapper of each codec, and where they end."""
+    lz4 = codecs.lz4_encode if magic else codecs.lz4_encode_old_kafka
+    found, offset = b"", first
+    for number, compress in enumerate((None, codecs.gzip_encode, codecs.snappy_encode, lz4)):
+        rows: list[tuple[int, bytes | None, bytes | None]] = []
+        for n in range(30):
+            of_this_set = f"{magic}-{turn}-" if n % 5 == 0 else ""
+            key = f"{of_this_set}{number}-{(n + 3 * turn) % 17}".encode()
+            gone = n % 11 == turn
+            value = None if gone else f"{magic}.{turn} of {n} ".encode() * 9
+            rows.append((NOW_MS + offset + n, None if n == 7 else key, value))
+        if compress is None:
+            found += b"".join(message(magic, offset + n, row) for n, row in enumerate(rows))
+        else:
+            base = 0 if magic else offset
+            inner = b"".join(message(magic, base + n, row) for n, row in enumerate(rows))
+            wrapper = (rows[-1][0], None, compress(inner))
+            found += message(magic, offset + len(rows) - 1, wrapper, number)
+        offset += len(rows)
+    return found, offset
+
+
+def fill_as_before_2017(data: Path) -> None:
+    """Two segments of magic 0 and two of magic 1 in place of a log that was never written to."""
+    folder = data / PARTITION
+    for old in folder.glob("0*"):
+        old.unlink()
+    (data / ".kafka_cleanshutdown").unlink()
+    offset = 0
+    for magic in (0, 1):
+        for turn in range(2):
+            name = f"{offset:020}.log"
+            content, offset = message_set(magic, offset, turn)
+            (folder / name).write_bytes(content)
+
+
+def compare(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    """Have both clean a copy of Kafka's data in `folder`; what both left the second time."""
     lib = jars("3.9.1")
-    folder, ours = tmp_path / "kafka", tmp_path / "krust"
-    folder.mkdir()
-    with apache(folder, OFF) as bootstrap:
-        fill(bootstrap)
+    ours = tmp_path / "krust"
     shutil.copytree(folder / "data", ours)
 
     @contextmanager
@@ -170,6 +231,7 @@ def test_both_leave_the_same_batches_and_records(tmp_path: Path) -> None:
 
     clean_twice(lambda cleaner: apache(folder, cleaner), folder / "data", tmp_path / "theirs")
     clean_twice(krust, ours, tmp_path / "mine")
+    mine: list[dict[str, Any]] = []
     for times in ("once", "twice"):
         theirs, mine = content(tmp_path / "theirs" / times), content(tmp_path / "mine" / times)
         assert mine == theirs
@@ -178,3 +240,25 @@ def test_both_leave_the_same_batches_and_records(tmp_path: Path) -> None:
     for log in segments(ours):
         files = sorted(log.parent.glob(f"{log.stem}.*"))
         sound(lib, files, "mismatch|found bytes|isvalid: false")
+    return mine
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+def test_both_leave_the_same_batches_and_records(folder: Path, tmp_path: Path) -> None:
+    with apache(folder, OFF) as bootstrap:
+        fill(bootstrap)
+    compare(folder, tmp_path)
+
+
+@pytest.mark.java
+@pytest.mark.timeout(600)
+def test_both_clean_magic_0_and_1_beside_today_s_format_alike(folder: Path, tmp_path: Path) -> None:
+    with apache(folder, OFF) as bootstrap:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic("table", 1, 1, config=SEGMENTS)])["table"].result(WAIT_S)
+    fill_as_before_2017(folder / "data")
+    left = compare(folder, tmp_path)
+    assert {batch["magic"] for batch in left} == {0, 1, 2}
+    gone = [row for batch in left for row in batch["records"] if row[3] is None]
+    assert not gone

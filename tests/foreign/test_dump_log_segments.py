@@ -43,11 +43,12 @@ def sound(lib: str, files: list[Path], complaints: str) -> str:
     """What the tool says of `files`, none of which are `complaints`."""
     run = subprocess.run(
         [*DUMP.format(lib).split(), "--files", ",".join(map(str, files))],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 0, run.stdout
     bad = re.findall(rf"(?im)^.*(?:{complaints}).*$", run.stdout)
     assert not bad, (files[0].parent, bad[:5])
     return run.stdout

@@ -1,4 +1,5 @@
-"""krust and Apache Kafka 3.9 take turns on one directory; the metadata moves with it."""
+"""krust and Apache Kafka 3.9 take turns on one directory, both clean its compacted topics; the
+metadata moves with it."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from tests.foreign.conftest import jars
+from tests.foreign.tables import CLEANER, Table, dumping
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served, environment
 
 TURNS = int(os.environ.get("KRUST_TURNS", "1"))
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300 + 60 * TURNS)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300 + 150 * TURNS)]
 WAIT_S = 30.0
 PARTITIONS = 3
 EACH = 200
@@ -58,7 +61,7 @@ def moved(way: str, connect: str, data: Path) -> None:
 @contextmanager
 def running(data: Path, *, ends: int) -> Iterator[str]:
     """krust, alone."""
-    with Served(data, "--prod") as broker:
+    with Served(data, "--prod", options=CLEANER) as broker:
         yield broker.bootstrap
         if ends == signal.SIGKILL:
             broker.kill()
@@ -67,7 +70,7 @@ def running(data: Path, *, ends: int) -> Iterator[str]:
 @contextmanager
 def kafkas(folder: Path, data: Path, connect: str, *, ends: int) -> Iterator[str]:
     """Kafka, on the same directory."""
-    settings = {"log.dirs": data, "zookeeper.session.timeout.ms": 4000}
+    settings = {**CLEANER, "log.dirs": data, "zookeeper.session.timeout.ms": 4000}
     with kafka.running("3.9.1", folder, settings, zookeeper=connect) as bootstrap:
         yield bootstrap
         if ends == signal.SIGKILL:
@@ -166,12 +169,20 @@ def test_nothing_is_moved_from_under_a_broker_or_when_it_is_only_asked(
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL], ids=["clean", "killed"])
 def test_one_history_goes_on_whoever_serves_it(tmp_path: Path, connect: str, ends: int) -> None:
     data, history = tmp_path / "data", History()
-    for turn in range(TURNS):
+    table = Table(data)
+    with dumping(jars("3.9.1")) as dumps:
+        for turn in range(TURNS):
+            with running(data, ends=ends) as bootstrap:
+                history.goes_on(bootstrap, f"krust-{turn}")
+                table.goes_on(bootstrap)
+            table.is_sound(dumps, killed=ends == signal.SIGKILL)
+            moved("export", connect, data)
+            with kafkas(tmp_path / "kafka", data, connect, ends=ends) as bootstrap:
+                history.goes_on(bootstrap, f"kafka-{turn}")
+                table.goes_on(bootstrap)
+            table.is_sound(dumps, killed=ends == signal.SIGKILL)
+            moved("import", connect, data)
         with running(data, ends=ends) as bootstrap:
-            history.goes_on(bootstrap, f"krust-{turn}")
-        moved("export", connect, data)
-        with kafkas(tmp_path / "kafka", data, connect, ends=ends) as bootstrap:
-            history.goes_on(bootstrap, f"kafka-{turn}")
-        moved("import", connect, data)
-    with running(data, ends=ends) as bootstrap:
-        history.goes_on(bootstrap, "last")
+            history.goes_on(bootstrap, "last")
+            table.goes_on(bootstrap)
+        table.is_sound(dumps, killed=ends == signal.SIGKILL)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from tests.peers.absent import AbsentError, need_java_and_maven, why
 
 SCRIPT = Path(__file__).with_name("kafka.sh")
 VERSIONS = ("3.9.1", "4.3.0")
@@ -19,18 +20,12 @@ WAIT_S = 30
 CREATE_TOPICS = 19
 
 
-class AbsentError(Exception):
-    """A Kafka cannot be had on this machine; the text says why."""
-
-
 def jars(version: str) -> Path:
     """The folder with the jars of a Kafka; they are fetched when they are not there yet.
 
     raises  AbsentError: no Java, no Maven, or Maven has none for us
     """
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            raise AbsentError(f"no {tool} here")
+    need_java_and_maven()
     run = _script("jars", version)
     if run.returncode:
         raise AbsentError(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
@@ -40,12 +35,7 @@ def jars(version: str) -> Path:
 @functools.cache
 def missing() -> str | None:
     """Why there are no jars of every version here; None: there are."""
-    try:
-        for version in VERSIONS:
-            jars(version)
-    except AbsentError as error:
-        return str(error)
-    return None
+    return why(*(functools.partial(jars, version) for version in VERSIONS))
 
 
 @contextmanager

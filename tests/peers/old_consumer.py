@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.peers.zookeeper import AbsentError, fetched
+from tests.peers.absent import why
+from tests.peers.zookeeper import fetched
 
 PROGRAM = Path(__file__).parents[1] / "foreign/java/OldConsumer.java"
 WAIT_S = 60.0
@@ -23,11 +24,7 @@ Record = tuple[str, int, int, str]
 @functools.cache
 def missing() -> str | None:
     """Why it cannot be had here; None: it can."""
-    try:
-        fetched("0.8.2.2", _PARTS)
-    except AbsentError as error:
-        return str(error)
-    return None
+    return why(lambda: fetched("0.8.2.2", _PARTS))
 
 
 class OldConsumer:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.peers.zookeeper import AbsentError, fetched, free_ports
+from tests.peers.absent import AbsentError, why
+from tests.peers.zookeeper import fetched, free_ports
 
 VERSIONS = {
     "0.8.2.2": (("org.apache.kafka", "kafka_2.10", "0.8.2.2"),),
@@ -41,12 +42,7 @@ def jars(version: str) -> Path:
 @functools.cache
 def missing() -> str | None:
     """Why there are no such brokers here; None: there are."""
-    try:
-        for version in VERSIONS:
-            jars(version)
-    except AbsentError as error:
-        return str(error)
-    return None
+    return why(*(functools.partial(jars, version) for version in VERSIONS))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from tests.peers.absent import AbsentError, need_java_and_maven, why
 
 VERSION = "3.9.4"
 TICK_MS = 200
@@ -31,10 +32,6 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JAVA = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
 
 
-class AbsentError(Exception):
-    """There is no ZooKeeper on this machine; the text says why."""
-
-
 def jars() -> Path:
     """The folder with ZooKeeper's jars; they are fetched when they are not there yet."""
     return fetched(f"zookeeper-{VERSION}", _PARTS)
@@ -42,9 +39,7 @@ def jars() -> Path:
 
 def fetched(name: str, parts: Sequence[tuple[str, str, str]]) -> Path:
     """A folder with jars from Maven and all they need; AbsentError: they cannot be had."""
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            raise AbsentError(f"no {tool} here")
+    need_java_and_maven()
     cache = Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
     folder = cache / name
     if not (folder / "complete").exists():
@@ -71,11 +66,7 @@ def fetched(name: str, parts: Sequence[tuple[str, str, str]]) -> Path:
 @functools.cache
 def missing() -> str | None:
     """Why there is no ZooKeeper here; None: there is."""
-    try:
-        jars()
-    except AbsentError as error:
-        return str(error)
-    return None
+    return why(jars)
 
 
 class Server:

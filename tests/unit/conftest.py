@@ -1,11 +1,13 @@
-"""One ZooKeeper for all tests that want one; each has a chroot of its own."""
+"""A core without policies, and one ZooKeeper for all tests that want one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from krust._krust import Server
 from tests.peers import zookeeper as peer
 
 
@@ -16,3 +18,15 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[peer.Ensembl
         pytest.skip(reason)
     with peer.running(tmp_path_factory.mktemp("zookeeper")) as ensemble:
         yield ensemble
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A core that runs, and whose events nobody has taken yet."""
+    config = {"node_id": 0, "cluster_id": None, "log_dirs": [str(tmp_path)], "temporary": True}
+    server = Server({**config, "threads": 1, "settings": {}})
+    server.load()
+    server.join("abcdefghijklmnopqrstuv")
+    server.start()
+    yield server
+    server.stop()

@@ -1,8 +1,6 @@
 """The door for decisions on groups: what it takes, and how it says what it does not take."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,17 +31,6 @@ CONSUMERS = {
     },
 }
 MEMBER = ROW["members"]["m"]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    config = {"node_id": 0, "cluster_id": None, "log_dirs": [str(tmp_path)], "temporary": True}
-    server = Server({**config, "threads": 1, "settings": {}})
-    server.load()
-    server.join("abcdefghijklmnopqrstuv")
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_a_silent_member_ends_the_wait_for_events(server: Server) -> None:

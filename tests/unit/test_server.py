@@ -8,13 +8,16 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import krust
+from krust._krust import Client
 from krust.cli.exits import Exit
+from krust.controller.state import Changes
 from krust.coordinator.assignors.even import Sticky
-from krust.errors import ConfigError, ForkedError, KafkaError, ServerError
+from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
 from krust.shell.broker import Shell
 from krust.shell.metadata import FILE as METADATA
 from tests.leftovers import nothing_left
@@ -52,6 +55,48 @@ def test_topics_and_cluster_outlive_a_restart(tmp_path: Path) -> None:
         broker.delete_topic("a")
     with krust.Broker(tmp_path) as broker:
         assert broker.topics() == ["b"]
+
+
+def set_dynamic(broker: krust.Broker, name: str, value: str) -> int:
+    """Set it for all brokers; the code of the answer."""
+    change = {"name": name, "config_operation": 0, "value": value}
+    asked = {"resource_type": 4, "resource_name": "", "configs": [change]}
+    client = Client(broker.bootstrap)
+    answer = client.request("IncrementalAlterConfigs", {"resources": [asked]})
+    client.close()
+    return int(answer["responses"][0]["error_code"])
+
+
+def test_a_limit_of_connections_holds_from_its_change_on(tmp_path: Path) -> None:
+    def connect() -> socket.socket:
+        host, port = broker.bootstrap.rsplit(":", 1)
+        return socket.create_connection((host, int(port)), 30)
+
+    with krust.Broker(tmp_path) as broker:
+        assert set_dynamic(broker, "num.network.threads", "2") == Code.INVALID_REQUEST
+        with connect():
+            assert set_dynamic(broker, "max.connections.per.ip", "1") == Code.NONE
+            with connect() as second:
+                assert second.recv(1) == b""
+    with krust.Broker(tmp_path) as broker, connect(), connect() as second:
+        assert second.recv(1) == b""
+
+
+def test_settings_that_were_changed_while_it_ran_reach_the_core_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with krust.Broker(tmp_path) as broker:
+        assert set_dynamic(broker, "log.cleaner.threads", "2") == Code.NONE
+    told = []
+    apply = Shell._apply
+
+    def noted(shell: Shell, changes: Changes, more: dict[str, Any]) -> None:
+        told.append(changes.brokers)
+        apply(shell, changes, more)
+
+    monkeypatch.setattr(Shell, "_apply", noted)
+    with krust.Broker(tmp_path):
+        assert told[0]
 
 
 def test_a_refused_topic_is_a_kafka_error() -> None:
@@ -104,6 +149,16 @@ def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPa
             krust.Broker() as broker,
         ):
             until(broker.topics)
+
+
+def test_a_bug_in_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shell, "settle", lambda *_: 1 // 0)
+    with (
+        nothing_left(),
+        pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError") as caught,
+    ):
+        krust.Broker()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 PLANTED = """

@@ -46,7 +46,9 @@ def dump(options: Options, path: str, where: str | None, records: bool, headers:
 @click.pass_obj
 def verify(options: Options, directories: tuple[str, ...]) -> None:
     """Check segments and indexes of partitions, or of a whole data directory; exit 9 if damaged."""
-    partitions = [found for directory in directories for found in _partitions(Path(directory))]
+    partitions = [
+        found for directory in directories for found in logfacts.partitions(Path(directory))
+    ]
     rows: list[dict[str, object]] = []
     with click.progressbar(
         partitions, label="verify", file=_progress(options), hidden=len(partitions) < 2
@@ -75,7 +77,7 @@ def stat(options: Options, directories: tuple[str, ...]) -> None:
     found: list[dict[str, object]] = []
     for each in directories:
         try:
-            found += [logfacts.shape(path) for path in _partitions(Path(each), every=True)]
+            found += [logfacts.shape(path) for path in logfacts.partitions(Path(each), every=True)]
         except OSError as error:
             if len(directories) == 1:
                 raise
@@ -117,7 +119,7 @@ def repair(options: Options, directories: tuple[str, ...]) -> None:
     go as well: fetch them from another replica, or from the .cut file.
     """
     rows: list[dict[str, object]] = []
-    for partition in (path for each in directories for path in _partitions(Path(each))):
+    for partition in (path for each in directories for path in logfacts.partitions(Path(each))):
         bad = logfacts.first_bad(partition)
         if bad is None:
             continue
@@ -148,7 +150,9 @@ def compact(options: Options, directories: tuple[str, ...], *, dry_run: bool) ->
     """Count what compaction would leave of all but the active segment. Needs --dry-run."""
     if not dry_run:
         raise click.UsageError("a log is compacted by its broker; --dry-run shows what that does")
-    found = [logfacts.compacted(path) for each in directories for path in _partitions(Path(each))]
+    found = [
+        logfacts.compacted(path) for each in directories for path in logfacts.partitions(Path(each))
+    ]
     columns = ("partition", "segments", "bytes", "records", "keys", "would_stay", "would_go")
     output.rows(options, (*columns, "tombstones", "without_key", "clean_to"), found)
 
@@ -159,16 +163,6 @@ def _progress(options: Options) -> Any:
 
     quiet = options.quiet or not sys.stderr.isatty()
     return Path(os.devnull).open("w") if quiet else sys.stderr
-
-
-def _partitions(directory: Path, *, every: bool = False) -> list[Path]:
-    """The directories of partitions; but for `every` only those that a broker serves."""
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory} is no directory")
-    if any(directory.glob("*.log")):
-        return [directory]
-    found = sorted({path.parent for path in directory.glob("*-*/*.log")})
-    return [path for path in found if every or logfacts.kind(path) == "live"]
 
 
 def _files(path: str) -> list[Path]:

@@ -58,6 +58,18 @@ def kind(partition: Path) -> str:
     return (found and found["kind"]) or "live"
 
 
+def partitions(directory: Path, *, every: bool = False) -> list[Path]:
+    """The directories of partitions in a data directory, or this one if it is a partition's; but
+    for `every` only those that a broker serves. FileNotFoundError: it is no directory.
+    """
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} is no directory")
+    if any(directory.glob("*.log")):
+        return [directory]
+    found = sorted({path.parent for path in directory.glob("*-*/*.log")})
+    return [path for path in found if every or kind(path) == "live"]
+
+
 def batches(file: Path, *, records: bool = False) -> Iterator[dict[str, Any]]:
     """Every batch of a file as `LogDump` tells it."""
     opened = _krust.LogDump(file)

@@ -1,4 +1,5 @@
-"""What `krust pipeline run` shows while it runs: one line on a terminal, else a line at times.
+"""What takes long on a terminal: one line, written again and again (`Line`). And what `krust
+pipeline run` shows while it runs: such a line, or elsewhere a line at times.
 
     flights  backfill   52%  1,234,000 rows  312,000 rows/s  lag 1,100,000  eta 4s  3 bad
 
@@ -30,12 +31,33 @@ LINE_S = 10
 _ASK_S = 2.0
 
 
+class Line:
+    """A line on stderr that takes the place of the one before, where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
+
+    def write(self, line: str) -> None:
+        """Show it."""
+        if self.quiet:
+            return
+        if self.terminal:
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+        else:
+            click.echo(line, err=True)
+
+    def end(self) -> None:
+        """Leave the last one where it is."""
+        if self.terminal and not self.quiet:
+            click.echo(err=True)
+
+
 class Progress:
     """Follows a flow and shows it."""
 
     def __init__(self, options: Options, made: Pipeline) -> None:
-        self._quiet = options.quiet
-        self._terminal = sys.stderr.isatty()
+        self._line = Line(quiet=options.quiet)
         self._made = made
         self._began = time.monotonic()
         self._seen: deque[tuple[float, int]] = deque()
@@ -46,7 +68,7 @@ class Progress:
 
     def say(self, what: str) -> None:
         """Say what takes a while."""
-        self._write(f"{self._made.name}  {what}")
+        self._line.write(f"{self._made.name}  {what}")
 
     def follow(self, flow: Flow, phase: str, stop: Event, *, once: bool) -> None:
         """Start a phase and show it to its end; after a failure that may pass, start it again.
@@ -60,13 +82,13 @@ class Progress:
                 self._followed(flow, phase, stop, once=once)
                 return
             except KrustError as error:
-                self._end()
+                self._line.end()
                 failures = failures + 1 if flow.counts.batches == batches else 1
                 batches = flow.counts.batches
                 if not error.retriable or failures >= FAILURES:
                     raise
                 pause = 2.0**failures
-                self._write(f"{self._made.name}  {error}; again in {pause:.0f} s")
+                self._line.write(f"{self._made.name}  {error}; again in {pause:.0f} s")
                 if stop.wait(pause):
                     raise KeyboardInterrupt from error
 
@@ -76,7 +98,7 @@ class Progress:
         self._asked = 0.0
         while not flow.wait(STEP_S):
             if stop.is_set():
-                self._end()
+                self._line.end()
                 flow.stop()
                 raise KeyboardInterrupt
             self._look(flow)
@@ -84,7 +106,7 @@ class Progress:
         self._asked = 0.0
         self._look(flow)
         self._show(phase, flow, last=True)
-        self._end()
+        self._line.end()
 
     def result(self, flow: Flow) -> dict[str, object]:
         """What the run came to, for stdout."""
@@ -126,7 +148,7 @@ class Progress:
 
     def _show(self, phase: str, flow: Flow, *, last: bool = False) -> None:
         now = time.monotonic()
-        if not self._terminal and not last and now - self._told < LINE_S:
+        if not self._line.terminal and not last and now - self._told < LINE_S:
             return
         self._told = now
         counts, rate = flow.counts, self._rate()
@@ -141,19 +163,7 @@ class Progress:
             parts.append(f"eta {_duration(self._lag / rate)}")
         if counts.bad_rows:
             parts.append(f"{counts.bad_rows:,} bad")
-        self._write("  ".join(parts))
-
-    def _write(self, line: str) -> None:
-        if self._quiet:
-            return
-        if self._terminal:
-            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-        else:
-            click.echo(line, err=True)
-
-    def _end(self) -> None:
-        if self._terminal and not self._quiet:
-            click.echo(err=True)
+        self._line.write("  ".join(parts))
 
 
 def _duration(seconds: float) -> str:

@@ -55,8 +55,7 @@ def check(
     """Show what a policy would let go of the data DIRECTORY now; exit 9 if it breaks a rule."""
     policy = plugins.chosen(POLICIES, name)
     found = [
-        _partition(path, retention_ms, retention_bytes)
-        for path in sorted({each.parent for each in directory.glob("*-*/*.log")})
+        _partition(path, retention_ms, retention_bytes) for path in logfacts.partitions(directory)
     ]
     usage = shutil.disk_usage(directory)
     disk = Disk(usage.free if free is None else free, usage.total)

@@ -21,6 +21,7 @@ import click
 
 from krust import config as settings
 from krust.cli import options
+from krust.cli.recovering import StoppedEarly, Watch
 from krust.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
@@ -179,20 +180,28 @@ class Ready(NamedTuple):
 def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
     """Serve until asked to stop."""
     began = time.monotonic()
-    with ready, stops(stdin_too=stdin_too) as asked, _started(config) as broker:
-        facts = {
-            "bootstrap": broker.bootstrap,
-            "pid": os.getpid(),
-            "cluster_id": broker.cluster_id,
-            "data_dir": str(broker.data_dir),
-        }
-        ready.tell(facts)
-        if not quiet:
-            _banner(broker, config, (time.monotonic() - began) * 1000)
-        broker.on_failure = asked.end
-        reason = asked() if broker.failure is None else ""
-        stopping = time.monotonic()
-        broker.stop()
+    with ready, stops(stdin_too=stdin_too) as asked:
+        watch = Watch(asked.early, quiet=quiet)
+        try:
+            with _started(config, watch) as broker:
+                watch.end()
+                facts = {
+                    "bootstrap": broker.bootstrap,
+                    "pid": os.getpid(),
+                    "cluster_id": broker.cluster_id,
+                    "data_dir": str(broker.data_dir),
+                }
+                ready.tell(facts)
+                if not quiet:
+                    _banner(broker, config, (time.monotonic() - began) * 1000)
+                broker.on_failure = asked.end
+                reason = asked() if broker.failure is None else ""
+                stopping = time.monotonic()
+                broker.stop()
+        except StoppedEarly as stopped:
+            if not quiet:
+                click.echo(f"{stopped}: stopped before it was ready", err=True)
+            return
     if broker.failure is not None:
         raise broker.failure
     if not quiet:
@@ -243,12 +252,12 @@ def configure(
 
 
 @contextmanager
-def _started(config: Config) -> Iterator[Broker]:
+def _started(config: Config, watch: Watch) -> Iterator[Broker]:
     """A running broker; whatever keeps it from running is one ServerError."""
     from krust.server import Broker
 
     try:
-        broker = Broker(config=config).start()
+        broker = Broker(config=config, watch=watch).start()
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise ServerError(f"cannot start: {error.strerror or error}{place}") from error
@@ -267,17 +276,26 @@ class Asked:
 
     def __call__(self) -> str:
         """Wait; the reason in a word, "": `end` was called."""
+        while (reason := self._look(None)) is None:
+            pass
+        return reason
+
+    def early(self) -> str | None:
+        """Do not wait; None: there is none yet."""
+        return self._look(0)
+
+    def _look(self, timeout_ms: int | None) -> str | None:
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         if self._stdin_too:
             poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
-        while True:
-            ready = {handle for handle, _ in poll.poll()}
-            if self._reader in ready:
-                number = os.read(self._reader, 1)[0]
-                return signal.Signals(number).name if number else ""
-            if not os.read(sys.stdin.fileno(), 65536):
-                return "end of standard input"
+        ready = {handle for handle, _ in poll.poll(timeout_ms)}
+        if self._reader in ready:
+            number = os.read(self._reader, 1)[0]
+            return signal.Signals(number).name if number else ""
+        if ready and not os.read(sys.stdin.fileno(), 65536):
+            return "end of standard input"
+        return None
 
     def end(self) -> None:
         """Let the call return; from any thread, while `stops` holds."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import loading
+from krust.controller import reading
 from krust.controller.office import AwayError
 from krust.controller.state import Live, Partition, State, Topic, chunks
 from krust.metadata import znodes
@@ -34,7 +34,7 @@ def look(state: State) -> Generator[Asked, list[Done], set[int]]:
     This broker is alive, whatever is written.
     """
     (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
-    names = [name for name in loading.children(znodes.BROKERS, read.results[0]) if name.isdecimal()]
+    names = [name for name in reading.children(znodes.BROKERS, read.results[0]) if name.isdecimal()]
     found: dict[int, Live] = {}
     paths = [f"{znodes.BROKERS}/{name}" for name in names]
     if paths:

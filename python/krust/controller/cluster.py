@@ -23,8 +23,10 @@ from krust.controller import (
     leading,
     legacy,
     loading,
+    log_dirs,
     notices,
     office,
+    reading,
     registration,
 )
 from krust.controller.office import AwayError
@@ -45,12 +47,10 @@ from krust.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from krust.controller.state import Asked, Message, Policy, Request, Topic
-    from krust.metadata.store import Done, SessionChanged
-
-    Steps = Generator[Asked, list[Done], None]
+    from krust.controller.state import Message, Policy, Request, Steps, Topic
+    from krust.metadata.store import SessionChanged
 
 _LAST = 2**63
 """later than any change: what this process led before is not known yet"""
@@ -217,6 +217,7 @@ class Cluster:
         if not self._open:
             raise ServerError("the connection went again", hint="look at the store")
         self._wanted.add("registration")
+        yield from log_dirs.tell(self._state)
 
     # What follows.
 
@@ -408,7 +409,7 @@ class Cluster:
         state = self._state
         known = set(state.topics)
         (read,) = yield [[Children(znodes.TOPICS, watch=True)]]
-        names = set(loading.children(znodes.TOPICS, read.results[0]))
+        names = set(reading.children(znodes.TOPICS, read.results[0]))
         unsure, self._unsure = self._unsure & names, set()
         unknown = names - state.topics.keys() - state.doomed.keys() - state.damaged
         try:
@@ -445,7 +446,7 @@ class Cluster:
         """A disk of a broker failed: ask it which partitions that costs."""
         state, path = self._state, znodes.LOG_DIR_EVENTS
         (read,) = yield [[Children(path, watch=True)]]
-        for name in loading.children(path, read.results[0]):
+        for name in reading.children(path, read.results[0]):
             (one,) = yield [[Read(f"{path}/{name}")]]
             node = one.results[0]
             if isinstance(node, Node):

@@ -32,13 +32,11 @@ from krust.metadata.store import Create, Operation, Refusal, SetData
 from krust.settings import BROKER, TOPIC, Setting, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from krust.controller.state import Asked
-    from krust.metadata.store import Done
+    from krust.controller.state import Steps
 
     _Changed = Callable[[Mapping[str, str], Message], dict[str, str]]
-    _Writing = Generator[Asked, list[Done], None]
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -251,7 +249,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
     return {"throttle_time_ms": 0, "responses": results}
 
 
-def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> _Writing:
+def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> Steps:
     """Write the settings of one entity and let them hold."""
     kind, name = key
     if kind == TOPIC_RESOURCE:

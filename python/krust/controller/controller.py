@@ -18,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust.controller import (
+    client_quotas,
     configs,
     consumer_offsets,
     election,
@@ -49,6 +50,9 @@ POLICIES: dict[str, Callable[[State, Request], Policy]] = {
     "AlterConfigs": configs.alter,
     "IncrementalAlterConfigs": configs.incremental_alter,
     "ListConfigResources": configs.list_resources,
+    "DescribeClientQuotas": client_quotas.describe,
+    "AlterClientQuotas": client_quotas.alter,
+    "DescribeUserScramCredentials": client_quotas.describe_scram,
     "ElectLeaders": election.elect,
     "AlterPartitionReassignments": reassignment.alter,
     "ListPartitionReassignments": reassignment.list_ongoing,
@@ -344,6 +348,8 @@ def refusal(request: Request, code: Code, text: str) -> Message:
         key = "results" if request.api == "DescribeConfigs" else "responses"
         kept = ("resource_type", "resource_name")
         return {key: [{**{k: each[k] for k in kept}, **facts} for each in message["resources"]]}
+    if request.api == "AlterClientQuotas":
+        return {"entries": [{"entity": each["entity"], **facts} for each in message["entries"]]}
     if request.api == "ElectLeaders":
         return {"error_code": code, "replica_election_results": []}
     if request.api == "AlterPartitionReassignments":

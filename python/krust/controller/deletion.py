@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import loading
+from krust.controller import reading
 from krust.controller.office import AwayError
 from krust.controller.state import Doomed, State, Topic, chunks, written
 from krust.metadata import znodes
@@ -21,10 +21,8 @@ from krust.metadata.store import Children, Create, Delete, Exists, Operation, Re
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Asked, Message
+    from krust.controller.state import Asked, Message, Steps
     from krust.metadata.store import Done
-
-    Steps = Generator[Asked, list[Done], None]
 
 _PARTS = ("/state", "")
 
@@ -53,7 +51,7 @@ def look(state: State) -> Steps:
     """Read the marks, those of tools and of controllers before."""
     path = znodes.DELETE_TOPICS
     (read,) = yield [[Children(path, watch=True)]]
-    names = loading.children(path, read.results[0])
+    names = reading.children(path, read.results[0])
     allowed = state.broker_text("delete.topic.enable") != "false"
     for name in names:
         if name in state.doomed:
@@ -101,7 +99,7 @@ def _what_is_left(name: str) -> Generator[Asked, list[Done], list[Operation]]:
     if indexes is not Refusal.NO_NODE:
         parts = [
             f"{above}/{index}{part}"
-            for index in loading.children(above, indexes)
+            for index in reading.children(above, indexes)
             for part in _PARTS
         ]
     mark = f"{znodes.DELETE_TOPICS}/{name}"

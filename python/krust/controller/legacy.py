@@ -22,10 +22,8 @@ from krust.metadata.store import Delete, Exists, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from krust.controller.state import Asked, Partition, State, Topic
+    from krust.controller.state import Asked, Partition, State, Steps, Topic
     from krust.metadata.store import Done
-
-    Steps = Generator[Asked, list[Done], None]
 
 
 class Found(NamedTuple):

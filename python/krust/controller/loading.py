@@ -14,24 +14,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
+from krust.controller import owners, reading
 from krust.controller.adoption import KEEP
 from krust.controller.state import Entity, Partition, RefusedError, State, Topic
 from krust.controller.topics import check_name
-from krust.errors import ConfigError, ServerError
+from krust.errors import ConfigError
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment, BadZnodeError, EntityConfig, PartitionState
-from krust.metadata.store import Children, Created, Node, Read, Refusal, Stat
+from krust.metadata.store import Children, Node, Read
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator
 
-    from krust.controller.state import Asked
+    from krust.controller.state import Asked, Steps
     from krust.metadata.store import Done, Result
 
     Written = dict[tuple[str, int], int]
     Revised = Callable[[Topic, Written], Topic]
-    Steps = Generator[Asked, list[Done], None]
 
 
 class _Found(NamedTuple):
@@ -50,7 +50,7 @@ def load(state: State, revised: Revised | None = None) -> Steps:
     """
     known = set(state.topics)
     (read,) = yield [[Children(znodes.TOPICS, state.shared)]]
-    there = children(znodes.TOPICS, read.results[0])
+    there = reading.children(znodes.TOPICS, read.results[0])
     names = [name for name in there if name not in state.doomed]
     state.damaged.clear()
     written: Written = {}
@@ -118,6 +118,12 @@ def settings_of(
 
 
 def settings(state: State) -> Steps:
+    """Read what is set for this broker, for all, and for who uses them."""
+    yield from of_brokers(state)
+    yield from owners.load(state)
+
+
+def of_brokers(state: State) -> Steps:
     """Read what is set for this broker, and for all."""
     own = znodes.broker_config(str(state.node_id))
     everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
@@ -129,30 +135,9 @@ def settings(state: State) -> Steps:
         state.brokers_changed()
 
 
-def children(path: str, result: Result) -> tuple[str, ...]:
-    """A node's children. ServerError: nobody knows."""
-    if isinstance(result, tuple) and not isinstance(result, Node | Stat | Created):
-        return result
-    raise _unreadable(path, result)
-
-
-def _unreadable(path: str, result: Result) -> ServerError:
-    why = result.value if isinstance(result, Refusal) else "it answers something else"
-    return ServerError(f"the metadata cannot be read: {path}: {why}", hint="look at the store")
-
-
-def _node(path: str, result: Result) -> Node | None:
-    """A node; None: there is none. ServerError: nobody knows."""
-    if isinstance(result, Node):
-        return result
-    if result is Refusal.NO_NODE:
-        return None
-    raise _unreadable(path, result)
-
-
 def _topic(state: State, name: str, results: tuple[Result, ...]) -> _Found | None:
     """A topic as its own nodes say; None: they cannot be read, or it is gone."""
-    node, settings = _node(znodes.topic(name), results[0]), results[1]
+    node, settings = reading.node(znodes.topic(name), results[0]), results[1]
     if node is None:
         return None
     try:
@@ -184,7 +169,7 @@ def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic:
 
 
 def _partition(state: State, path: str, replicas: tuple[int, ...], result: Result) -> Partition:
-    node = _node(path, result)
+    node = reading.node(path, result)
     if node is None:
         return Partition(replicas, -1, 0, replicas, -1)
     version = node.stat.version
@@ -198,7 +183,7 @@ def _partition(state: State, path: str, replicas: tuple[int, ...], result: Resul
 
 def _of_topic(state: State, path: str, result: Result) -> Entity:
     """A topic's own settings."""
-    node = _node(path, result)
+    node = reading.node(path, result)
     if node is None:
         return Entity()
     try:
@@ -219,7 +204,7 @@ def _of_topic(state: State, path: str, result: Result) -> Entity:
 
 def _of_broker(state: State, path: str, result: Result) -> Entity:
     """The dynamic settings of a broker, or of all."""
-    node = _node(path, result)
+    node = reading.node(path, result)
     if node is None:
         return Entity()
     try:

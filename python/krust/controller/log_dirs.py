@@ -25,7 +25,7 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from krust.controller.state import Message, Policy, Request, State, Topic
+    from krust.controller.state import Message, Policy, Request, State, Steps, Topic
 
 LONGEST_NAME = 255
 _SUFFIX = len(".-future") + 32
@@ -60,10 +60,18 @@ def failed(state: State, request: Request) -> Policy:
     node = state.node_id
     lost = {(node, each["topic"], each["partition"]) for each in request.message["replicas"]}
     state.offline = {each for each in state.offline if each[0] != node} | lost
-    if state.shared:
-        path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
-        yield [[Create(path, LogDirEvent(node).encode(), sequential=True)]]
+    state.untold = state.shared
+    yield from tell(state)
     return {}
+
+
+def tell(state: State) -> Steps:
+    """Say in the tree that replicas of this broker are lost, if that was not said yet."""
+    if state.untold:
+        path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+        event = LogDirEvent(state.node_id).encode()
+        (done,) = yield [[Create(path, event, sequential=True)]]
+        state.untold = done.refused is not None
 
 
 def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:

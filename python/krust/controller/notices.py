@@ -3,26 +3,23 @@
 Who changes the settings of an entity writes a child there that names it; who sees one reads that
 entity. Numbers only grow, so a broker remembers the last it has seen. The controller takes a child
 away when it has seen it for 15 minutes, as Kafka's brokers do.
-Entities: topics, brokers. Users, clients and addresses have no settings here.
+Entities: topics, brokers; users, clients and addresses, whose settings are quotas.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import loading
+from krust.controller import loading, owners, quotas, reading
 from krust.controller.office import AwayError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange
 from krust.metadata.store import Children, Delete, Node, Read, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator
+    from collections.abc import Collection
 
-    from krust.controller.state import Asked, Entity, State
-    from krust.metadata.store import Done
-
-    Steps = Generator[Asked, list[Done], None]
+    from krust.controller.state import Entity, State, Steps
 
 KEEP_MS = 15 * 60 * 1000
 
@@ -38,13 +35,13 @@ class Notices:
     def begin(self) -> Steps:
         """From here on; what was said before is in the settings that are read next."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
-        names = loading.children(znodes.CONFIG_CHANGES, read.results[0])
+        names = reading.children(znodes.CONFIG_CHANGES, read.results[0])
         self._last = max([_number(name) for name in names], default=-1)
 
     def look(self, state: State, now_ms: int) -> Steps:
         """Read the notices that are new, and what they are about."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
-        names = loading.children(znodes.CONFIG_CHANGES, read.results[0])
+        names = reading.children(znodes.CONFIG_CHANGES, read.results[0])
         self._since = {name: self._since.get(name, now_ms) for name in names}
         new = [name for name in names if _number(name) > self._last]
         if not new:
@@ -52,6 +49,7 @@ class Notices:
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in new]
         (done,) = yield [[Read(path) for path in paths]]
         topics: dict[str, None] = {}
+        limited: dict[quotas.Owner, None] = {}
         brokers = False
         for path, node in zip(paths, done.results, strict=True):
             if node is Refusal.NO_NODE:
@@ -59,16 +57,22 @@ class Notices:
             if not isinstance(node, Node):
                 raise AwayError(f"{path}: {node}")
             try:
-                kind, _, name = ConfigChange.decode(node.data).path.partition("/")
+                place = ConfigChange.decode(node.data).path
             except BadZnodeError as error:
                 state.fault(path, error)
                 continue
+            kind, _, name = place.partition("/")
+            owner = quotas.owner_at(place)
+            if owner is not None:
+                limited[owner] = None
             if kind == "topics":
                 topics[znodes.unsanitised(name)] = None
             brokers |= kind == "brokers"
         if brokers:
-            yield from loading.settings(state)
-        yield from hold(state, [each for each in topics if _fits(each)])
+            yield from loading.of_brokers(state)
+        for each in limited:
+            yield from owners.reread(state, each)
+        yield from hold(state, [name for name in topics if _fits(name)])
         self._last = max(_number(name) for name in new)
 
     def purge(self, state: State, now_ms: int) -> Steps:

@@ -29,12 +29,9 @@ from krust.metadata.contents import (
 from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
-    from krust.controller.state import Asked, State
-    from krust.metadata.store import Done
-
-    Steps = Generator[Asked, list[Done], None]
+    from krust.controller.state import State, Steps
 
 _TRIES = 5
 

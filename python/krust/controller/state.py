@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import converted
+from krust.controller.quotas import Buckets
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import PartitionState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from krust.config import Config
+    from krust.controller.quotas import Owner, Table
     from krust.metadata.contents import Endpoint
 
 Message = dict[str, Any]
@@ -31,6 +33,8 @@ Message = dict[str, Any]
 Asked = list[list[Operation]]
 Policy = Generator[Asked, list[Done], Message]
 """Yields transactions, is sent their answers, returns a response."""
+Steps = Generator[Asked, list[Done], None]
+"""The same, of what nobody waits for."""
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
@@ -192,6 +196,8 @@ class Changes:
     """whole topics; None: gone"""
     brokers: bool = False
     """the broker's settings are others: every topic's defaults may be"""
+    quotas: bool = False
+    """what users, clients and addresses may use is another"""
     live: bool = False
     """brokers of the cluster came, went, or are others"""
     controller: bool = False
@@ -205,7 +211,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
-        told = self.topics or self.live or self.brokers or self.controller
+        told = self.topics or self.live or self.brokers or self.controller or self.quotas
         return bool(told or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
@@ -214,6 +220,7 @@ class Changes:
         self.live |= later.live
         self.strays |= later.strays
         self.brokers |= later.brokers
+        self.quotas |= later.quotas
         self.controller |= later.controller
         self.faults += later.faults
         self.lines += later.lines
@@ -266,12 +273,18 @@ class State:
     """brokers that said that they will stop"""
     offline: set[tuple[int, str, int]] = field(default_factory=set)
     """(broker, topic, partition): replicas on a disk that failed"""
+    untold: bool = False
+    """whether the controller has still to hear which replicas of this broker those are"""
     placed: int = 0
     """how many partitions were placed: the next one goes to the next broker"""
     own: Entity = field(default_factory=Entity)
     """dynamic settings of this broker"""
     everywhere: Entity = field(default_factory=Entity)
     """dynamic settings of all brokers"""
+    quotas: Table = field(default_factory=dict)
+    """what users, clients and addresses may use"""
+    buckets: Buckets = field(default_factory=Buckets)
+    """how much of it changes of topics have used here"""
     changes: Changes = field(default_factory=Changes)
     _defaults: Message = field(default_factory=dict)
 
@@ -433,6 +446,15 @@ class State:
         """A broker's setting is another: every topic's defaults may be."""
         self._defaults = {}
         self.changes.brokers = True
+
+    def allow(self, owner: Owner, values: dict[str, float]) -> None:
+        """These are the quotas of an owner now, whatever they were; none: he has none."""
+        if self.quotas.get(owner, {}) == values:
+            return
+        self.quotas.pop(owner, None)
+        if values:
+            self.quotas[owner] = values
+        self.changes.quotas = True
 
     def whole(self, name: str) -> int:
         """A broker setting that is a number, as it holds now."""

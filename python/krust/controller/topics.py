@@ -5,9 +5,10 @@ CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the brok
 DeleteTopics 0-6: by name, from v6 by id too. Where the tree is ours alone, a transaction a topic;
     where others use it, a mark (`deletion.py`). Files go when the image loses the topic.
 CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
+All three count against `controller_mutation_rate` (`mutations.py`), first use too.
 Version notes: errors and messages are the same in all; what a version lacks is not sent.
 Not done: policies in Java (`create.topic.policy.class.name` is refused at the start).
-Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525.
+Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525, KIP-599.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
 from krust.controller import configs
+from krust.controller.mutations import Charge
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
@@ -68,6 +70,7 @@ def create(state: State, request: Request) -> Policy:
     only_check = bool(request.message.get("validate_only"))
     twice = _twice([topic["name"] for topic in asked])
     told: set[str] = set()
+    charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
     for wanted in asked:
@@ -84,6 +87,8 @@ def create(state: State, request: Request) -> Policy:
         results.append(result)
         try:
             topic = plan(state, wanted)
+            if not only_check:
+                charge.take(len(topic.partitions))
         except RefusedError as refused:
             _refuse(result, refused)
             continue
@@ -99,7 +104,7 @@ def create(state: State, request: Request) -> Policy:
                 result["topic_id"] = topic.id
             else:
                 _refuse(result, _by_store(refused_by, topic.name, creating=True))
-    return {"throttle_time_ms": 0, "topics": results}
+    return {"throttle_time_ms": charge.throttle_time_ms, "topics": results}
 
 
 def delete(state: State, request: Request) -> Policy:
@@ -108,6 +113,7 @@ def delete(state: State, request: Request) -> Policy:
         {"name": name, "topic_id": NO_TOPIC_ID} for name in request.message.get("topic_names") or []
     ]
     asked = (request.message.get("topics") or []) + names
+    charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
     named: set[str] = set()
@@ -130,6 +136,11 @@ def delete(state: State, request: Request) -> Policy:
             _refuse(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
             continue
         named.add(topic.name)
+        try:
+            charge.take(len(topic.partitions))
+        except RefusedError as refused:
+            _refuse(result, refused)
+            continue
         planned.append((result, topic))
     if planned and state.shared:
         from krust.controller import deletion
@@ -143,13 +154,14 @@ def delete(state: State, request: Request) -> Policy:
                 state.drop(topic.name)
             else:
                 _refuse(result, _by_store(refused_by, topic.name, creating=False))
-    return {"throttle_time_ms": 0, "responses": results}
+    return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
 
 
 def create_partitions(state: State, request: Request) -> Policy:
     """CreatePartitions."""
     asked: list[Message] = request.message["topics"]
     twice = _twice([topic["name"] for topic in asked])
+    charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic, Topic]] = []
     for wanted in asked:
@@ -159,6 +171,8 @@ def create_partitions(state: State, request: Request) -> Policy:
             if wanted["name"] in twice:
                 raise RefusedError(Code.INVALID_REQUEST, "the request names the topic twice")
             topic, grown = _grown(state, wanted)
+            if not request.message.get("validate_only"):
+                charge.take(len(grown.partitions) - len(topic.partitions))
         except RefusedError as refused:
             _refuse(result, refused)
             continue
@@ -171,12 +185,13 @@ def create_partitions(state: State, request: Request) -> Policy:
                 _grow(state, grown)
             else:
                 _refuse(result, _by_store(refused_by, grown.name, creating=False))
-    return {"throttle_time_ms": 0, "results": results}
+    return {"throttle_time_ms": charge.throttle_time_ms, "results": results}
 
 
 def auto_create(state: State, request: Request) -> Policy:
     """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
     names: list[str] = request.message["topics"]
+    charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
     for name in dict.fromkeys(names):
@@ -186,6 +201,7 @@ def auto_create(state: State, request: Request) -> Policy:
             continue
         try:
             topic = plan(state, {"name": name, "num_partitions": -1, "replication_factor": -1})
+            charge.take(len(topic.partitions))
             planned.append((result, topic))
         except RefusedError as refused:
             result["error_code"] = refused.code

@@ -13,6 +13,7 @@ BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
 CHANGES = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -102,8 +103,8 @@ def entity(kind: str, name: str) -> str:
 
 
 def sanitised(name: str) -> str:
-    """An entity's name as a part of a path."""
-    return quote(name, safe="-_.~")
+    """An entity's name as a part of a path, as Java writes it in URLs."""
+    return quote(name, safe="-_.").replace("~", "%7E")
 
 
 def unsanitised(part: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import RETENTION, inter_broker_listener, listeners, rules
-from krust.controller import adoption, ids, loading, log_dirs, registration
+from krust.controller import adoption, ids, loading, log_dirs, quotas, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
     INTERNAL,
@@ -395,7 +395,7 @@ class Shell:
         if self._held is None:
             self._apply(outcome.changes, {})
         else:
-            self._held.topics |= outcome.changes.topics
+            self._held.add(outcome.changes)
         for asked in outcome.requests:
             self._others().send(asked)
         for ticket, answer in outcome.replies:
@@ -493,6 +493,8 @@ class Shell:
             more = {**more, **self._cluster()}
             if self._peers is not None:
                 self._peers.follow(self.state.brokers)
+        if changes.quotas:
+            more = {**more, "quotas": quotas.shown(self.state.quotas)}
         if changes.strays:
             more = {**more, "strays": sorted(changes.strays)}
         if not topics and not more:

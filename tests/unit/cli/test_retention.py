@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,14 @@ def test_policies_are_listed(folder: Path) -> None:
     run = retention(folder, "policies", "--json")
     names = [row["name"] for row in json.loads(run.stdout)]
     assert names[:4] == ["time_and_size", "time", "size", "keep_free_disk_space"]
+
+
+def test_what_is_no_partition_any_more_is_not_asked_about(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(folder / "data", data)
+    for kind in ("stray", "delete", "future"):
+        shutil.copytree(data / "t-0", data / f"t-0.{'0' * 32}-{kind}")
+    run = retention(tmp_path, "check", "--policy", "size", "data", "--json")
+    assert run.returncode == 0, run.stderr
+    assert [row["partition"] for row in json.loads(run.stdout)].count("t-0") == 1
+    assert not [row for row in json.loads(run.stdout) if "0" * 32 in row["partition"]]

@@ -9,7 +9,7 @@ from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, Outcome
 from krust.controller.state import Message, Request, State
 from krust.metadata.local import Tree
-from krust.metadata.store import Children, Done, Node, Read, StoreEvent
+from krust.metadata.store import Children, Done, Node, Operation, Read, StoreEvent
 
 NOW_MS = 1_795_254_517_394
 CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
@@ -19,6 +19,15 @@ OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_M
 def numbered_ids() -> Iterator[str]:
     for number in count(1):
         yield ids.from_random(number.to_bytes(16, "big"))
+
+
+def write(tree: Tree, *operations: Operation) -> None:
+    """Change the tree as somebody else does."""
+    store = tree.session()
+    store.submit(operations, None)
+    (done,) = (each for each in store.events() if isinstance(each, Done))
+    assert done.refused is None
+    store.close()
 
 
 class Shell:

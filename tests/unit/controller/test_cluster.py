@@ -141,6 +141,32 @@ def test_partitions_that_a_tool_added_are_led() -> None:
     assert leaders(nodes, "t") == [2, 3]
 
 
+def test_a_disk_that_fails_while_the_store_is_away_is_told_when_it_is_back() -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    lonely = nodes.members[2]
+    lonely.store.close()
+    lonely.send("LogDirFailed", {"replicas": [{"topic": "t", "partition": 1}]})
+    lonely.submitted.clear()
+    lonely.expire()
+    nodes.rest()
+    event = [{"version": 1, "broker": 2, "event": 1}]
+    assert told_events(lonely) == event
+    lonely.expire()
+    nodes.rest()
+    assert told_events(lonely) == event
+
+
+def told_events(member: Member) -> list[dict[str, object]]:
+    """What a member asked the store to write into `/log_dir_event_notification`."""
+    writes = [each for operations in member.submitted for each in operations]
+    return [
+        json.loads(each.data)
+        for each in writes
+        if isinstance(each, Create) and each.path.startswith(znodes.LOG_DIR_EVENTS + "/")
+    ]
+
+
 def test_a_broker_registered_anew_leads_in_a_new_epoch() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)

@@ -11,18 +11,11 @@ from krust.controller import adoption, loading, registration
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, Delete, Done, Operation, Refusal, SetData
-from tests.unit.controller.shell import NOW_MS, Shell
+from krust.metadata.store import Create, Delete, Refusal, SetData
+from tests.unit.controller.shell import NOW_MS, Shell, write
 
+ONE_QUOTA = b'{"version":1,"config":{"producer_byte_rate":"8"}}'
 OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_MS)
-
-
-def write(tree: Tree, *operations: Operation) -> None:
-    store = tree.session()
-    store.submit(operations, None)
-    (done,) = (each for each in store.events() if isinstance(each, Done))
-    assert done.refused is None
-    store.close()
 
 
 @pytest.fixture
@@ -232,6 +225,14 @@ def test_what_is_ours_is_found_again(tree: Tree) -> None:
         shell.state.epoch_version,
         shell.state.broker_epoch,
     )
+
+
+def test_quotas_that_others_set_meanwhile_are_read_again(tree: Tree) -> None:
+    shell = Shell(tree=tree)
+    write(tree, Create(f"{znodes.CONFIG}/clients/app", ONE_QUOTA))
+    assert not shell.state.quotas
+    shell.run(shell.controller.back(OWN))
+    assert shell.state.quotas == {(("client-id", "app"),): {"producer_byte_rate": 8.0}}
 
 
 def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:

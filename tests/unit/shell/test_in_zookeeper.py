@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kazoo.client import KazooClient
 
 import krust
+from krust._krust import Client
 from krust.config import load
 from krust.errors import ConfigError, KafkaError, ServerError
 from krust.metadata import znodes
@@ -24,12 +26,14 @@ from krust.metadata.zookeeper import end_session
 from krust.shell import identity, metadata
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
+from tests.peers.absent import AbsentError
 from tests.serving import NotReadyError, Served
 from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 
 KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
+THROTTLING_QUOTA_EXCEEDED = 89
 FOREIGN = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/__consumer_offsets")
 
 
@@ -107,7 +111,7 @@ def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
     hosts, _, chroot = connect.partition("/")
     try:
         jars = kafka.jars("3.9.1")
-    except kafka.AbsentError as error:
+    except AbsentError as error:
         pytest.skip(str(error))
     shell = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
     run = subprocess.run(
@@ -224,23 +228,54 @@ def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
     assert first.stop() == 0
 
 
-def test_quotas_and_passwords_of_kafkas_are_left_where_they_are(
+def test_quotas_of_kafkas_are_known_and_passwords_beside_them_stay(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
-    quota = b'{"version":1,"config":{"producer_byte_rate":"1024"}}'
-    kept = ("clients/app", "users/carl%20x", "users/carl%20x/clients/app", "ips/10.0.0.1")
+    hosts, _, chroot = connect.partition("/")
+    above = KazooClient(hosts)
+    above.start_async().wait(WAIT_S)
+    above.ensure_path(f"/{chroot}")
+    above.stop()
+    above.close()
+    quota = b'{"version":1,"config":{"consumer_byte_rate":"1024","SCRAM-SHA-256":"secret"}}'
+    kept = ("clients/app", "users/carl%20x", "users/carl%20x/clients/app")
     for entity in kept:
         tree.create(f"/config/{entity}", quota, makepath=True)
     with served(tmp_path / "data", connect) as broker:
+        client = Client(broker.bootstrap)
         for entity in kept:
             told = json.dumps({"version": 2, "entity_path": entity}).encode()
             tree.create("/config/changes/config_change_", told, sequence=True)
-        create(broker.bootstrap, "beside")
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.delete_topics(["beside"])["beside"].result(WAIT_S)
-    found = [tree.get(f"/config/{entity}") for entity in kept]
-    assert [(data, stat.version) for data, stat in found] == [(quota, 0)] * len(kept)
+        everything = {"components": [], "strict": False}
+        said = client.request("DescribeClientQuotas", everything)["entries"]
+        values = [{"key": "consumer_byte_rate", "value": 1024.0}]
+        assert [each["values"] for each in said] == [values] * len(kept)
+        carl = [{"entity_type": "user", "entity_name": "carl x"}]
+        ops = [{"key": "consumer_byte_rate", "value": 0.0, "remove": True}]
+        entries = {"entries": [{"entity": carl, "ops": ops}], "validate_only": False}
+        [done] = client.request("AlterClientQuotas", entries)["entries"]
+        assert done["error_code"] == 0
+        slow = b'{"version":1,"config":{"controller_mutation_rate":"1.0E-3"}}'
+        tree.create("/config/clients/slow", slow)
+        told = b'{"version":2,"entity_path":"clients/slow"}'
+        tree.create("/config/changes/config_change_", told, sequence=True)
+        slow_client = Client(broker.bootstrap, {"client.id": "slow"})
+        numbers = count()
+        code = until(lambda: _made(slow_client, f"topic-{next(numbers)}"))
+        assert code == THROTTLING_QUOTA_EXCEEDED
+    left = b'{"version":1,"config":{"SCRAM-SHA-256":"secret"}}'
+    assert [tree.get(f"/config/{entity}")[0] for entity in kept] == [quota, left, quota]
+    changes = {
+        tree.get(f"/config/changes/{name}")[0] for name in tree.get_children("/config/changes")
+    }
+    assert b'{"version":2,"entity_path":"users/carl%20x"}' in changes
     assert "passed over" not in broker.stderr()
+
+
+def _made(client: Client, name: str) -> int:
+    facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    body = {"topics": [{"name": name, **facts}], "timeout_ms": 9000, "validate_only": False}
+    return int(client.request("CreateTopics", body)["topics"][0]["error_code"])
 
 
 def test_offsets_of_the_oldest_consumers_are_znodes(
@@ -248,7 +283,7 @@ def test_offsets_of_the_oldest_consumers_are_znodes(
 ) -> None:
     with served(tmp_path / "data", connect) as broker:
         create(broker.bootstrap, "orders", 3)
-        client = krust._krust.Client(broker.bootstrap)
+        client = Client(broker.bootstrap)
         offsets = [
             {"partition_index": n, "committed_offset": 10 + n, "committed_metadata": ""}
             for n in range(2)

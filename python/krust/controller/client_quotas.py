@@ -1,0 +1,280 @@
+"""What users, clients and addresses may use, over the wire.
+
+DescribeClientQuotas 0-1: by components, each a name, the default, or any; `strict`: of owners with
+    no other parts. AlterClientQuotas 0-1: each entry for itself; `validate_only` writes nothing.
+DescribeUserScramCredentials 0: of each user mechanisms and iterations, as Kafka stored them.
+Any broker answers, from the tree and not from memory. Codes and words are Kafka 3.9's.
+Own decisions: what is below zero or no number is refused (3.9 stores some of it); an address is an
+    IPv4 address (no name server is asked; 3.9 has no IPv6 either); a key that is no quota is not
+    taken away. On a broken node there, an alteration is refused.
+Version notes: v1 is flexible.
+Not done: SCRAM credentials are not written, nobody is authenticated.
+Source: KIP-546, KIP-599, KIP-612, KIP-554.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from krust.controller import owners, quotas
+from krust.controller.state import Message, Policy, RefusedError, Request, State, refused_code
+from krust.errors import Code, ServerError
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, EntityConfig
+from krust.metadata.store import Refusal, is_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from krust.controller.quotas import Owner
+    from krust.controller.state import Steps
+    from krust.metadata.store import Node
+
+EXACT, DEFAULT, ANY = range(3)
+"""How a component of DescribeClientQuotas matches."""
+
+MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""By their numbers."""
+
+_ALMOST = 1e-6
+_TRIES = 3
+"""for a node that others change at the same time"""
+_AGAIN = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
+_SCRAM = re.compile(r"salt=[^,]*,stored_key=[^,]*,server_key=[^,]*,iterations=([0-9]{1,9})\Z")
+_BROKEN = "The server experienced an unexpected error when processing the request."
+
+_Match = tuple[int, str | None]
+
+
+def describe(state: State, request: Request) -> Policy:
+    """DescribeClientQuotas."""
+    entries = []
+    try:
+        wanted = _components(request.message["components"])
+        strict = bool(request.message["strict"])
+        for place, node in (yield from owners.nodes()).items():
+            owner = quotas.owner_at(place)
+            if owner is not None and _fits(owner, wanted, strict=strict):
+                values = _values(owner, node)
+                if values:
+                    entries.append({"entity": _entity(owner), "values": values})
+    except RefusedError as refused:
+        return {"error_code": refused.code, "error_message": str(refused), "entries": None}
+    except ServerError as error:
+        code = Code.REQUEST_TIMED_OUT
+        return {"error_code": code, "error_message": str(error), "entries": None}
+    return {"error_code": Code.NONE, "error_message": "", "entries": entries}
+
+
+def alter(state: State, request: Request) -> Policy:
+    """AlterClientQuotas."""
+    results: dict[frozenset[tuple[str, str | None]], Message] = {}
+    for entry in request.message["entries"]:
+        named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
+        entity = _entity(named.items())
+        result: Message = {"error_code": Code.NONE, "error_message": None, "entity": entity}
+        try:
+            owner = _owner(named)
+            yield from _change(state, owner, entry["ops"], bool(request.message["validate_only"]))
+        except RefusedError as refused:
+            result |= {"error_code": refused.code, "error_message": str(refused)}
+        results[frozenset(named.items())] = result
+    return {"entries": list(results.values())}
+
+
+def describe_scram(state: State, request: Request) -> Policy:
+    """DescribeUserScramCredentials."""
+    asked = [each["name"] for each in request.message["users"] or ()]
+    try:
+        found = yield from owners.nodes("users")
+    except ServerError as error:
+        return {"error_code": Code.REQUEST_TIMED_OUT, "error_message": str(error), "results": []}
+    known = {}
+    for place, node in found.items():
+        owner = quotas.owner_at(place)
+        if owner is not None and owner[0][1] is not None:
+            result = _scram(owner[0][1], node)
+            if result is not None:
+                known[owner[0][1]] = result
+    times = Counter(asked)
+    results = [
+        _refused_user(name, times[name]) or known.get(name) or _no_user(name)
+        for name in dict.fromkeys(asked)
+    ]
+    if not asked:
+        results = [known[name] for name in sorted(known)]
+    return {"error_code": Code.NONE, "error_message": "", "results": results}
+
+
+def _change(state: State, owner: Owner, ops: list[Message], only_check: bool) -> Steps:
+    """Write the quotas of one; he has them from then on."""
+    path = f"{znodes.CONFIG}/{quotas.path(owner)}"
+    if not is_path(path):
+        raise RefusedError(Code.INVALID_REQUEST, f"{path} cannot be stored")
+    refused: Refusal | None = None
+    try:
+        for _ in range(_TRIES):
+            place = yield from owners.look(owner)
+            config = _changed(owner, place.config, ops)
+            if only_check or config == place.config:
+                return
+            refused = yield from owners.write(place, config)
+            if refused not in _AGAIN:
+                break
+        if refused is None:
+            yield from owners.reread(state, owner)
+    except BadZnodeError as error:
+        raise RefusedError(Code.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from None
+    except ServerError as error:
+        raise RefusedError(Code.REQUEST_TIMED_OUT, str(error)) from None
+    if refused is not None:
+        raise RefusedError(refused_code(refused), f"{path}: {refused.value}")
+
+
+def _owner(named: Mapping[str, str | None]) -> Owner:
+    """Whose quotas an entry is about; RefusedError: nobody can have them."""
+    if not named:
+        raise RefusedError(Code.INVALID_REQUEST, "Invalid empty client quota entity")
+    for kind, name in named.items():
+        if kind not in quotas.KINDS:
+            raise RefusedError(Code.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise RefusedError(Code.INVALID_REQUEST, f"Empty {kind} not supported")
+    if quotas.IP in named:
+        if len(named) > 1:
+            raise RefusedError(
+                Code.INVALID_REQUEST,
+                "Invalid quota entity combination, IP entity should not be used with "
+                "user/client ID entity.",
+            )
+        address = named[quotas.IP]
+        if address is not None and not quotas.is_address(address):
+            raise RefusedError(
+                Code.INVALID_REQUEST,
+                f"{znodes.sanitised(address)} is not a valid IP or resolvable host.",
+            )
+    return tuple((kind, named[kind]) for kind in quotas.KINDS if kind in named)
+
+
+def _changed(owner: Owner, before: dict[str, str], ops: list[Message]) -> dict[str, str]:
+    """The settings of one after these changes."""
+    config, known = dict(before), quotas.keys_of(owner)
+    for op in ops:
+        key, value = op["key"], op["value"]
+        if op["remove"]:
+            if key in config and key not in known:
+                raise RefusedError(Code.INVALID_REQUEST, f"Invalid configuration key {key}")
+            config.pop(key, None)
+            continue
+        if key not in known:
+            raise RefusedError(Code.INVALID_REQUEST, f"Invalid configuration key {key}")
+        config[key] = _text(key, value)
+    return config
+
+
+def _text(key: str, value: float) -> str:
+    """A quota as it is stored."""
+    if key in quotas.WHOLE:
+        kind = quotas.WHOLE[key]
+        most = 2**63 - 1 if kind == "LONG" else 2**31 - 1
+        whole = min(int(value + _ALMOST), most) if 0 <= value < math.inf else 0
+        if not abs(whole - value) <= _ALMOST:
+            raise RefusedError(Code.INVALID_REQUEST, f"Configuration {key} must be a {kind} value")
+        return str(whole)
+    if not 0 <= value < math.inf:
+        raise RefusedError(Code.INVALID_REQUEST, f"Quota {key} must be a number, and not below 0")
+    return quotas.text_of(value)
+
+
+def _components(asked: list[Message]) -> dict[str, _Match]:
+    """What each kind of name has to be."""
+    wanted: dict[str, _Match] = {}
+    for each in asked:
+        kind, how, name = each["entity_type"], each["match_type"], each["match"]
+        if kind in wanted:
+            word = {quotas.CLIENT: "client"}.get(kind, kind)
+            raise RefusedError(
+                Code.INVALID_REQUEST, f"Duplicate {word} filter component entity type"
+            )
+        if not kind:
+            raise RefusedError(
+                Code.INVALID_REQUEST, "Unexpected empty filter component entity type"
+            )
+        if kind not in quotas.KINDS:
+            raise RefusedError(
+                Code.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported"
+            )
+        if how not in (EXACT, DEFAULT, ANY) or (how == EXACT and name is None):
+            raise RefusedError(Code.INVALID_REQUEST, f"Unexpected match type {how} of {kind}")
+        wanted[kind] = (how, name)
+    if quotas.IP in wanted and len(wanted) > 1:
+        raise RefusedError(
+            Code.INVALID_REQUEST,
+            "Invalid entity filter component combination, IP filter component should not be used "
+            "with user or clientId filter component.",
+        )
+    return wanted
+
+
+def _fits(owner: Owner, wanted: Mapping[str, _Match], *, strict: bool) -> bool:
+    named = dict(owner)
+    if strict and named.keys() - wanted.keys():
+        return False
+    for kind, (how, name) in wanted.items():
+        if kind not in named:
+            return False
+        if how == EXACT and named[kind] != name:
+            return False
+        if how == DEFAULT and named[kind] is not None:
+            return False
+    return True
+
+
+def _values(owner: Owner, node: Node) -> list[Message]:
+    try:
+        values, _ = quotas.read(owner, EntityConfig.decode(node.data).config)
+    except BadZnodeError:
+        return []
+    return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _entity(owner: Iterable[tuple[str, str | None]]) -> list[Message]:
+    return [{"entity_type": kind, "entity_name": name} for kind, name in owner]
+
+
+def _scram(user: str, node: Node) -> Message | None:
+    """What a user can prove himself with; None: nothing."""
+    try:
+        config = EntityConfig.decode(node.data).config
+    except BadZnodeError:
+        return None
+    infos = []
+    for name, number in MECHANISMS.items():
+        if name not in config:
+            continue
+        stored = _SCRAM.match(config[name])
+        if stored is None:
+            return _user(user, Code.UNKNOWN_SERVER_ERROR, _BROKEN)
+        infos.append({"mechanism": number, "iterations": int(stored[1])})
+    return {**_user(user, Code.NONE, ""), "credential_infos": infos} if infos else None
+
+
+def _refused_user(name: str, times: int) -> Message | None:
+    if not name:
+        return _user(name, Code.RESOURCE_NOT_FOUND, "Username must not be empty")
+    if times > 1:
+        text = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+        return _user(name, Code.DUPLICATE_RESOURCE, text + name)
+    return None
+
+
+def _no_user(name: str) -> Message:
+    text = "Attempt to describe a user credential that does not exist: "
+    return _user(name, Code.RESOURCE_NOT_FOUND, text + name)
+
+
+def _user(name: str, code: Code, text: str) -> Message:
+    return {"user": name, "error_code": code, "error_message": text, "credential_infos": []}

@@ -1,0 +1,189 @@
+"""Users, clients and addresses in the tree: what is set for them, read and written.
+
+Under /config: `users/U`, `users/U/clients/C`, `clients/C`, `ips/A`, names as in URLs, `<default>`
+for everybody else. Beside quotas a user's node holds what others put there (passwords): it is kept.
+A node that cannot be read, or is named as Kafka names none, costs its own quotas and is told.
+As Kafka 3.9 does: who loses his last setting loses his node, unless there are nodes below it, and
+with it the ones above that say nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.controller import quotas, reading
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
+from krust.metadata.store import Children, Create, Delete, Exists, Node, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from krust.controller.quotas import Owner
+    from krust.controller.state import Asked, State, Steps
+    from krust.metadata.store import Done, Operation, Result
+
+_CLIENTS = "clients"
+
+
+class Place(NamedTuple):
+    """An owner's node, and what has to be known of those around it."""
+
+    owner: Owner
+    config: dict[str, str]
+    version: int
+    """-1: there is no such node"""
+    children: tuple[str, ...]
+    missing: tuple[str, ...]
+    """nodes above it that there are not, parents first"""
+    alone: tuple[str, ...]
+    """nodes above it that are there for its sake only, children first"""
+
+    @property
+    def path(self) -> str:
+        """In the tree."""
+        return f"{znodes.CONFIG}/{quotas.path(self.owner)}"
+
+
+def load(state: State) -> Steps:
+    """Read all quotas into the State. ServerError: the tree cannot be read now."""
+    before = dict(state.quotas)
+    found: dict[Owner, dict[str, float]] = {}
+    hidden: list[str] = []
+    for place, node in (yield from nodes(hidden=hidden)).items():
+        owner = quotas.owner_at(place)
+        if owner is None:
+            state.fault(f"{znodes.CONFIG}/{place}", "no owner is named like that")
+        else:
+            found[owner] = _quotas(state, owner, node)
+    for place in hidden:
+        state.fault(f"{znodes.CONFIG}/{place}", Refusal.NOT_ALLOWED.value)
+    for owner in before.keys() | found.keys():
+        if state.quotas.get(owner) is before.get(owner):  # nobody has read it since
+            state.allow(owner, found.get(owner, {}))
+
+
+def reread(state: State, owner: Owner) -> Steps:
+    """Read the quotas of one into the State. ServerError: the tree cannot be read now."""
+    path = f"{znodes.CONFIG}/{quotas.path(owner)}"
+    (done,) = yield [[Read(path)]]
+    state.allow(owner, _quotas(state, owner, _node(path, done.results[0])))
+
+
+def nodes(
+    *kinds: str, hidden: list[str] | None = None
+) -> Generator[Asked, list[Done], dict[str, Node]]:
+    """Every owner's node, by its place; or those of some kinds, without what is below them.
+
+    hidden   gets the places that others keep from being read
+    raises   ServerError: the tree cannot be read now
+    """
+    folders = kinds or tuple(quotas.KINDS.values())
+    (done,) = yield [[Children(f"{znodes.CONFIG}/{folder}") for folder in folders]]
+    places = []
+    for folder, result in zip(folders, done.results, strict=True):
+        if result is Refusal.NOT_ALLOWED and hidden is not None:
+            hidden.append(folder)
+        places += [f"{folder}/{name}" for name in _children(folder, result)]
+    found = yield from _read(places)
+    above = [] if kinds else [place for place in places if place.startswith("users/")]
+    if above:
+        answers = yield [[Children(f"{znodes.CONFIG}/{place}/{_CLIENTS}")] for place in above]
+        below = []
+        for place, done in zip(above, answers, strict=True):
+            names = _children(f"{place}/{_CLIENTS}", done.results[0])
+            below += [f"{place}/{_CLIENTS}/{name}" for name in names]
+        found |= yield from _read(below)
+    return found
+
+
+def look(owner: Owner) -> Generator[Asked, list[Done], Place]:
+    """An owner's node, as it has to be known before it is written.
+
+    raises  ServerError: the tree cannot be read now; BadZnodeError: what stands there is none
+    """
+    parts = quotas.path(owner).split("/")
+    up = ["/".join([znodes.CONFIG, *parts[:count]]) for count in range(1, len(parts))]
+    path = "/".join([znodes.CONFIG, *parts])
+    asked: list[Operation] = [Read(path), Children(path)]
+    asked += [each(above) for above in up for each in (Exists, Read, Children)]
+    (done,) = yield [asked]
+    node = _node(path, done.results[0])
+    config = dict(EntityConfig.decode(node.data).config) if node is not None else {}
+    rows = [done.results[2 + 3 * row : 5 + 3 * row] for row in range(len(up))]
+    missing = [above for above, row in zip(up, rows, strict=True) if row[0] is Refusal.NO_NODE]
+    alone: list[str] = []
+    below = parts[-1]
+    for above, (_, read, names) in list(zip(up, rows, strict=True))[:0:-1]:
+        empty = isinstance(read, Node) and _says_nothing(read)
+        if not empty or names != (below,):
+            break
+        alone.append(above)
+        below = above.rpartition("/")[2]
+    version = node.stat.version if node is not None else -1
+    children = _children(path, done.results[1])
+    return Place(owner, config, version, children, tuple(missing), tuple(alone))
+
+
+def write(place: Place, config: dict[str, str]) -> Generator[Asked, list[Done], Refusal | None]:
+    """Let this be what is set, and tell every broker; what kept it from being written."""
+    data = EntityConfig(config).encode()
+    asked: list[Operation]
+    if not config and not place.children:
+        asked = [Delete(place.path, place.version)]
+        asked += [Delete(above) for above in place.alone]
+    elif place.version >= 0:
+        asked = [SetData(place.path, data, place.version)]
+    else:
+        asked = [*(Create(above) for above in place.missing), Create(place.path, data)]
+    change = ConfigChange(quotas.path(place.owner)).encode()
+    asked.append(Create(znodes.CHANGES, change, sequential=True))
+    (done,) = yield [asked]
+    return done.refused
+
+
+def _read(places: list[str]) -> Generator[Asked, list[Done], dict[str, Node]]:
+    if not places:
+        return {}
+    answers = yield [[Read(f"{znodes.CONFIG}/{place}")] for place in places]
+    found = {}
+    for place, done in zip(places, answers, strict=True):
+        node = _node(place, done.results[0])
+        if node is not None:
+            found[place] = node
+    return found
+
+
+def _quotas(state: State, owner: Owner, node: Node | None) -> dict[str, float]:
+    if node is None:
+        return {}
+    path = f"{znodes.CONFIG}/{quotas.path(owner)}"
+    kind, name = owner[0]
+    if kind == quotas.IP and name is not None and not quotas.is_address(name):
+        state.fault(path, "it is no IPv4 address, and no name server is asked")
+        return {}
+    try:
+        values, faults = quotas.read(owner, EntityConfig.decode(node.data).config)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return {}
+    if faults:
+        state.fault(path, ", ".join(faults))
+    return values
+
+
+def _says_nothing(node: Node) -> bool:
+    try:
+        return not EntityConfig.decode(node.data).config
+    except BadZnodeError:
+        return False
+
+
+def _children(place: str, result: Result) -> tuple[str, ...]:
+    if result in (Refusal.NO_NODE, Refusal.NOT_ALLOWED):
+        return ()
+    return reading.children(place, result)
+
+
+def _node(place: str, result: Result) -> Node | None:
+    return None if result is Refusal.NOT_ALLOWED else reading.node(place, result)

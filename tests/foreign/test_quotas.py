@@ -1,0 +1,135 @@
+"""Clients are told what they have to wait for, and get everything all the same."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.serving import Served, environment
+
+RATE = 1_000_000
+"""bytes a second; with two samples of a second as many may come at once"""
+RECORD = os.urandom(50_000)
+COUNT = 60
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker whose quotas are taken over two seconds."""
+    data = tmp_path_factory.mktemp("quotas") / "data"
+    with Served(data, "--prod", options={"quota.window.num": 2}) as served:
+        quotas(served, "set", f"producer_byte_rate={RATE}", "--client", "loud")
+        quotas(served, "set", f"consumer_byte_rate={RATE}", "--client", "greedy")
+        quotas(served, "set", "connection_creation_rate=1", "--ip", "127.0.0.2")
+        yield served
+
+
+def quotas(broker: Served, *words: str) -> None:
+    command = [sys.executable, "-m", "krust", "quotas", *words, "-b", broker.bootstrap]
+    subprocess.run(command, check=True, env=environment(), timeout=WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def topic(broker: Served) -> str:
+    """A topic with as many records as take three seconds at the rate."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "free"})
+    for _ in range(COUNT):
+        producer.produce("filled", RECORD)
+    assert producer.flush(WAIT_S) == 0
+    return "filled"
+
+
+def test_librdkafkas_producer_is_throttled_to_its_rate(broker: Served) -> None:
+    from confluent_kafka import Producer
+
+    told: list[float] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "batch.size": 2 * len(RECORD),
+        "throttle_cb": lambda event: told.append(event.throttle_time),
+    }
+    failed: list[object] = []
+    for client_id in ("free", "loud"):
+        producer = Producer({**settings, "client.id": client_id})
+        for _ in range(COUNT):
+            producer.produce("written", RECORD, on_delivery=lambda error, _: failed.append(error))
+        assert producer.flush(WAIT_S) == 0
+        assert bool(any(told)) == (client_id == "loud")
+    assert failed == [None] * 2 * COUNT
+    beyond_s = (COUNT * len(RECORD) - RATE) / RATE
+    assert 0.5 * beyond_s < sum(told) < 4 * beyond_s
+
+
+def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, topic: str) -> None:
+    from confluent_kafka import Consumer
+
+    told: list[float] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "client.id": "greedy",
+        "group.id": "greedy",
+        "auto.offset.reset": "earliest",
+        "fetch.message.max.bytes": 500_000,
+        "throttle_cb": lambda event: told.append(event.throttle_time),
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    offsets: list[int | None] = []
+    while len(offsets) < COUNT:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.error() is None
+        assert message.value() == RECORD
+        offsets.append(message.offset())
+    consumer.close()
+    assert offsets == list(range(COUNT))
+    assert any(told)
+
+
+def test_kafka_python_is_throttled(
+    broker: Served, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="loud")
+    sent = [producer.send("written-too", RECORD) for _ in range(COUNT)]
+    assert [each.get(WAIT_S).offset for each in sent] == list(range(COUNT))
+    assert "ProduceResponse throttled by broker" in caplog.text
+    producer.close()
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        client_id="greedy",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=WAIT_S * 1000,
+    )
+    read = [next(consumer).offset for _ in range(COUNT)]
+    assert read == list(range(COUNT))
+    assert "FetchResponse throttled by broker" in caplog.text
+    consumer.close()
+
+
+def test_connections_beyond_the_rate_of_an_address_are_closed_unheard(broker: Served) -> None:
+    def came() -> socket.socket:
+        return socket.create_connection(broker.address, WAIT_S, ("127.0.0.2", 0))
+
+    connections = [came() for _ in range(4)]
+    try:
+        closed, _, _ = select.select(connections[1:], [], [], WAIT_S)
+        assert [connection.recv(1) for connection in closed] == [b""] * len(closed)
+        assert closed
+        connections[0].sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff")
+        assert connections[0].recv(8)[4:] == b"\0\0\0\x07", "the first one is served"
+    finally:
+        for connection in connections:
+            connection.close()

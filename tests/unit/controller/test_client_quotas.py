@@ -1,0 +1,367 @@
+"""Quotas over the wire and in the tree: asked for, changed, enforced on changes of topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from krust.controller import owners
+from krust.controller.state import Message, Request
+from krust.metadata.local import Tree
+from krust.metadata.store import Create, Done, SetData
+from tests.unit.controller.nodes import Nodes
+from tests.unit.controller.shell import NOW_MS, Shell, write
+
+U, C, IP = "user", "client-id", "ip"
+PBR, MUT = "producer_byte_rate", "controller_mutation_rate"
+Named = Mapping[str, str | None]
+NOT_BOTH = "IP entity should not be used with user/client ID entity."
+NOT_ONE = "is not a valid IP or resolvable host."
+
+
+def change(
+    shell: Any, entity: Named, ops: Mapping[str, float | None], *, validate_only: bool = False
+) -> tuple[int, str | None]:
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [
+            {"key": key, "value": value or 0.0, "remove": value is None}
+            for key, value in ops.items()
+        ],
+    }
+    message = {"entries": [entry], "validate_only": validate_only}
+    (answer,) = shell.ask("AlterClientQuotas", message)["entries"]
+    assert answer["entity"] == entry["entity"]
+    return answer["error_code"], answer["error_message"]
+
+
+def told(
+    shell: Any, *components: tuple[str, int, str | None], strict: bool = False
+) -> dict[str, dict[str, float]]:
+    parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
+    message = {"components": parts, "strict": strict}
+    answer = shell.ask("DescribeClientQuotas", message)
+    assert answer["error_code"] == 0, answer
+    return {
+        "/".join(f"{each['entity_type']}={each['entity_name']}" for each in entry["entity"]): {
+            pair["key"]: pair["value"] for pair in entry["values"]
+        }
+        for entry in answer["entries"]
+    }
+
+
+def test_what_is_set_is_told_and_stored_as_kafka_does() -> None:
+    shell = Shell()
+    entity = {U: "bob~ x", C: None}
+    assert change(shell, entity, {PBR: 1024.0, "request_percentage": 50.0}) == (0, None)
+    values = {PBR: 1024.0, "request_percentage": 50.0}
+    assert told(shell) == {"user=bob~ x/client-id=None": values}
+    assert shell.state.quotas == {((U, "bob~ x"), (C, None)): values}
+    nodes = {path: data for path, (data, _) in shell.nodes("/config/users").items()}
+    assert nodes == {
+        "/config/users": "",
+        "/config/users/bob%7E%20x": "",
+        "/config/users/bob%7E%20x/clients": "",
+        "/config/users/bob%7E%20x/clients/<default>": '{"version":1,"config":'
+        '{"producer_byte_rate":"1024","request_percentage":"50.0"}}',
+    }
+    (change_node,) = list(shell.nodes("/config/changes").values())[1:]
+    assert json.loads(change_node[0])["entity_path"] == "users/bob%7E%20x/clients/<default>"
+    shell.store.close()
+    assert Shell(tree=shell.tree).state.quotas == shell.state.quotas
+
+
+def test_the_last_one_that_goes_takes_the_node_and_what_says_nothing_above_it() -> None:
+    shell = Shell()
+    for entity in ({U: "ann"}, {U: "ann", C: "a"}, {U: "ann", C: "b"}, {IP: None}):
+        value = "connection_creation_rate" if IP in entity else PBR
+        assert change(shell, entity, {value: 5.0}) == (0, None)
+    gone: dict[str, float | None] = {PBR: None}
+    assert change(shell, {U: "ann"}, gone) == (0, None)
+    assert shell.nodes("/config/users/ann")["/config/users/ann"][0] == '{"version":1,"config":{}}'
+    assert change(shell, {U: "ann", C: "a"}, gone) == (0, None)
+    assert set(told(shell)) == {"user=ann/client-id=b", "ip=None"}
+    assert change(shell, {U: "ann", C: "b"}, gone) == (0, None)
+    assert change(shell, {IP: None}, {"connection_creation_rate": None}) == (0, None)
+    assert set(shell.nodes("/config/users")) == {"/config/users"}
+    assert set(shell.nodes("/config/ips")) == {"/config/ips"}
+    assert shell.state.quotas == {}
+    assert change(shell, {U: "nobody"}, gone) == (0, None)
+    assert set(shell.nodes("/config/users")) == {"/config/users"}
+
+
+def test_settings_of_others_survive() -> None:
+    shell = Shell()
+    kept = b'{"version":1,"config":{"SCRAM-SHA-256":"secret","of.tomorrow":"1"}}'
+    write(shell.tree, Create("/config/users/ann", kept))
+    assert change(shell, {U: "ann"}, {PBR: 5.0}) == (0, None)
+    assert change(shell, {U: "ann"}, {"SCRAM-SHA-256": None})[0] == 42
+    assert change(shell, {U: "ann", C: "a"}, {PBR: 5.0}) == (0, None)
+    assert change(shell, {U: "ann", C: "a"}, {PBR: None}) == (0, None)
+    assert change(shell, {U: "ann"}, {PBR: None}) == (0, None)
+    nodes = {path: data for path, (data, _) in shell.nodes("/config/users/ann").items()}
+    assert nodes == {"/config/users/ann": kept.decode()}
+
+
+@pytest.mark.parametrize(
+    ("entity", "ops", "text"),
+    [
+        ({}, {PBR: 1.0}, "Invalid empty client quota entity"),
+        ({"group": "x"}, {PBR: 1.0}, "Unhandled client quota entity type: group"),
+        ({U: ""}, {PBR: 1.0}, "Empty user not supported"),
+        (
+            {IP: "10.0.0.1", U: "ann"},
+            {PBR: 1.0},
+            f"Invalid quota entity combination, {NOT_BOTH}",
+        ),
+        ({IP: "::1"}, {"connection_creation_rate": 1.0}, f"%3A%3A1 {NOT_ONE}"),
+        ({IP: "no.such"}, {"connection_creation_rate": 1.0}, f"no.such {NOT_ONE}"),
+        ({IP: "10.0.0.1"}, {PBR: 1.0}, f"Invalid configuration key {PBR}"),
+        ({U: "ann"}, {"nonsense": 1.0}, "Invalid configuration key nonsense"),
+        ({U: "ann"}, {PBR: 1.5}, f"Configuration {PBR} must be a LONG value"),
+        ({U: "ann"}, {PBR: -1.0}, f"Configuration {PBR} must be a LONG value"),
+        ({U: "ann"}, {PBR: 1e30}, f"Configuration {PBR} must be a LONG value"),
+        ({U: "ann"}, {PBR: float("nan")}, f"Configuration {PBR} must be a LONG value"),
+        (
+            {IP: None},
+            {"connection_creation_rate": 3e9},
+            "Configuration connection_creation_rate must be a INT value",
+        ),
+        ({U: "ann"}, {MUT: -1.0}, f"Quota {MUT} must be a number, and not below 0"),
+        ({U: "ann"}, {MUT: float("inf")}, f"Quota {MUT} must be a number, and not below 0"),
+        ({U: ".."}, {PBR: 1.0}, "/config/users/.. cannot be stored"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    entity: Named, ops: dict[str, float | None], text: str
+) -> None:
+    shell = Shell()
+    before = shell.nodes("/config")
+    assert change(shell, entity, ops) == (42, text)
+    assert shell.nodes("/config") == before
+
+
+def test_a_trial_writes_nothing() -> None:
+    shell = Shell()
+    assert change(shell, {U: "ann"}, {PBR: 1.0}, validate_only=True) == (0, None)
+    assert change(shell, {U: "ann"}, {"x": 1.0}, validate_only=True)[0] == 42
+    assert told(shell) == {}
+
+
+def test_an_answer_for_an_entity_that_is_named_twice_is_given_once() -> None:
+    shell = Shell()
+    entity = [{"entity_type": U, "entity_name": "ann"}]
+    ops = [{"key": key, "value": 1.0, "remove": False} for key in (PBR, "request_percentage")]
+    entries = [{"entity": entity, "ops": [op]} for op in ops]
+    answer = shell.ask("AlterClientQuotas", {"entries": entries, "validate_only": False})
+    assert [each["error_code"] for each in answer["entries"]] == [0]
+    assert told(shell) == {"user=ann": {PBR: 1.0, "request_percentage": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def many() -> Shell:
+    shell = Shell()
+    for user in ("ann", None):
+        change(shell, {U: user}, {PBR: 1.0})
+        for client in ("app", None):
+            change(shell, {U: user, C: client}, {PBR: 1.0})
+    for client in ("app", None):
+        change(shell, {C: client}, {PBR: 1.0})
+    for address in ("10.0.0.1", None):
+        change(shell, {IP: address}, {"connection_creation_rate": 1.0})
+    return shell
+
+
+@pytest.mark.parametrize(
+    ("components", "strict", "found"),
+    [
+        ((), False, 10),
+        ((), True, 0),
+        (((U, 0, "ann"),), False, 3),
+        (((U, 0, "ann"),), True, 1),
+        (((U, 1, None),), False, 3),
+        (((U, 2, None),), False, 6),
+        (((U, 2, None),), True, 2),
+        (((C, 0, "app"),), False, 3),
+        (((C, 2, None),), True, 2),
+        (((U, 0, "ann"), (C, 1, None)), True, 1),
+        (((U, 2, None), (C, 2, None)), False, 4),
+        (((IP, 2, None),), False, 2),
+        (((IP, 0, "10.0.0.1"),), True, 1),
+        (((IP, 0, "10.0.0.2"),), False, 0),
+    ],
+)
+def test_components_say_whose_are_told(
+    many: Shell, components: tuple[tuple[str, int, str | None], ...], strict: bool, found: int
+) -> None:
+    assert len(told(many, *components, strict=strict)) == found
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        (((U, 2, None), (IP, 2, None)), 42),
+        (((U, 2, None), (U, 1, None)), 42),
+        ((("", 2, None),), 42),
+        ((("group", 2, None),), 35),
+        (((U, 9, None),), 42),
+        (((U, 0, None),), 42),
+    ],
+)
+def test_components_that_cannot_be_are_refused(
+    many: Shell, components: tuple[tuple[str, int, str | None], ...], code: int
+) -> None:
+    parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
+    answer = many.ask("DescribeClientQuotas", {"components": parts, "strict": False})
+    assert (answer["error_code"], answer["entries"]) == (code, None)
+    assert answer["error_message"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"version":9,"config":{}}', b'{"version":1,"config":{"producer_byte_rate":7}}']
+)
+def test_a_node_that_cannot_be_read_costs_its_own_quotas(data: bytes) -> None:
+    tree = Tree()
+    Shell(tree=tree).store.close()
+    good = b'{"version":1,"config":{"producer_byte_rate":"7","consumer_byte_rate":"many"}}'
+    bad = ("clients/bad", "users/a b", "ips/localhost")
+    write(tree, *(Create(f"/config/{place}", data) for place in bad))
+    write(tree, Create("/config/clients/good", good))
+    shell = Shell(tree=tree)
+    assert shell.state.quotas == {((C, "good"),): {PBR: 7.0}}
+    assert set(shell.faults) == {f"/config/{place}" for place in (*bad, "clients/good")}
+    assert change(shell, {C: "bad"}, {PBR: 1.0})[0] == -1
+    assert told(shell) == {"client-id=good": {PBR: 7.0}}
+
+
+def test_scram_is_told_by_mechanism_and_iterations_alone() -> None:
+    shell = Shell()
+    proof = "salt=c2FsdA==,stored_key=YWJj,server_key=YWJj,iterations="
+    whole = {"SCRAM-SHA-512": f"{proof}8192", "SCRAM-SHA-256": f"{proof}4096", PBR: "1"}
+    for user, config in {"ann": whole, "bob": {"SCRAM-SHA-256": "?"}, "eve": {PBR: "1"}}.items():
+        data = json.dumps({"version": 1, "config": config}).encode()
+        write(shell.tree, Create(f"/config/users/{user}", data))
+    answer = shell.ask("DescribeUserScramCredentials", {"users": None})
+    assert "YWJj" not in repr(answer)
+    infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 8192}]
+    assert [(each["user"], each["error_code"]) for each in answer["results"]] == [
+        ("ann", 0),
+        ("bob", -1),
+    ]
+    assert answer["results"][0]["credential_infos"] == infos
+    asked = [{"name": name} for name in ("eve", "", "ann", "x", "x")]
+    answer = shell.ask("DescribeUserScramCredentials", {"users": asked})
+    codes = [(each["user"], each["error_code"]) for each in answer["results"]]
+    assert codes == [("eve", 91), ("", 91), ("ann", 0), ("x", 92)]
+
+
+class Client:
+    """Asks for changes of topics under a name, at a time."""
+
+    def __init__(self, shell: Shell, name: str = "app") -> None:
+        self.shell, self.name, self.now_ms = shell, name, NOW_MS
+
+    def ask(self, api: str, message: Message, version: int) -> Message:
+        request = Request(api, version, message, {"id": self.name}, self.now_ms)
+        answer = self.shell.follow(self.shell.controller.request(0, request))
+        assert isinstance(answer, dict)
+        return answer
+
+    def create(self, name: str, partitions: int, version: int = 7, **more: object) -> Any:
+        facts = {"num_partitions": partitions, "replication_factor": 1, "assignments": []}
+        message = {"topics": [{"name": name, **facts, "configs": []}], **more}
+        answer = self.ask("CreateTopics", message, version)
+        return answer["topics"][0]["error_code"], answer["throttle_time_ms"]
+
+    def grow(self, name: str, count: int, version: int) -> Any:
+        message = {"topics": [{"name": name, "count": count, "assignments": None}]}
+        answer = self.ask("CreatePartitions", message, version)
+        return answer["results"][0]["error_code"], answer["throttle_time_ms"]
+
+    def delete(self, name: str, version: int) -> Any:
+        answer = self.ask("DeleteTopics", {"topic_names": [name]}, version)
+        return answer["responses"][0]["error_code"], answer["throttle_time_ms"]
+
+
+def test_changes_of_topics_count_by_partitions_as_kafkas() -> None:
+    shell = Shell()
+    change(shell, {U: None}, {MUT: 1.0})
+    client = Client(shell)
+    assert client.create("m1", 5) == (0, 0)
+    assert client.create("m2", 10) == (0, 0)
+    assert client.create("m3", 3) == (89, 4000)
+    assert "m3" not in shell.state.topics
+    assert client.create("m3", 3, validate_only=True) == (0, 0)
+    assert client.create("m4", 3, version=5) == (0, 7000)
+    assert Client(shell, "other").create("m5", 1)[0] == 89, "the user has one allowance"
+    assert client.grow("m1", 7, 3) == (89, 7000)
+    assert client.grow("m1", 7, 2) == (0, 9000)
+    assert client.delete("m1", 6) == (89, 9000)
+    assert client.delete("m1", 4) == (0, 16000)
+    client.now_ms += 16_000
+    assert client.delete("m2", 6) == (0, 0)
+    assert client.delete("m4", 6) == (89, 10000)
+
+
+def test_first_use_counts_and_is_let_through() -> None:
+    shell = Shell()
+    change(shell, {C: "app"}, {MUT: 0.05})
+    client = Client(shell)
+    for name in ("a", "b", "c"):
+        (one,) = client.ask("AutoCreate", {"topics": [name]}, 0)["topics"]
+        assert one["error_code"] == 0
+    assert client.create("d", 1)[0] == 89
+    assert Client(shell, "other").create("d", 1) == (0, 0)
+
+
+def test_the_windows_are_settings() -> None:
+    options = {"controller.quota.window.num": 2, "controller.quota.window.size.seconds": 3}
+    shell = Shell(dict(options))
+    change(shell, {C: None}, {MUT: 1.0})
+    client = Client(shell)
+    assert client.create("a", 7) == (0, 0)
+    assert client.create("b", 1) == (89, 1000)
+
+
+def test_every_broker_hears_of_quotas_that_others_wrote() -> None:
+    nodes = Nodes(1, 2)
+    one, two = nodes.members.values()
+    assert change(two, {U: "ann"}, {PBR: 5.0}) == (0, None)
+    nodes.rest()
+    assert one.state.quotas == two.state.quotas == {((U, "ann"),): {PBR: 5.0}}
+    data = b'{"version":1,"config":{"producer_byte_rate":"6"}}'
+    said = b'{"version":2,"entity_path":"users/ann"}'
+    notice = Create("/config/changes/config_change_", said, sequential=True)
+    nodes.write(SetData("/config/users/ann", data), notice)
+    assert one.state.quotas == two.state.quotas == {((U, "ann"),): {PBR: 6.0}}
+    two.die()
+    change(one, {U: "ann"}, {PBR: None})
+    two.begin()
+    nodes.rest()
+    assert two.state.quotas == one.state.quotas == {}
+    change(one, {C: "app"}, {PBR: 1.0})
+    two.expire()
+    nodes.rest()
+    assert two.state.quotas == one.state.quotas
+
+
+def test_a_load_keeps_what_was_read_since_it_began() -> None:
+    shell = Shell()
+    change(shell, {C: "app"}, {PBR: 1.0})
+    steps = owners.load(shell.state)
+    asked = next(steps)
+    shell.store.submit(asked[0], "load")
+    (done,) = (each for each in shell.store.events() if isinstance(each, Done))
+    asked = steps.send([done])
+    answers = []
+    for operations in asked:
+        shell.store.submit(operations, "load")
+        answers += [each for each in shell.store.events() if isinstance(each, Done)]
+    change(shell, {C: "app"}, {PBR: 2.0})
+    change(shell, {C: "new"}, {PBR: 3.0})
+    with pytest.raises(StopIteration):
+        steps.send(answers)
+    assert shell.state.quotas == {((C, "app"),): {PBR: 2.0}, ((C, "new"),): {PBR: 3.0}}
