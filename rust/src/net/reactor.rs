@@ -100,6 +100,8 @@ impl<S: Service> Reactor<S> {
 
     pub(super) fn run(&mut self) {
         let mut events = Events::with_capacity(EVENTS);
+        // Who shut it before this thread could be woken waits for this thread.
+        self.shared().gate.pass();
         while !self.shared().stopping.load(Ordering::Acquire) {
             if let Err(error) = self.wait(&mut events) {
                 tracing::error!(%error, "a network thread cannot wait for events");

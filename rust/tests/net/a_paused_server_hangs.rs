@@ -33,6 +33,16 @@ fn replies() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
+fn one_that_only_begins_can_be_paused() {
+    for _ in 0..300 {
+        let site = Site::with(2, |_| {});
+        site.server.pause();
+        site.server.resume();
+        assert_eq!(site.connect().call(b"e"), b"e");
+    }
+}
+
+#[test]
 fn a_paused_server_can_be_stopped() {
     let site = Site::start();
     let mut client = site.connect();
