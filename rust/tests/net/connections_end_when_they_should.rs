@@ -34,7 +34,10 @@ fn a_parked_request_keeps_its_connection() {
 fn a_frame_that_does_not_end_is_closed() {
     let site = Site::with(1, |options| options.frame_ms = 30_000);
     let mut slow = site.connect();
+    assert_eq!(slow.call(b"e"), b"e");
     slow.0.write_all(&[0, 0, 0, 100]).unwrap();
+    slow.delivered();
+    site.turn();
     // One byte every second keeps a connection busy, and is still too slow.
     for _ in 0..29 {
         slow.0.write_all(b"e").unwrap();
@@ -53,6 +56,7 @@ fn a_large_frame_on_a_slow_line_is_given_time() {
     slow.0.write_all(&size.to_be_bytes()).unwrap();
     for _ in 0..10 {
         slow.0.write_all(&vec![b'e'; size as usize / 10]).unwrap();
+        slow.delivered();
         site.turn();
         site.advance(1_000);
     }

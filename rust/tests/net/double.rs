@@ -18,6 +18,9 @@ use krust::broker::{
 use krust::clock::{Clock, ManualClock};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
 
+/// For how long a test waits for what must come, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// What a test tells the reactor.
 pub enum Word {
     /// Answer the parked request of this name.
@@ -26,24 +29,35 @@ pub enum Word {
     Turn,
 }
 
+/// What one reactor thread keeps.
+pub struct Desk {
+    index: usize,
+    parked: HashMap<u8, (ConnId, Slot)>,
+}
+
 #[derive(Default)]
 pub struct Double {
     pub frames: AtomicUsize,
     pub opened: AtomicUsize,
     pub closed: AtomicUsize,
-    pub turns: AtomicUsize,
+    /// How often the first thread came to do what is due, and how often it is to come there
+    /// without waiting for anything.
+    turns: AtomicUsize,
+    wanted_turns: AtomicUsize,
+    /// How often threads asked what is due: at least once whenever they go round.
+    pub looks: AtomicUsize,
     /// Connections are turned away so long, if that is not 0.
     pub away_ms: AtomicI64,
     pub away: AtomicUsize,
 }
 
 impl Service for Double {
-    type Thread = HashMap<u8, (ConnId, Slot)>;
+    type Thread = Desk;
     type Session = ConnId;
     type Wake = Word;
 
-    fn thread(&self, _index: usize) -> Self::Thread {
-        HashMap::new()
+    fn thread(&self, index: usize) -> Self::Thread {
+        Desk { index, parked: HashMap::new() }
     }
 
     fn opened(&self, _thread: &mut Self::Thread, peer: Peer) -> ConnId {
@@ -67,7 +81,7 @@ impl Service for Double {
             self.frames.fetch_add(1, Ordering::SeqCst);
             match frame {
                 [kind @ (b'p' | b'h'), name, ..] => {
-                    at.thread.insert(*name, (*at.session, replies.park()));
+                    at.thread.parked.insert(*name, (*at.session, replies.park()));
                     if *kind == b'h' {
                         flow = Flow::Hold;
                     }
@@ -97,20 +111,24 @@ impl Service for Double {
             match word {
                 Word::Turn => {}
                 Word::Fill(name) => {
-                    let (conn, slot) = thread.remove(&name).unwrap();
+                    let (conn, slot) = thread.parked.remove(&name).unwrap();
                     let mut output = Output::default();
                     put(&mut output, &[b'f', name]);
                     done.push(Done { conn, slot, output, flow: Flow::Go });
                 }
             }
         }
+    }
+
+    fn expire(&self, _thread: &mut Self::Thread, _now_ms: i64, _done: &mut Vec<Done>) {
         self.turns.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn expire(&self, _thread: &mut Self::Thread, _now_ms: i64, _done: &mut Vec<Done>) {}
-
-    fn next_deadline(&self, _thread: &Self::Thread) -> Option<i64> {
-        None
+    fn next_deadline(&self, thread: &Self::Thread) -> Option<i64> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        let missing =
+            || self.turns.load(Ordering::SeqCst) < self.wanted_turns.load(Ordering::SeqCst);
+        (thread.index == 0 && missing()).then_some(0)
     }
 
     fn closed(&self, _thread: &mut Self::Thread, _conn: ConnId, _session: ConnId) {
@@ -166,29 +184,32 @@ impl Site {
         self.mailboxes.post(0, Word::Fill(name));
     }
 
-    /// Waits until the first thread has gone round once more.
+    /// Waits until the first thread has gone round once more, from looking at its sockets and the
+    /// clock to the end of what is due. It may be anywhere in a round now: of three times that it
+    /// comes to what is due, the second ends the first whole round, and the third says so.
     pub fn turn(&self) {
-        let before = self.double.turns.load(Ordering::SeqCst);
+        let turns = || self.double.turns.load(Ordering::SeqCst);
+        let wanted = turns() + 3;
+        self.double.wanted_turns.store(wanted, Ordering::SeqCst);
         self.mailboxes.post(0, Word::Turn);
-        until(|| self.double.turns.load(Ordering::SeqCst) > before);
+        until(|| turns() >= wanted);
     }
 
     /// Moves the clock and lets the loop see it.
     pub fn advance(&self, ms: i64) {
         self.clock.advance(ms);
         self.turn();
-        self.turn();
     }
 }
 
-/// A client that waits for at most ten seconds.
+/// A client whose patience ends.
 pub struct Client(pub TcpStream);
 
 impl Client {
     pub fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
 
@@ -206,6 +227,21 @@ impl Client {
         let mut body = vec![0; u32::from_be_bytes(prefix) as usize];
         self.0.read_exact(&mut body)?;
         Ok(body)
+    }
+
+    /// Waits until all that was sent lies where the server can read it: its kernel has said so.
+    pub fn delivered(&self) {
+        let ports = [self.0.local_addr(), self.0.peer_addr()]
+            .map(|address| format!(":{:04X}", address.unwrap().port()));
+        until(|| {
+            let Ok(table) = std::fs::read_to_string("/proc/self/net/tcp") else { return true };
+            table.lines().any(|line| {
+                let fields: Vec<&str> = line.split_whitespace().take(5).collect();
+                let [_, local, remote, _, queues] = fields[..] else { return false };
+                let is_ours = local.ends_with(&ports[0]) && remote.ends_with(&ports[1]);
+                is_ours && queues.starts_with("00000000:")
+            })
+        });
     }
 
     pub fn call(&mut self, body: &[u8]) -> Vec<u8> {
@@ -226,11 +262,11 @@ impl Client {
     }
 }
 
-/// Yields until `fact` holds; fails after ten seconds.
+/// Yields until `fact` holds; fails when patience ends.
 pub fn until(fact: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !fact() {
-        assert!(start.elapsed() < Duration::from_secs(10), "it did not come about");
+        assert!(start.elapsed() < PATIENCE, "it did not come about");
         std::thread::yield_now();
     }
 }

@@ -36,8 +36,11 @@ fn slow_reader_is_paused_and_closed() {
     assert!(handled < REQUESTS / 4, "{handled} requests were answered into memory");
     site.advance(4_999);
     assert_eq!(site.server.connections(), 1);
-    site.advance(10_000);
-    assert_eq!(site.server.connections(), 0);
+    // The kernel may take a last piece late: that begins the time anew, but ends.
+    until(|| {
+        site.advance(5_000);
+        site.server.connections() == 0
+    });
     assert!(slow.is_closed());
 }
 
@@ -55,12 +58,15 @@ fn a_reader_that_comes_back_gets_everything() {
 fn many_parked_requests_pause_reading() {
     let site = Site::with(1, |options| options.parked_max = 3);
     let mut client = site.connect();
-    for name in 0..5 {
+    for name in 0..3 {
         client.send(&[b'p', name]);
-        site.turn();
+        until(|| site.double.frames.load(Ordering::SeqCst) == usize::from(name) + 1);
     }
-    let handled = settled(&site);
-    assert!((3..5).contains(&handled), "{handled} requests are parked");
+    for name in 3..5 {
+        client.send(&[b'p', name]);
+    }
+    client.delivered();
+    assert_eq!(settled(&site), 3, "requests are parked");
     for name in 0..5 {
         until(|| site.double.frames.load(Ordering::SeqCst) > usize::from(name));
         site.fill(name);

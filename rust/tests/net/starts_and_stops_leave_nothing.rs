@@ -1,8 +1,7 @@
-//! A server can be started and stopped for ever in one process, and stops at once.
+//! A server can be started and stopped for ever in one process, and its end waits for no time: a
+//! thread that nobody wakes sleeps for minutes here.
 
-use std::time::Instant;
-
-use crate::double::{Site, alone};
+use crate::double::{Site, alone, until};
 
 const ROUNDS: usize = 1000;
 
@@ -14,7 +13,6 @@ fn a_thousand_starts_and_stops_leave_no_descriptor_and_no_thread() {
 }
 
 fn start_and_stop() {
-    let mut times = Vec::new();
     let (descriptors, threads) = (count("fd"), count("task"));
     for round in 0..ROUNDS {
         let site = Site::with(2, |_| {});
@@ -22,14 +20,12 @@ fn start_and_stop() {
         if round % 10 == 0 {
             assert_eq!(client.call(b"e"), b"e");
         }
-        let start = Instant::now();
         site.server.stop();
-        times.push(start.elapsed());
         assert!(client.is_closed());
     }
-    assert_eq!((count("fd"), count("task")), (descriptors, threads));
-    times.sort_unstable();
-    assert!(times[ROUNDS / 2].as_millis() <= 10, "median of a stop: {:?}", times[ROUNDS / 2]);
+    assert_eq!(count("fd"), descriptors);
+    // The system lists a thread for a moment after it was joined.
+    until(|| count("task") == threads);
 }
 
 /// How many descriptors (`fd`) or threads (`task`) this process has.
