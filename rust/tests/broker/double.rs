@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{
@@ -20,6 +21,8 @@ use tempfile::TempDir;
 
 /// The time at the start, in milliseconds since 1970.
 pub const NOW_MS: i64 = 1_700_000_000_000;
+/// For how long a test waits for what another thread does, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// What a client of these tests calls itself.
 pub const CLIENT_ID: &str = "test";
 
@@ -240,12 +243,10 @@ impl House {
 
     /// Turns until `conn` was sent something, however long the disk takes.
     pub fn turn_until_sent(&mut self, conn: &mut Conn) {
-        let start = std::time::Instant::now();
-        while conn.sent.is_empty() {
+        until("nothing was sent", || {
             self.turn(&mut [conn]);
-            std::thread::yield_now();
-            assert!(start.elapsed().as_secs() < 10, "nothing was sent");
-        }
+            !conn.sent.is_empty()
+        });
     }
 
     pub fn close(&mut self, mut conn: Conn) {
@@ -298,6 +299,15 @@ impl Conn {
 
     pub fn is_waiting(&self) -> bool {
         self.replies.parked() > 0
+    }
+}
+
+/// Yields until `fact` holds; fails, and says what is `wrong`, when patience ends.
+pub fn until(wrong: &str, mut fact: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !fact() {
+        assert!(start.elapsed() < PATIENCE, "{wrong}");
+        std::thread::yield_now();
     }
 }
 
