@@ -9,6 +9,9 @@ use krust::storage::recording::RecordingDisk;
 
 use crate::support::{Home, append, batch, stage};
 
+/// For how long a test waits for the sync thread, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A syncer, and where it says that it synced a log.
 fn syncer() -> (Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
     let (sender, receiver) = mpsc::channel();
@@ -28,7 +31,7 @@ fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
     assert_eq!(log.set_high_watermark(Offset(1)), Offset(0));
     log.commit(appended.staged).unwrap();
     while log.flushed_offset() < Offset(1) {
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), home.name);
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), home.name);
     }
     assert_eq!(log.set_high_watermark(Offset(1)), Offset(1));
     assert!(disk.syncs() >= 3, "data, directory, and the directory above");
@@ -57,13 +60,13 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
     append(&log, &batch(&[b"x", b"y"])).unwrap();
     assert!(receiver.try_recv().is_err());
     append(&log, &batch(&[b"z"])).unwrap();
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(log.flushed_offset(), Offset(3));
     let config = krust::storage::LogConfig { flush_ms: 5, ..home.config.clone() };
     log.reconfigure(Arc::new(config));
     append(&log, &batch(&[b"x"])).unwrap();
     while log.flushed_offset() < Offset(4) {
-        receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        receiver.recv_timeout(PATIENCE).unwrap();
     }
     syncer.stop();
 }
@@ -76,7 +79,7 @@ fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
     home.config.flush_messages = 1;
     let (syncer, receiver) = syncer();
     let log = home.open_synced(&home.name, &syncer);
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(log.flushed_offset(), Offset(1));
     syncer.stop();
 }
@@ -90,7 +93,7 @@ fn settings_that_want_more_on_disk_get_it_though_nothing_is_appended() {
     append(&log, &batch(&[b"x"])).unwrap();
     home.config.ack_flush = true;
     log.reconfigure(Arc::new(home.config.clone()));
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(log.flushed_offset(), Offset(1));
     syncer.stop();
 }
@@ -125,7 +128,7 @@ fn disk_reserved_ahead_is_given_back() {
     home.config.flush_messages = 1;
     log.reconfigure(Arc::new(home.config.clone()));
     append(&log, &batch(&[b"x"])).unwrap();
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     syncer.stop();
     let facts = || std::fs::metadata(home.file(0, "log")).unwrap();
     let len = facts().len();
