@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.waiting import WAIT_S
+
 
 def children(pid: int) -> Iterator[int]:
     """The processes that the threads of one have started and that still run."""
@@ -48,7 +50,7 @@ def nothing_left() -> Iterator[None]:
     yield
     left = held() - before
     assert not left, f"left behind: {left}"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + WAIT_S
     while tasks() - running:
         assert time.monotonic() < deadline, f"threads {sorted(tasks() - running)} go on"
-        os.sched_yield()
+        time.sleep(0.001)

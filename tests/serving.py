@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-READY_S = 30
+READY_S = 60
 OURS = {  # no settings of the broker
     "KRUST_CLUSTER_ROUNDS",
     "KRUST_CLUSTER_SEED",
@@ -36,7 +36,7 @@ OURS = {  # no settings of the broker
     "KRUST_TEST_KAFKA43",
     "KRUST_TURNS",
 }
-STOP_S = 20
+STOP_S = 60
 
 
 def environment() -> dict[str, str]:

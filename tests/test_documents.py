@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "localhost:9092"
 ENDLESS = re.compile(r"^ *for \w+ in consumer:$", re.MULTILINE)
-PATIENCE_S = 60
+PATIENCE_S = 200
 SPARK_PATIENCE_S = 280
 
 

@@ -17,3 +17,11 @@ def until(true: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return found
+
+
+def until_is(wanted: object, look: Callable[[], object]) -> None:
+    """Wait until it is that: who answers to a change may show it a moment later."""
+    deadline = time.monotonic() + WAIT_S
+    while (found := look()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found == wanted

@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 
+from krust._krust import Client
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
 from tests.serving import Served
+from tests.waiting import until
 
 _NUMBER = itertools.count(1)
 
@@ -53,17 +55,17 @@ class Command:
 
     bootstrap: str
 
-    def argv(self, *args: str, timeout: str = "20s") -> list[str]:
+    def argv(self, *args: str, timeout: str = "60s") -> list[str]:
         first = ["-b", self.bootstrap, "--timeout", timeout]
         return [sys.executable, "-m", "krust", *first, *args]
 
-    def __call__(self, *args: str, given: bytes = b"", timeout: str = "20s") -> Done:
+    def __call__(self, *args: str, given: bytes = b"", timeout: str = "60s") -> Done:
         run = subprocess.run(
             self.argv(*args, timeout=timeout),
             input=given,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=100,
         )
         return Done(run.returncode, run.stdout, run.stderr.decode())
 
@@ -115,6 +117,16 @@ def name() -> str:
 
 @pytest.fixture
 def topic(krust: Command, name: str) -> str:
-    """A new topic with three partitions."""
+    """A new topic with three partitions, which the broker knows."""
     krust.ok("topic", "create", f"{name}:3")
+    until(lambda: led(krust.bootstrap, name) == 3)
     return name
+
+
+def led(bootstrap: str, name: str) -> int:
+    """How many partitions of a topic have leaders, as its brokers tell."""
+    client = Client(bootstrap)
+    asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+    known = [each["node_id"] for each in client.request("Metadata", {"topics": []})["brokers"]]
+    answers = [client.request("Metadata", asked, broker=each)["topics"][0] for each in known]
+    return min(len([p for p in each["partitions"] if p["leader_id"] >= 0]) for each in answers)

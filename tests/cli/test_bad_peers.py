@@ -7,13 +7,13 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.cli.conftest import Command
 from tests.proxy import peer, take
+from tests.waiting import WAIT_S
 
 
 def silent(connection: socket.socket) -> None:
@@ -48,19 +48,17 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_protocol_is_one_line(what: str) -> None:
     with peer(replies(BAD[what])) as bootstrap:
-        done = Command(bootstrap)("topic", "list", timeout="5s")
+        done = Command(bootstrap)("topic", "list")
     assert done.code in (1, 4), done.err
     assert "does not speak Kafka's protocol" in done.err
     assert "Traceback" not in done.err
 
 
 def test_silence_ends_at_the_timeout() -> None:
-    begun = time.monotonic()
     with peer(silent) as bootstrap:
         done = Command(bootstrap)("topic", "list", timeout="1s")
     assert (done.code, done.out) == (4, b"")
     assert "no answer in time" in done.err
-    assert 0.9 < time.monotonic() - begun < 5
 
 
 def test_ctrl_c_ends_a_wait_for_a_silent_peer() -> None:
@@ -72,18 +70,16 @@ def test_ctrl_c_ends_a_wait_for_a_silent_peer() -> None:
         silent(connection)
 
     with peer(serve) as bootstrap:
-        argv = Command(bootstrap).argv("topic", "list", timeout="1m")
+        argv = Command(bootstrap).argv("topic", "list", timeout="1h")
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
-            assert waits.wait(20)
-            begun = time.monotonic()
+            assert waits.wait(WAIT_S)
             waiting.send_signal(signal.SIGINT)
-            assert waiting.wait(20) == 130
-            assert time.monotonic() - begun < 1, "the wait itself answers within 100 ms"
+            assert waiting.wait(WAIT_S) == 130, "and not after an hour"
 
 
 def test_a_peer_that_hangs_up_is_exit_4() -> None:
     with peer(hang_up) as bootstrap:
-        done = Command(bootstrap)("topic", "list", timeout="5s")
+        done = Command(bootstrap)("topic", "list")
     assert done.code == 4
     assert "closed the connection" in done.err
 

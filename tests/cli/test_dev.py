@@ -11,7 +11,8 @@ from pathlib import Path
 
 from krust import Cluster
 from krust.cli.exits import Exit
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, led
+from tests.waiting import WAIT_S, until
 
 
 def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
@@ -28,13 +29,14 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         facts = json.loads(ready.read_text())
         krust = Command(facts["bootstrap"])
         krust.ok("produce", "t", given=b"one\ntwo\n")
+        until(lambda: led(facts["bootstrap"], "t") == 6)
         assert sorted(krust.ok("consume", "t", "-e").out.split()) == [b"one", b"two"]
         cluster = json.loads(krust.ok("cluster", "info", "--output", "json").out)
         assert [broker["node_id"] for broker in cluster["brokers"]] == [0, 1, 2]
         assert sum(broker["leads"] for broker in cluster["brokers"]) == 6
         assert cluster["without_leader"] == 0
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(WAIT_S) == 0
         assert process.stderr is not None
         assert facts["bootstrap"] in process.stderr.read()
     assert not ready.exists()
@@ -46,8 +48,10 @@ def test_what_is_wrong_with_a_cluster_is_said_and_is_an_exit_code() -> None:
         krust = Command(cluster.bootstrap)
         assert krust.ok("cluster", "health", "--json").json()["problems"] == []
         lost = next(n for n in range(3) if n != cluster.controller)
-        place = next(f"t:{p}" for p in range(3) if cluster.leader("t", p) == lost)
+        partition = next(p for p in range(3) if cluster.leader("t", p) == lost)
+        place = f"t:{partition}"
         cluster.kill(lost)
+        until(lambda: cluster.leader("t", partition) == -1)
         krust = Command(cluster.bootstrap)
         done = krust("cluster", "health", "--json")
         assert done.code == Exit.PROBLEMS

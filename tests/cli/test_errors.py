@@ -30,7 +30,7 @@ def test_errors_as_json_have_every_field(krust: Command) -> None:
 
 def test_nobody_there_is_exit_4_in_one_line_and_a_hint() -> None:
     for args in (["topic", "list"], ["produce", "t", "--template", "x"], ["consume", "t"]):
-        done = NOBODY(*args, timeout="2s")
+        done = NOBODY(*args)
         assert done.code == 4, done.err
         assert "cannot connect to 127.0.0.1:1: connection refused" in done.err
         assert "Traceback" not in done.err

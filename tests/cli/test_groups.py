@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from krust._krust import Client
 from tests.cli.conftest import Command
+from tests.waiting import WAIT_S, until
 
 LINES = b"".join(b"%d\n" % n for n in range(30))
 UNSUPPORTED_VERSION = 35
@@ -45,20 +45,13 @@ def reading(krust: Command, *args: str) -> Iterator[subprocess.Popen[bytes]]:
         yield run
     finally:
         run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=30)
+        _, told = run.communicate(timeout=WAIT_S)
         assert run.returncode == 130, told
 
 
 def described(krust: Command, group: str) -> dict[str, Any]:
     done = krust("group", "describe", group, "--json")
     return done.json()[0] if done.code == 0 else {"state": "Dead", "members": [], "lag": None}
-
-
-def until(check: Callable[[], bool]) -> None:
-    end = time.monotonic() + 40
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def test_a_group_reads_each_record_once_and_goes_on(krust: Command, filled: str) -> None:

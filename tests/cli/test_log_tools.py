@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests import adopted
 from tests.cli.conftest import Command
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 KRUST = Command("127.0.0.1:1")
 TRANSACTIONAL = ("txn", "open-txn")
@@ -159,7 +160,7 @@ def test_repair_shows_first_then_cuts_and_keeps_what_it_cut(tmp_path: Path) -> N
         topic, _, partition = log.parent.name.rpartition("-")
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
         place = TopicPartition(topic, int(partition))
-        assert consumer.get_watermark_offsets(place, 10)[1] == bad["base_offset"]
+        assert consumer.get_watermark_offsets(place, WAIT_S)[1] == bad["base_offset"]
         consumer.close()
 
 
@@ -185,7 +186,7 @@ def test_compaction_is_foretold(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(100):
             producer.produce("table", b"v" * 50, b"%d" % (number % 10))
-            producer.flush(20)
+            assert producer.flush(WAIT_S) == 0
     options = ("log", "compact", "--dry-run", str(found / "table-0"), "--json")
     [row] = KRUST.ok(*options).json()
     assert (row["keys"], row["would_stay"]) == (10, 10)

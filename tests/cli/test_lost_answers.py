@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
+from tests.ports import free_port
 from tests.proxy import Cutting, behind
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 PRODUCE, FETCH = 0, 1
 GROUP_APIS = range(8, 15)
@@ -61,8 +63,9 @@ def test_a_member_reads_each_record_once_and_its_commits_hold(tmp_path: Path) ->
 
 
 def test_a_member_goes_on_when_its_broker_was_restarted(tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as broker:
-        krust, port = Command(broker.bootstrap), broker.address[1]
+    port = free_port()
+    with Served(tmp_path / "data", port=port) as broker:
+        krust = Command(broker.bootstrap)
         krust.ok("produce", "t", given=b"before\n")
         member = subprocess.Popen(
             krust.argv("consume", "t", "-g", "g"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -75,5 +78,5 @@ def test_a_member_goes_on_when_its_broker_was_restarted(tmp_path: Path) -> None:
         while member.stdout.readline() != b"after\n":  # what was not committed comes again
             assert member.poll() is None
         member.send_signal(signal.SIGINT)
-        assert member.wait(30) == 130
+        assert member.wait(WAIT_S) == 130
         assert krust.ok("consume", "t", "-g", "g", "-e").out == b""

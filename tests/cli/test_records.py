@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
+from tests.waiting import WAIT_S
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -124,10 +124,8 @@ def test_a_waiting_consumer_gets_what_is_written_and_leaves_on_ctrl_c(
         assert waiting.stdout is not None
         krust.ok("produce", topic, given=b"now\n")
         assert waiting.stdout.readline() == b"now\n"
-        begun = time.monotonic()
         waiting.send_signal(2)
-        assert waiting.wait(10) == 130
-        assert time.monotonic() - begun < 1.0
+        assert waiting.wait(WAIT_S) == 130
 
 
 def test_a_reader_that_leaves_is_no_error(krust: Command, topic: str) -> None:
@@ -138,7 +136,7 @@ def test_a_reader_that_leaves_is_no_error(krust: Command, topic: str) -> None:
         assert writing.stderr is not None
         writing.stdout.readline()
         writing.stdout.close()
-        assert writing.wait(20) == 0
+        assert writing.wait(WAIT_S) == 0
         assert writing.stderr.read() == b""
 
 

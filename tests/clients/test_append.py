@@ -27,7 +27,7 @@ def sender(bootstrap: str) -> Iterator[_krust.Sender]:
 def append(sender: _krust.Sender, table: Any, **more: Any) -> int:
     """Append and wait until all is written."""
     count = sender.append(table, **more)
-    assert sender.drain(30_000) == 0
+    assert sender.drain(60_000) == 0
     assert sender.lost() is None
     return count
 
@@ -143,7 +143,7 @@ def test_records_go_to_the_topic_of_their_row_unless_one_is_given(
     other = f"{single}-other"
     client = _krust.Client(bootstrap)
     new = {"name": other, "num_partitions": 1, "replication_factor": 1}
-    client.request("CreateTopics", {"topics": [new], "timeout_ms": 20_000})
+    client.request("CreateTopics", {"topics": [new], "timeout_ms": 60_000})
     table = pa.table({"t": [other, single, other], "v": ["a", "b", "c"]})
     append(sender, table, columns={"value": "v", "topic": "t"})
     assert [record.value for record in read(bootstrap, other)] == [b"a", b"c"]
@@ -228,7 +228,7 @@ def test_what_cannot_be_a_record_is_refused_by_name(
     nine = pa.table({"v": ["a"], "p": [9]})
     with pytest.raises(KafkaError, match="no partition 9"):
         sender.append(nine, topic=single, columns={"value": "v", "partition": "p"})
-    sender.drain(30_000)
+    sender.drain(60_000)
     assert [record.value for record in read(bootstrap, single)] == [b"a"] * 3
 
 

@@ -56,7 +56,10 @@ def test_hooks_come_in_their_order_and_change_what_is_sent(bootstrap: str, singl
 
     trace = Last()
     with classic.Producer(
-        bootstrap_servers=bootstrap, producer_type="async", callback_handler=trace
+        bootstrap_servers=bootstrap,
+        producer_type="async",
+        queue_time=600_000,
+        callback_handler=trace,
     ) as producer:
         producer.send(KeyedMessage(single, None, "one"))
     in_thread = [what for what in trace.seen if what != ("after_enqueue", True)]

@@ -15,7 +15,7 @@ from krust.clients.consumer import Consumer
 from krust.clients.consumer_member import STALE_EPOCH, UNSUPPORTED
 from krust.clients.coordinator import refused
 from krust.errors import ConfigError, KafkaError
-from tests.clients.test_group import Member, fill, settle, share_and_hand_over, until
+from tests.clients.test_group import Member, fill, patient, settle, share_and_hand_over, until
 from tests.proxy import Cutting, behind
 
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -96,9 +96,9 @@ def test_new_partitions_and_topics_that_a_pattern_matches_are_shared(
     settle(3, one)
     client = _krust.Client(bootstrap)
     new = {"name": f"{topic}-more", "num_partitions": 2, "replication_factor": 1}
-    client.request("CreateTopics", {"topics": [new], "timeout_ms": 20_000})
+    client.request("CreateTopics", {"topics": [new], "timeout_ms": 60_000})
     until(lambda: len(one.assignment()) == 5, one)
-    more = {"topics": [{"name": topic, "count": 4, "assignments": None}], "timeout_ms": 20_000}
+    more = {"topics": [{"name": topic, "count": 4, "assignments": None}], "timeout_ms": 60_000}
     client.request("CreatePartitions", more)
     until(lambda: len(one.assignment()) == 6, one)
 
@@ -118,11 +118,13 @@ def test_a_static_member_comes_back_to_its_share(filled: str, member: Member) ->
 
 def test_a_member_that_does_not_poll_leaves_and_comes_back(filled: str, member: Member) -> None:
     lost: list[int] = []
-    slow, other = member(max_poll_interval_ms=300), member()
+    slow, other = member(), member()
     slow.subscribe([filled], on_lost=lambda _, places: lost.append(len(places)))
     settle(3, slow)
+    patient(slow, 1)
     other.subscribe([filled])
     until(lambda: len(other.assignment()) == 3, other)
+    patient(slow, 600_000)
     settle(3, slow, other)
     assert lost == [3]
 

@@ -23,6 +23,7 @@ from examples.clients import (
     threads,
     writing,
 )
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 Said = Callable[[], str]
@@ -52,10 +53,15 @@ def lines(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 
 
 def test_threads(bootstrap: str, said: Said) -> None:
-    threads.main(bootstrap, "1")
-    printed = said()
-    assert "value b'test'" in printed
-    assert "Hola, mundo!" in printed
+    printed = ""
+
+    def has_read() -> bool:
+        nonlocal printed
+        threads.main(bootstrap, "1")
+        printed += said()
+        return "value b'test'" in printed and "Hola, mundo!" in printed
+
+    until(has_read)
 
 
 def test_writing_then_reading(bootstrap: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +70,7 @@ def test_writing_then_reading(bootstrap: str, said: Said, monkeypatch: pytest.Mo
     assert re.search(r"^my-topic 0 \d+$", printed, re.MULTILINE)
     assert "delivered <Delivered my-topic:0 offset " in printed
     slow = reading.json_for_a_while
-    monkeypatch.setattr(reading, "json_for_a_while", lambda at, wait_ms: slow(at, 2000))
+    monkeypatch.setattr(reading, "json_for_a_while", lambda at, wait_ms: slow(at, 8000))
     reading.main(bootstrap)
     printed = said()
     assert len(re.findall(r"^my-topic:0:\d+: ", printed, re.MULTILINE)) == 3
@@ -89,7 +95,7 @@ def test_lines_go_in_and_come_out(
         assert run.stdout.readline() == "Assignment: ['lines [0]']\n"
         assert [run.stdout.readline() for _ in range(3)] == ["one\n", "two\n", "three\n"]
         run.send_signal(signal.SIGINT)
-        _, errors = run.communicate(timeout=30)
+        _, errors = run.communicate(timeout=60)
     assert "% lines [0] at offset 2 with key None:" in errors
     assert errors.endswith("% Aborted by user\n")
     assert run.returncode == 0

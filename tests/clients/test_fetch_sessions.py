@@ -10,6 +10,7 @@ import random
 import socket
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,7 @@ from tests.peers import kafka
 from tests.peers.absent import AbsentError
 from tests.proxy import Proxy, peer
 from tests.serving import Served
+from tests.waiting import until
 
 FETCH = 1
 SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH = 70, 71
@@ -30,18 +32,20 @@ BROKERS = {"krust": "", "kafka39": "3.9.1", "kafka43": "4.3.0"}
 
 
 class Way:
-    """What went by: the length of each Fetch, its session's epoch; and what to refuse."""
+    """What went by: the length of each Fetch and its session's epoch, by its client's name, since a
+    consumer that was closed may be heard of late; and what to refuse."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.lengths: list[int] = []
-        self.epochs: list[int] = []
+        self.lengths: defaultdict[str, list[int]] = defaultdict(list)
+        self.epochs: defaultdict[str, list[int]] = defaultdict(list)
         self.refusals: list[int] = []
 
     def asked(self, key: int, request: bytes) -> None:
         if key == FETCH:
-            self.lengths.append(len(request))
-            self.epochs.append(epoch_of(request))
+            client, epoch = told_in(request)
+            self.lengths[client].append(len(request))
+            self.epochs[client].append(epoch)
 
     def answer(self, key: int, frame: bytes, connection: socket.socket) -> bool:
         if key != FETCH or not self.refusals or gone(connection):
@@ -53,14 +57,14 @@ class Way:
         return True
 
 
-def epoch_of(request: bytes) -> int:
-    """The session's epoch in a Fetch of version 12 or newer."""
+def told_in(request: bytes) -> tuple[str, int]:
+    """The client's name and the session's epoch in a Fetch of version 12 or newer."""
     version, _, client_id = struct.unpack_from(">hih", request, 2)
     body = 11 + client_id + (4 if version < 15 else 0)  # until then the replica's id comes first
     epoch: int
     # longest wait, bytes at least, bytes at most, isolation; the session's id; its epoch
     [epoch] = struct.unpack_from(">i", request, body + 13 + 4)
-    return epoch
+    return request[10 : 10 + client_id].decode(), epoch
 
 
 def gone(connection: socket.socket) -> bool:
@@ -104,13 +108,13 @@ def write(bootstrap: str, topic: str, numbers: dict[int, range]) -> None:
 
 def test_only_what_changed_is_said(way: Way, name: str) -> None:
     create(way.bootstrap, name, 200)
-    with krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50) as consumer:
-        way.lengths.clear()
+    lengths, settings = way.lengths[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    with krust.Consumer(bootstrap_servers=way.bootstrap, **settings) as consumer:
         consumer.assign([(name, partition, 0) for partition in range(200)])
-        while len(way.lengths) < 5 or max(way.lengths[-3:]) >= 100:
+        while len(lengths) < 5 or max(lengths[-3:]) >= 100:
             consumer.poll(50)
-        assert way.lengths[0] > 200 * 20
-        settled = len(way.lengths)
+        assert lengths[0] > 200 * 20
+        settled = len(lengths)
         write(way.bootstrap, name, {7: range(3), 150: range(3)})
         got: list[_krust.Record] = []
         while len(got) < 6:
@@ -118,22 +122,23 @@ def test_only_what_changed_is_said(way: Way, name: str) -> None:
         assert {(one.partition, one.offset) for one in got} == {
             (partition, offset) for partition in (7, 150) for offset in range(3)
         }
-        assert max(way.lengths[settled:], default=0) < 300
+        assert max(lengths[settled:], default=0) < 300
+        asked = len(lengths)
         consumer.pause([(name, partition) for partition in range(100)])
-        asked = len(way.lengths)
-        while len(way.lengths) < asked + 3:
+        while len(lengths) < asked + 4:
             consumer.poll(50)
-        assert 100 < max(way.lengths[asked:]) < 1000  # 100 to forget, by number
-        assert way.lengths[-1] < 100
+        assert 100 < max(lengths[asked:]) < 1000  # 100 to forget, by number
+        assert lengths[-1] < 100
 
 
 @pytest.mark.parametrize("code", [SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH])
 def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) -> None:
     create(way.bootstrap, name, 50)
-    with krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50) as consumer:
+    lengths, settings = way.lengths[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    with krust.Consumer(bootstrap_servers=way.bootstrap, **settings) as consumer:
         consumer.assign([(name, partition, 0) for partition in range(50)])
         for at in range(0, 60, 3):
-            asked = len(way.lengths)
+            asked = len(lengths)
             if at % 2:
                 way.refusals.append(code)
             write(way.bootstrap, name, {at % 50: range(at, at + 3)})
@@ -141,7 +146,7 @@ def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) ->
             while len(got) < 3:
                 got += consumer.poll(50)
             assert [one.value for one in got] == [b"%d" % value for value in range(at, at + 3)]
-            assert not at % 2 or max(way.lengths[asked:]) > 50 * 20
+            assert not at % 2 or max(lengths[asked:]) > 50 * 20
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> None:
@@ -169,15 +174,14 @@ def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: s
 
 def test_a_consumer_that_is_closed_ends_its_session(way: Way, name: str) -> None:
     create(way.bootstrap, name, 1)
-    way.epochs.clear()
-    consumer = krust.Consumer(bootstrap_servers=way.bootstrap, fetch_max_wait_ms=50)
+    epochs, settings = way.epochs[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    consumer = krust.Consumer(bootstrap_servers=way.bootstrap, **settings)
     consumer.assign([(name, 0, 0)])
-    while len(way.epochs) < 2:
+    while len(epochs) < 2:
         consumer.poll(50)
     consumer.close()
-    while way.epochs[-1] != -1:  # it is on its way
-        time.sleep(0.001)
-    assert way.epochs == [*range(len(way.epochs) - 1), -1]
+    until(lambda: epochs[-1] == -1)  # it is on its way
+    assert epochs == [*range(len(epochs) - 1), -1]
 
 
 def make_anew(bootstrap: str, name: str) -> None:

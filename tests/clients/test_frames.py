@@ -187,21 +187,21 @@ def test_an_embedded_broker_scans_its_topics() -> None:
 def test_a_consumer_gives_batches_and_its_position_follows(bootstrap: str, filled: str) -> None:
     with krust.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(filled, 0)])
-        first = consumer.poll_arrow(5000, max_records=30)
+        first = consumer.poll_arrow(60_000, max_records=30)
         assert first is not None
         assert pa.record_batch(first).column("offset").to_pylist() == list(range(30))
         assert len(first) == 30
         assert pa.table(first).equals(pa.table(first))
         assert consumer.position(filled, 0) == 30
-        [record] = consumer.poll(5000, 1)
+        [record] = consumer.poll(60_000, 1)
         assert record.offset == 30
-        second = consumer.poll_arrow(5000, max_records=10, columns=["offset", "key"])
+        second = consumer.poll_arrow(60_000, max_records=10, columns=["offset", "key"])
         assert second is not None
         table = pa.table(second)
         assert table.column_names == ["offset", "key"]
         assert table["offset"].to_pylist() == list(range(31, 41))
         consumer.seek(filled, 0, 98)
-        third = consumer.poll_arrow(5000)
+        third = consumer.poll_arrow(60_000)
         assert third is not None
         assert pa.table(third)["offset"].to_pylist() == [98, 99]
         assert consumer.position(filled, 0) == 100

@@ -14,7 +14,7 @@ from krust import _krust
 from krust.clients.consumer import Consumer
 from krust.errors import KafkaError
 from tests.clients.test_consumer_member import serves
-from tests.clients.test_group import fill, settle, until
+from tests.clients.test_group import fill, patient, settle, until
 from tests.leftovers import nothing_left
 
 End = Callable[[Consumer], None]
@@ -106,7 +106,7 @@ def test_who_was_put_out_commits_nothing_and_hears_that_all_is_lost(
     bootstrap: str, settings: dict[str, object], topic: str
 ) -> None:
     heard: list[str] = []
-    slow = krust.Consumer(settings, max_poll_interval_ms=300)
+    slow = krust.Consumer(settings, auto_commit_interval_ms=600_000)
     slow.subscribe(
         [topic],
         on_revoke=lambda *_: heard.append("revoked"),
@@ -114,6 +114,7 @@ def test_who_was_put_out_commits_nothing_and_hears_that_all_is_lost(
     )
     settle(3, slow)
     until(lambda: all(slow.position(topic, p) == 10 for p in range(3)), slow)
+    patient(slow, 1)
     with krust.Admin(bootstrap_servers=bootstrap) as admin:
         while not is_empty(bootstrap, topic):
             time.sleep(0.02)

@@ -18,10 +18,12 @@ from kazoo.retry import KazooRetry
 
 from krust._krust import Client
 from krust.errors import KrustError
+from krust.metadata.ensemble import Credentials, Ensemble
+from krust.metadata.zookeeper import end_session
+from tests.peers.zookeeper import LONG_MS
+from tests.ports import free_ports
 from tests.serving import Served
 from tests.waiting import WAIT_S, until
-
-SESSION_MS = 2000
 
 
 class Cluster:
@@ -38,12 +40,12 @@ class Cluster:
         self.count = count
         self._folder = folder
         self._settings = settings
-        self._ports: dict[int, int] = {}
+        self._ports = dict(enumerate(free_ports(count), 1))
         self.brokers: dict[int, Served] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
         again = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=WAIT_S)
         self.tree = KazooClient(
-            connect, SESSION_MS / 1000, connection_retry=retry, command_retry=again
+            connect, LONG_MS / 1000, connection_retry=retry, command_retry=again
         )
         self.tree.start_async().wait(WAIT_S)
         try:
@@ -55,16 +57,15 @@ class Cluster:
 
     def start(self, number: int) -> Served:
         """Start a broker, or start it again, where it was."""
-        options = {"zookeeper.session.timeout.ms": SESSION_MS, **self._settings}
+        options = {"zookeeper.session.timeout.ms": LONG_MS, **self._settings}
         flags = ("--zookeeper", self.connect, "--node-id", str(number))
-        port = self._ports.get(number, 0)
+        port = self._ports[number]
         served = Served(self._folder / str(number), *flags, options=options, port=port)
-        self._ports[number] = served.address[1]
         self.brokers[number] = served
         return served
 
     def mend(self) -> None:
-        """All brokers run, and know each other."""
+        """All brokers run, and know each other and their controller."""
         for number in range(1, self.count + 1):
             if number in self.brokers:
                 self.resume(number)
@@ -72,12 +73,19 @@ class Cluster:
                 self.start(number)
         everybody = list(range(1, self.count + 1))
         until(lambda: all(self._sees(each) == everybody for each in everybody))
+        until(lambda: self.told_controllers() == {self.controller})
 
     def _sees(self, number: int) -> list[int]:
         return sorted(each["node_id"] for each in self.view(number).get("brokers", ()))
 
     def kill(self, number: int) -> None:
         self.brokers.pop(number).kill()
+
+    def missed(self, number: int) -> None:
+        """The time of a broker's session is over: it was killed, or has stood still for long."""
+        facts = json.loads((self.folder(number) / "krust-session.json").read_text())
+        credentials = Credentials(facts["session"], bytes.fromhex(facts["password"]))
+        assert end_session(Ensemble(self.connect), credentials)
 
     def stop(self, number: int) -> None:
         assert self.brokers.pop(number).stop() == 0
@@ -121,10 +129,14 @@ class Cluster:
     def view(self, number: int) -> dict[str, Any]:
         """The answer to Metadata of one broker; empty: there is none."""
         try:
-            client = Client(self.brokers[number].bootstrap, {"request.timeout.ms": 5000})
+            client = Client(self.brokers[number].bootstrap, {"request.timeout.ms": 20_000})
             return client.request("Metadata", {"topics": None})
         except KrustError:
             return {}
+
+    def told_controllers(self) -> set[int]:
+        """Who is the controller, as the brokers that run say; -1: one of them says nothing."""
+        return {int(self.view(each).get("controller_id", -1)) for each in self.brokers}
 
     def leaders(self, topic: str, number: int) -> list[int]:
         """Who leads each partition, as a broker says."""

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from krust._krust import Client
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
+from tests.peers.zookeeper import LONG_MS
 from tests.serving import Served
 from tests.waiting import WAIT_S, until
 
@@ -28,7 +29,7 @@ pytestmark = [
 ]
 
 SETTINGS: dict[str, object] = {
-    "zookeeper.session.timeout.ms": 4000,
+    "zookeeper.session.timeout.ms": LONG_MS,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
 }

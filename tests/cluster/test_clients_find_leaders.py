@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,7 +23,7 @@ from tests.foreign.clients import (
     Record,
 )
 from tests.foreign.members import PARTITIONS, Member, fill, members, wait_until
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -59,7 +60,13 @@ def test_members_of_every_client_find_their_coordinator(three: Cluster) -> None:
     three.agree(topic, lambda leaders: len(leaders) == PARTITIONS and -1 not in leaders)
     kinds = ("aiokafka", "kafka-python-0.9", "confluent-range")
     asked = {"key_type": 0, "coordinator_keys": [f"by-{kind}" for kind in kinds]}
-    found = Native(three.bootstrap(1)).request("FindCoordinator", asked)["coordinators"]
+    native = Native(three.bootstrap(1))
+
+    def coordinators() -> list[dict[str, Any]]:
+        return list(native.request("FindCoordinator", asked)["coordinators"])
+
+    until(lambda: all(each["node_id"] > 0 for each in coordinators()))
+    found = coordinators()
     elsewhere = {each["key"]: each["node_id"] % 3 + 1 for each in found}
     fill(three.bootstrap(), topic, 0, 2)
     made = [

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster.brokers import SESSION_MS, Cluster
+from tests.cluster.brokers import Cluster
 from tests.faults.test_disk import produce
+from tests.peers.zookeeper import LONG_MS
 from tests.serving import Served
 from tests.waiting import WAIT_S, until
 
@@ -17,7 +18,7 @@ NOTICES = "/log_dir_event_notification"
 
 def test_the_controller_is_told_and_leads_them_by_nobody(three: Cluster, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    options = {"log.dirs": f"{one},{two}", "zookeeper.session.timeout.ms": SESSION_MS}
+    options = {"log.dirs": f"{one},{two}", "zookeeper.session.timeout.ms": LONG_MS}
 
     def serve() -> Served:
         return Served(one, "--zookeeper", three.connect, "--node-id", "4", options=dict(options))
@@ -32,6 +33,7 @@ def test_the_controller_is_told_and_leads_them_by_nobody(three: Cluster, tmp_pat
 
     admin = AdminClient({"bootstrap.servers": three.bootstrap()})
     with serve() as broker:
+        until(lambda: 4 in [each["node_id"] for each in three.view(three.controller)["brokers"]])
         for name in ("disk-a", "disk-b"):
             new = NewTopic(name, num_partitions=1, replica_assignment=[[4]])
             admin.create_topics([new])[name].result(WAIT_S)

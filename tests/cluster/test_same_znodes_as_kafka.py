@@ -28,6 +28,7 @@ from kazoo.client import KazooClient
 from krust._krust import Client
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
+from tests.peers.zookeeper import LONG_MS
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -64,6 +65,7 @@ def operate(bootstrap: str) -> None:
     gone = NewTopic("gone", 1, replica_assignment=[[2]])
     for topic in (orders, gone):
         admin.create_topics([topic])[topic.topic].result(WAIT_S)
+    until(lambda: all_know(bootstrap, "orders", 3) and all_know(bootstrap, "gone", 1))
     configure(admin, ResourceType.TOPIC, "orders", "retention.ms", "123456")
     configure(admin, ResourceType.TOPIC, "orders", "max.message.bytes", None)
     configure(admin, ResourceType.BROKER, "2", "message.max.bytes", "3000000")
@@ -72,6 +74,7 @@ def operate(bootstrap: str) -> None:
             quota(bootstrap, entity, key, value)
     more = NewPartitions("orders", 5, [[3], [1]])
     admin.create_partitions([more])["orders"].result(WAIT_S)
+    until(lambda: all_know(bootstrap, "orders", 5))
     admin.delete_topics(["gone"])["gone"].result(WAIT_S)
     until(lambda: "gone" not in admin.list_topics(timeout=WAIT_S).topics)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
@@ -82,6 +85,17 @@ def operate(bootstrap: str) -> None:
     consumer.subscribe(["orders"])
     assert until(lambda: consumer.poll(0.1)).error() is None
     consumer.close()
+
+
+def all_know(bootstrap: str, topic: str, partitions: int) -> bool:
+    """Whether every broker knows the leaders of so many partitions."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    for place in bootstrap.split(","):
+        [told] = Client(place).request("Metadata", asked)["topics"]
+        led = [each for each in told["partitions"] if each["leader_id"] >= 0]
+        if len(led) != partitions:
+            return False
+    return True
 
 
 def quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
@@ -152,7 +166,7 @@ def test_three_kafkas_leave_what_is_recorded(three: Cluster, tmp_path: Path) -> 
     if reason := kafka.missing():
         pytest.skip(reason)
     connect = f"{three.connect}/of-kafka"
-    settings = {**SETTINGS, "zookeeper.session.timeout.ms": 4000}
+    settings = {**SETTINGS, "zookeeper.session.timeout.ms": LONG_MS}
     tree = KazooClient(connect)
     tree.start_async().wait(WAIT_S)
     try:

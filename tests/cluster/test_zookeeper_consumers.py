@@ -9,6 +9,7 @@ import pytest
 from krust._krust import Client, Record
 from krust.clients.zookeeper import ConsumerConnector
 from tests.cluster.brokers import Cluster
+from tests.peers.zookeeper import LONG_MS
 from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -45,7 +46,10 @@ def test_a_connector_reads_on_from_brokers_that_die_and_come_back(three: Cluster
             three.produce("followed", [f"{word}{partition}"], partition)
 
     with ConsumerConnector(
-        zookeeper_connect=three.connect, group_id="followers", auto_offset_reset="smallest"
+        zookeeper_connect=three.connect,
+        zookeeper_session_timeout_ms=LONG_MS,
+        group_id="followers",
+        auto_offset_reset="smallest",
     ) as connector:
         [stream] = connector.create_message_streams({"followed": 1})["followed"]
         reading = threading.Thread(target=lambda: records.extend(stream))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.foreign.clients import Confluent
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 SEED = 20260101
 ROUNDS = 1500
@@ -61,15 +62,15 @@ def frames(chance: random.Random) -> Iterator[bytes]:
 
 def test_noise_closes_its_own_connection_at_most(broker: Served) -> None:
     chance = random.Random(SEED)
-    witness = socket.create_connection(broker.address, 10)
+    witness = socket.create_connection(broker.address, WAIT_S)
     api_versions(witness, 0)
     before = broker.resident_bytes()
     for number, frame in enumerate(frames(chance), 1):
-        with socket.create_connection(broker.address, 10) as noisy:
+        with socket.create_connection(broker.address, WAIT_S) as noisy:
             noisy.sendall(frame)
             if number % 3 == 0:
                 noisy.shutdown(socket.SHUT_WR)
-                noisy.settimeout(10)
+                noisy.settimeout(WAIT_S)
                 try:
                     while noisy.recv(65536):
                         pass
@@ -87,10 +88,10 @@ def test_a_promise_of_100_mib_reserves_nothing(broker: Served) -> None:
     before = broker.resident_bytes()
     open_ones = []
     for _ in range(100):
-        connection = socket.create_connection(broker.address, 10)
+        connection = socket.create_connection(broker.address, WAIT_S)
         connection.sendall(struct.pack(">ihhih", 100 << 20, 0, 9, 1, -1))
         open_ones.append(connection)
-    with socket.create_connection(broker.address, 10) as witness:
+    with socket.create_connection(broker.address, WAIT_S) as witness:
         api_versions(witness, 1)
     assert broker.resident_bytes() - before < GROWTH_LIMIT
     for connection in open_ones:

@@ -18,6 +18,7 @@ from krust._krust import Client
 from krust.errors import Code
 from tests.faults import malformed
 from tests.faults.malformed import Answer, frame
+from tests.ports import free_port
 from tests.serving import Served
 
 SEED = 20260102
@@ -27,7 +28,7 @@ WAITING = {11, 14}
 JOINING = {11, 14, 68}
 EACH = 40
 GROWTH_LIMIT = 64 << 20
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 MEMBERS = 12
 """So many ids that were heard are said again."""
 CODES = {*range(134)}
@@ -173,7 +174,7 @@ class Vandal:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
     options: dict[str, object] = {ASSIGNOR: "served-*=uniform"}
-    with Served(tmp_path / "data", options=options) as served:
+    with Served(tmp_path / "data", options=options, port=free_port()) as served:
         topics = [{"name": name, "num_partitions": 2, "replication_factor": 1} for name in "tu"]
         Client(served.bootstrap).request("CreateTopics", {"topics": topics})
         yield served

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.foreign.clients import Confluent, Record
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 HOUR, YEAR = 3600, 365 * 24 * 3600
 JUMPS = (HOUR, -HOUR, 10 * YEAR, -10 * YEAR, 0)
@@ -21,7 +22,7 @@ def test_a_jump_changes_no_offset_and_no_waiting(clock: Path, tmp_path: Path) ->
         os.environ.pop("LD_PRELOAD")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         config = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
-        admin.create_topics([NewTopic("jump", 1, 1, config=config)])["jump"].result(10)
+        admin.create_topics([NewTopic("jump", 1, 1, config=config)])["jump"].result(WAIT_S)
         expected: list[Record] = []
         for jump in JUMPS:
             clock.write_text(str(jump))
@@ -40,7 +41,7 @@ def stamp(bootstrap: str, offset: int) -> float:
     """When the broker says that a record was appended, in seconds."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
     consumer.assign([TopicPartition("jump", 0, offset)])
-    message = consumer.poll(10)
+    message = consumer.poll(WAIT_S)
     assert message is not None
     _, timestamp = message.timestamp()
     consumer.close()

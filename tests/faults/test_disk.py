@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.test_power_cut import Disk
 from tests.foreign.clients import Confluent
 from tests.serving import NotReadyError, Served
+from tests.waiting import WAIT_S
 
 STORAGE_ERROR = 56
 FILLS = int(os.environ.get("KRUST_DISK_FILLS", "3"))
@@ -60,13 +61,13 @@ def produce(bootstrap: str, topic: str, value: bytes) -> int:
 
     producer = Producer({"bootstrap.servers": bootstrap, "retries": 0, "log_level": 0})
     producer.produce(topic, value, partition=0, on_delivery=delivered)
-    producer.flush(20)
+    producer.flush(WAIT_S)
     return codes[0]
 
 
 def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
 
 
 def test_a_full_disk_refuses_reads_on_and_recovers(small_disk: Path) -> None:

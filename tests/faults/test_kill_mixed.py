@@ -18,7 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.faults.test_kill import PARTITIONS, Load, read_all
 from tests.faults.test_kill_while_compacting import CONFIG, KEYS, OPTIONS, Table, read_to_the_end
+from tests.ports import free_port
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "5"))
 SMALL = {"segment.bytes": "20000"}
@@ -53,7 +55,7 @@ class Mixture:
 
     def _create(self, topic: str, config: dict[str, str]) -> None:
         asked = self.admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])
-        asked[topic].result(20)
+        asked[topic].result(WAIT_S)
 
     def turn_topics(self) -> None:
         """A topic comes, one goes."""
@@ -61,7 +63,7 @@ class Mixture:
         self.topics.append(f"t-{self.turns}")
         self._create(self.topics[-1], {})
         if len(self.topics) > 2:
-            self.admin.delete_topics([self.topics[0]])[self.topics[0]].result(20)
+            self.admin.delete_topics([self.topics[0]])[self.topics[0]].result(WAIT_S)
             del self.topics[0]
 
     def run_until(self, acknowledged: int) -> None:
@@ -95,7 +97,7 @@ class Mixture:
             assert short == [(number, number) for number in range(first, first + len(short))]
             gone = {at for at, _ in self.short.acked[partition]} - {at for at, _ in short}
             assert all(at < max(first, self.deleted_to[partition]) for at in gone)
-        known = self.admin.list_topics(timeout=20).topics
+        known = self.admin.list_topics(timeout=WAIT_S).topics
         assert set(self.topics) == {topic for topic in known if topic.startswith("t-")}
 
     def _check_table(self, bootstrap: str, partition: int) -> None:
@@ -111,8 +113,8 @@ class Mixture:
 def test_every_record_of_every_kind_is_where_it_belongs(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     options = {**OPTIONS, "log.segment.delete.delay.ms": 0}
-    broker = Served(tmp_path / "data", options=options)
-    port = broker.address[1]
+    port = free_port()
+    broker = Served(tmp_path / "data", options=options, port=port)
     mixture = Mixture(broker.bootstrap)
     try:
         for _ in range(ROUNDS):

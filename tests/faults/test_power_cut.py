@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.faults.test_kill import read_all
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 CUTS = int(os.environ.get("KRUST_POWER_CUTS", "10"))
 SEED = os.environ.get("KRUST_POWER_SEED", "0")
@@ -72,7 +73,7 @@ class Disk:
 
     def unmount(self) -> None:
         """Let go of what is left."""
-        subprocess.run(["umount", str(self.place)], check=True, timeout=30)
+        subprocess.run(["umount", str(self.place)], check=True, timeout=WAIT_S)
 
 
 @pytest.fixture(params=list(SIZES))
@@ -132,7 +133,7 @@ class Load:
 def create(bootstrap: str, topic: str, partitions: int) -> None:
     """Make a topic, and wait until it is said to be there."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
 
 
 def check(bootstrap: str, load: Load, before: list[dict[int, int]], most: int) -> int:
@@ -194,7 +195,7 @@ def test_what_was_flushed_outlives_a_power_cut(disk: Disk, mode: str) -> None:
             broker = Served(disk.place / "data", options=options)
             lost += check(broker.bootstrap, load, before, most)
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            known = admin.list_topics(timeout=10)
+            known = admin.list_topics(timeout=WAIT_S)
             assert set(topics) <= set(known.topics), "a topic that was created is gone"
         print(f"{CUTS} cuts, {load.count()} acknowledged records there, {lost} lost")
     finally:

@@ -8,10 +8,10 @@ not attach.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.faults.test_disk import STORAGE_ERROR, create
 from tests.faults.test_kill import read_all
 from tests.serving import Served
+from tests.waiting import WAIT_S, until
 
 WRITES = "pwrite64,pwritev,pwritev2"
 SYNCS = "fdatasync,fsync"
@@ -29,6 +30,10 @@ RENAMES = "rename,renameat,renameat2"
 SEGMENT = 3000
 REFUSED = {STORAGE_ERROR, KafkaError._MSG_TIMED_OUT}
 """Once the directory is offline nobody leads the partition, which a client waits out."""
+
+
+NOBODY_S = 2.0
+"""so long is a leader waited for where none will come"""
 
 
 @contextmanager
@@ -52,7 +57,7 @@ def failing(broker: Served, calls: str, error: str, path: Path | None) -> Iterat
             tracer.terminate()
 
 
-def produce(bootstrap: str, number: int) -> int:
+def produce(bootstrap: str, number: int, patience_s: float = WAIT_S) -> int:
     """Send a number without retries; Kafka's error code, or the client's where nobody leads."""
     codes: list[int] = []
 
@@ -60,9 +65,9 @@ def produce(bootstrap: str, number: int) -> int:
         codes.append(error.code() if error else 0)
 
     settings = {"bootstrap.servers": bootstrap, "retries": 0, "log_level": 0}
-    producer = Producer({**settings, "message.timeout.ms": 2000})
+    producer = Producer({**settings, "message.timeout.ms": int(patience_s * 1000)})
     producer.produce("t", b"%0200d" % number, partition=0, on_delivery=delivered)
-    producer.flush(20)
+    producer.flush(2 * WAIT_S)
     return codes[0]
 
 
@@ -99,10 +104,11 @@ def test_what_fails_is_refused_and_nothing_is_lost(
     options: dict[str, object] = {"krust.flush.mode": "ack", "log.segment.bytes": SEGMENT}
     log = place / "t-0" / f"{0:020}.log"
     acked: list[int] = []
+    patience_s = WAIT_S if recovers else NOBODY_S
     with Served(place, options=options) as broker:
 
-        def send(number: int) -> int:
-            code = produce(broker.bootstrap, number)
+        def send(number: int, patience_s: float = WAIT_S) -> int:
+            code = produce(broker.bootstrap, number, patience_s)
             if code == 0:
                 acked.append(number)
             return code
@@ -110,15 +116,16 @@ def test_what_fails_is_refused_and_nothing_is_lost(
         create(broker.bootstrap, "t")
         assert [send(number) for number in range(3)] == [0, 0, 0]
         with failing(broker, calls, error, log if of_log else None):
-            codes = {send(number) for number in range(3, 3 + (2 if of_log else 30))}
+            count = 2 if of_log else 30
+            codes = {send(number, patience_s) for number in range(3, 3 + count)}
         assert codes <= REFUSED | {0}
         assert recovers or codes & REFUSED
         assert broker.process.poll() is None
-        until = time.monotonic() + 20
-        while recovers and send(100 + len(acked)) != 0:
-            assert time.monotonic() < until, "it does not recover"
+        if recovers:
+            numbers = itertools.count(100)
+            until(lambda: send(next(numbers)) == 0)
         if not recovers:
-            assert send(100) in REFUSED
+            assert send(100, patience_s) in REFUSED
         else:
             assert {number for _, number in read_all(broker.bootstrap, "t", 0)} == set(acked)
         assert broker.process.poll() is None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.foreign import group_checks
-from tests.foreign.member import SESSION_MS
 from tests.foreign.members import (
     CONSUMER_KINDS,
     JAVA_KINDS,
@@ -32,11 +32,13 @@ from tests.foreign.members import (
     make,
 )
 from tests.peers import kafka
+from tests.ports import free_port
 from tests.serving import Served
 
 COOPERATIVE = ("confluent-cooperative", "java-3.9.1-cooperative", "java-4.3.0-cooperative")
 EAGER = (*(kind for kind in PYTHON_KINDS if kind not in COOPERATIVE), *JAVA_KINDS)
 FEWEST, MOST = 2, 4
+SESSION_MS = 6000
 FROZEN_S = 1.5 * SESSION_MS / 1000
 PRODUCED_A_SECOND = 20
 QUIET_S = 180
@@ -109,7 +111,7 @@ class Chaos:
 
     def __init__(self, folder: Path, dice: random.Random, only: list[str] | None) -> None:
         self.folder, self.dice = folder, dice
-        self.broker = Served(folder / "data", options=OPTIONS)
+        self.broker = Served(folder / "data", options=OPTIONS, port=free_port())
         self.bootstrap = self.broker.bootstrap
         kinds = {
             "eager": EAGER,
@@ -261,6 +263,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("chaos-groups"))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    os.environ["MEMBER_SESSION_MS"] = str(SESSION_MS)
     dice = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         chaos = Chaos(Path(folder), dice, options.groups)

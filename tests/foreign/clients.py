@@ -18,7 +18,7 @@ from pathlib import Path
 Record = tuple[bytes | None, bytes | None]
 ROOT = Path(__file__).parents[2]
 OLD = Path(sys.prefix) / "old"
-WAIT_S = 8
+WAIT_S = 60
 ALL = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

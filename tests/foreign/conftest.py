@@ -48,5 +48,5 @@ def topic(bootstrap: str) -> str:
 
     name = f"foreign-{os.getpid()}-{next(_NUMBER)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     return name

@@ -34,7 +34,8 @@ from typing import Any
 
 from tests.peers import kafka
 
-SESSION_MS = 6000
+SESSION_MS = int(os.environ.get("MEMBER_SESSION_MS", "20000"))
+"""longer than any process stands still on a busy machine"""
 POLL_S = 0.1
 # kafka-python 3.0.12 forgets a rejoin that the end of a poll interrupts, if new metadata was its
 # cause: it never joins again, nor heartbeats. A machine is seldom too busy for so long a poll.
@@ -72,7 +73,7 @@ JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def say(**fact: Any) -> None:
-    print(json.dumps({**fact, "at": time.monotonic()}), flush=True)
+    print(json.dumps({"at": time.monotonic(), **fact}), flush=True)
 
 
 def asked_to_leave() -> bool:
@@ -238,30 +239,49 @@ def java(version: str, strategy: str, bootstrap: str, group: str, topic: str) ->
         child.terminate()
 
     threading.Thread(target=end_it, daemon=True).start()
-    generation = -1
+    generation, clocks_s = -1, clocks()
     for line in child.stdout:
         if found := TOLD_BY_JAVA.search(line):
             generation = int(found[1])
         elif line.startswith("{"):
-            verifiable(json.loads(line), generation)
+            verifiable(json.loads(line), generation, clocks_s)
         else:
             sys.stderr.write(line)
     child.wait()
 
 
-def verifiable(event: dict[str, Any], generation: int) -> None:
-    """Say what VerifiableConsumer said."""
+def clocks() -> float:
+    """How far the monotonic clock is from the one that VerifiableConsumer tells times by."""
+    while True:
+        before = time.monotonic()
+        told = time.time()
+        if time.monotonic() - before < 0.0005:
+            return before - told
+
+
+def verifiable(event: dict[str, Any], generation: int, clocks_s: float) -> None:
+    """Say what VerifiableConsumer said, and when: this process may hear of it much later.
+
+    Its times are cut to milliseconds: what begins, or is known, did so by the end of that one.
+    """
+    began = event["timestamp"] / 1000 + clocks_s
+    known = min(began + 0.001, time.monotonic())
     match event["name"]:
-        case "partitions_assigned" | "partitions_revoked":
-            numbers = sorted(each["partition"] for each in event["partitions"])
-            say(**{event["name"].removeprefix("partitions_"): numbers}, generation=generation)
+        case "partitions_assigned":
+            say(assigned=_numbers(event), generation=generation, at=known)
+        case "partitions_revoked":
+            say(revoked=_numbers(event), generation=generation, at=began)
         case "record_data":
-            say(record=[event["partition"], event["offset"], event["value"]])
+            say(record=[event["partition"], event["offset"], event["value"]], at=began)
         case "offsets_committed" if event["success"]:
             for each in event["offsets"]:
-                say(committed=[each["partition"], each["offset"]])
+                say(committed=[each["partition"], each["offset"]], at=known)
         case "offsets_committed":
             say(refused=event["error"])
+
+
+def _numbers(event: dict[str, Any]) -> list[int]:
+    return sorted(each["partition"] for each in event["partitions"])
 
 
 def main(client: str, *where: str) -> None:

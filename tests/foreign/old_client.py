@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-WAIT_S = 15
+WAIT_S = 60
 
 
 def kafka_python_write(settings: dict[str, Any], topic: str, codec: str, rows: Any) -> None:

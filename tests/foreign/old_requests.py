@@ -11,7 +11,7 @@ from typing import NamedTuple
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, HEARTBEAT = 8, 9, 10, 12
 LEAVE_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS = 13, 15, 16, 19, 20
-WAIT_S = 30.0
+WAIT_S = 60.0
 LARGE = 1 << 20
 WRITTEN_MS = 1_500_000_000_000
 """a time of 2017, for messages that carry one"""
@@ -84,7 +84,7 @@ def message(offset: int, value: bytes, magic: int) -> bytes:
 def produce(version: int, topic: str, partition: int, messages: bytes) -> Asked:
     """Produce 0-2, acknowledged by the leader."""
     data = struct.pack(">ii", partition, len(messages)) + messages
-    body = struct.pack(">hi", 1, 5000) + topics((topic, [data]))
+    body = struct.pack(">hi", 1, 30_000) + topics((topic, [data]))
     return Asked(f"produce to {topic}-{partition}", PRODUCE, version, body)
 
 
@@ -156,12 +156,12 @@ def create(version: int, name: str, partitions: int, replicas: int = 1) -> Asked
     """CreateTopics 0-1."""
     topic = text(name) + struct.pack(">ih", partitions, replicas) + array([]) + array([])
     check = b"\0" if version >= 1 else b""
-    body = array([topic]) + struct.pack(">i", 10_000) + check
+    body = array([topic]) + struct.pack(">i", 30_000) + check
     return Asked(f"create {name}", CREATE_TOPICS, version, body)
 
 
 def delete(name: str) -> Asked:
     """DeleteTopics 0."""
     return Asked(
-        f"delete {name}", DELETE_TOPICS, 0, array([text(name)]) + struct.pack(">i", 10_000)
+        f"delete {name}", DELETE_TOPICS, 0, array([text(name)]) + struct.pack(">i", 30_000)
     )

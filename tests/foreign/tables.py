@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust import _krust
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 CLEANER: dict[str, object] = {
     "log.cleaner.backoff.ms": 50,
@@ -39,7 +39,6 @@ GROUP = "readers of the table"
 KEYS = 40
 RECORDS = 150
 TOPIC = "table"
-WAIT_S = 30.0
 PLACE = TopicPartition(TOPIC, 0)
 Row = tuple[int, bytes, bytes | None]
 """offset, key, value"""

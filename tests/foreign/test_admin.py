@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.adopted import Seen, acknowledged, facts, records, unpack
 from tests.foreign.clients import Child, Client, KafkaPython
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 CLEAN, OLD_8, OLD_10 = "kafka-3.9.1-clean", "kafka-0.8.2.2", "kafka-0.10.2.2"
 PLAIN = ("none", "gzip", "snappy", "lz4")
@@ -38,12 +39,12 @@ def seen(broker: Served, topic: str, partition: int, count: int, level: str) -> 
             "isolation.level": level,
         }
     )
-    low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+    low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), WAIT_S)
     consumer.assign([TopicPartition(topic, partition, low)])
     found: list[Seen] = []
     try:
         while len(found) < count:
-            batch = consumer.consume(count - len(found), 10)
+            batch = consumer.consume(count - len(found), WAIT_S)
             assert batch, f"{topic}-{partition}: {len(found)} of {count}"
             for message in batch:
                 if message.error():
@@ -79,7 +80,7 @@ def test_offsets_begin_and_end_where_they_did(adopted: tuple[str, Served]) -> No
     for topic, partitions in facts(name)["topics"].items():
         for partition, expected in partitions.items():
             place = TopicPartition(topic, int(partition))
-            ends = consumer.get_watermark_offsets(place, 10)
+            ends = consumer.get_watermark_offsets(place, WAIT_S)
             assert ends == (expected["low"], expected["high"]), (topic, partition)
     consumer.close()
 

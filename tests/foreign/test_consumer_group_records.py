@@ -19,6 +19,7 @@ from krust._krust import Client
 from krust.errors import Code
 from tests.foreign.conftest import jars
 from tests.serving import Served
+from tests.waiting import until
 
 OFFSETS, GROUP, PARTITION = "__consumer_offsets", "billing", 9
 GOLDEN = Path(__file__).parents[1] / "data/consumer-group-4.3.0.log"
@@ -42,7 +43,7 @@ def rows(log: Path) -> Iterator[tuple[int, dict[str, Any], dict[str, Any] | None
 def test_kafka_reads_a_consumer_group_of_krusts(tmp_path: Path) -> None:
     with Served(tmp_path / "data") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("sold", 4, 1)])["sold"].result(30)
+        admin.create_topics([NewTopic("sold", 4, 1)])["sold"].result(60)
         settings: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap,
             "group.id": GROUP,
@@ -99,10 +100,15 @@ def test_krust_goes_on_with_a_consumer_group_of_kafkas(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Served(data) as broker:
         client = Client(broker.bootstrap)
-        client.request("FindCoordinator", {"coordinator_keys": [GROUP]}, 4)
         partition = {"partition_index": 0, "committed_offset": 1}
         topics = [{"name": OFFSETS, "partitions": [partition]}]
-        client.request("OffsetCommit", {"group_id": GROUP, "topics": topics}, 8)
+
+        def committed() -> bool:
+            client.request("FindCoordinator", {"coordinator_keys": [GROUP]}, 4)
+            answer = client.request("OffsetCommit", {"group_id": GROUP, "topics": topics}, 8)
+            return bool(answer["topics"][0]["partitions"][0]["error_code"] == Code.NONE)
+
+        until(committed)
     log = data / f"{OFFSETS}-{PARTITION}" / f"{0:020}.log"
     assert log.stat().st_size > 0, "of which nothing stays"
     log.write_bytes(b"".join(rebased(GOLDEN.read_bytes())))

@@ -19,6 +19,7 @@ from tests.foreign.members import (
     members,
     wait_until,
 )
+from tests.ports import free_port
 from tests.serving import Served
 
 KINDS = [
@@ -108,7 +109,7 @@ def test_clients_of_different_make_share_a_group(broker: str, kinds: tuple[str, 
 @pytest.mark.parametrize("kind", ["confluent-range", "confluent-cooperative", "kafka-python"])
 def test_a_broker_killed_under_its_groups_loses_no_commit(tmp_path: Path, kind: str) -> None:
     data, topic = tmp_path / "data", "t"
-    broker = Served(data)
+    broker = Served(data, port=free_port())
     bootstrap, port = broker.bootstrap, broker.address[1]
     made: list[Member] = []
     try:
@@ -136,7 +137,7 @@ def test_a_broker_killed_under_its_groups_loses_no_commit(tmp_path: Path, kind: 
 
         reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
         wanted = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-        found = {each.partition: each.offset for each in reader.committed(wanted, 20)}
+        found = {each.partition: each.offset for each in reader.committed(wanted, 60)}
         reader.close()
         assert all(found[p] >= last[p] for p in last), (found, last)
     finally:

@@ -9,7 +9,6 @@ import itertools
 import random
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,10 @@ from kafka.errors import (
 
 from tests.faults.test_kill import PARTITIONS, ROUNDS, Load, read_all
 from tests.foreign.conftest import jars
+from tests.ports import free_port
 from tests.serving import Served
+from tests.waiting import WAIT_S, until, until_is
 
-WAIT_S = 30.0
 OPTIONS: dict[str, object] = {"log.segment.bytes": 1 << 20}
 
 
@@ -73,12 +73,10 @@ def move(bootstrap: str, wanted: dict[tuple[str, int], Path]) -> list[type]:
 
 
 def wait_for(bootstrap: str, directory: Path, partitions: set[str]) -> None:
-    end = time.monotonic() + WAIT_S
-    while {
-        name for name, row in told(bootstrap)[str(directory)].items() if not row[2]
-    } != partitions:
-        assert time.monotonic() < end, told(bootstrap)
-        time.sleep(0.02)
+    def there() -> set[str]:
+        return {name for name, row in told(bootstrap)[str(directory)].items() if not row[2]}
+
+    until_is(partitions, there)
 
 
 def everything_is_there(broker: Served, load: Load) -> None:
@@ -117,8 +115,8 @@ def test_while_they_are_written(tmp_path: Path) -> None:
             )
             for number in range(PARTITIONS)
         }
+        until(lambda: not list(one.glob("load-*")))
         shown = told(broker.bootstrap)
-        assert not list(one.glob("load-*"))
         assert not shown[str(one)]
         if all(size < 1 << 20 for size in sizes.values()):  # no disk is reserved ahead
             assert {name: row[0] for name, row in shown[str(two)].items()} == sizes
@@ -136,8 +134,8 @@ def test_while_they_are_written(tmp_path: Path) -> None:
 def test_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     dirs = itertools.cycle([tmp_path / "two", tmp_path / "one"])
-    broker = served(tmp_path)
-    port = broker.address[1]
+    port = free_port()
+    broker = served(tmp_path, port)
     load = loaded(broker)
     try:
         for _ in range(ROUNDS // 2):
@@ -155,6 +153,7 @@ def test_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
             broker.kill()
     with served(tmp_path) as broker:
         wait_for_quiet(broker.bootstrap)
+        until(lambda: len(list(tmp_path.glob("*/load-*"))) == PARTITIONS)
         everything_is_there(broker, load)
     left = [path.name for path in tmp_path.glob("*/load-*")]
     assert sorted(left) == [f"load-{number}" for number in range(PARTITIONS)]
@@ -163,10 +162,7 @@ def test_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
 
 def wait_for_quiet(bootstrap: str) -> None:
     """Until no copy is on its way."""
-    end = time.monotonic() + WAIT_S
-    while any(row[2] for rows in told(bootstrap).values() for row in rows.values()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: not any(row[2] for rows in told(bootstrap).values() for row in rows.values()))
 
 
 @pytest.mark.java

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def test_librdkafka_fails_for_good(bootstrap: str) -> None:

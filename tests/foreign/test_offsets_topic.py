@@ -42,17 +42,19 @@ class Written:
     @classmethod
     def by(cls, broker: Served, data: Path) -> Self:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(60)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(10):
             producer.produce(TOPIC, str(number), partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         settings: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
-        member = Consumer({**settings, "group.id": "billing", "client.id": "till"})
+        named = {"group.id": "billing", "client.id": "till"}
+        # It is not asked for records while tools run, however long they take.
+        member = Consumer({**settings, **named, "max.poll.interval.ms": 86_400_000})
         member.subscribe([TOPIC])
         read = 0
         while read < 10:
@@ -63,20 +65,20 @@ class Written:
         loner = Consumer({**settings, "group.id": "orders"})
         loner.commit(offsets=[TopicPartition(TOPIC, 1, 2)], asynchronous=False)
         loner.close()
-        admin.delete_consumer_groups(["orders"])["orders"].result(30)
+        admin.delete_consumer_groups(["orders"])["orders"].result(60)
         return cls(broker, data, member)
 
     def count(self, group: str) -> int:
         """Records in the partition of a group."""
         place = TopicPartition(OFFSETS, GROUPS[group])
-        _, high = self.member.get_watermark_offsets(place, 30)
+        _, high = self.member.get_watermark_offsets(place, 60)
         return int(high)
 
     def console(self, version: str, formatter: str, group: str) -> str:
         """What the console consumer prints of a group's partition."""
         lib = jars(version)
         where = ["--partition", str(GROUPS[group]), "--offset", "earliest"]
-        much = ["--max-messages", str(self.count(group)), "--timeout-ms", "30000"]
+        much = ["--max-messages", str(self.count(group)), "--timeout-ms", "120000"]
         first = ["java", "-cp", f"{lib}/*", CONSOLE, "--bootstrap-server", self.broker.bootstrap]
         command = [*first, "--topic", OFFSETS, "--formatter", formatter, *where, *much]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -194,11 +196,11 @@ def adopted(tmp_path: Path) -> Iterator[Served]:
 
 def test_the_groups_of_a_directory_that_kafka_wrote_are_known(adopted: Served) -> None:
     admin = AdminClient({"bootstrap.servers": adopted.bootstrap})
-    listed = admin.list_consumer_groups(request_timeout=30).result(30)
+    listed = admin.list_consumer_groups(request_timeout=60).result(60)
     assert not listed.errors
     assert {each.group_id for each in listed.valid} >= set(GROUPS)
     for group, described in admin.describe_consumer_groups(list(GROUPS)).items():
-        assert described.result(30).state == ConsumerGroupState.EMPTY, group
+        assert described.result(60).state == ConsumerGroupState.EMPTY, group
     for group, offsets in facts("kafka-3.9.1-clean")["groups"].items():
         wanted = [place.rpartition("-") for place in offsets]
         reader = Consumer({"bootstrap.servers": adopted.bootstrap, "group.id": group})
@@ -212,15 +214,15 @@ def test_a_member_goes_on_where_kafkas_group_stopped(adopted: Served) -> None:
     admin = AdminClient({"bootstrap.servers": adopted.bootstrap})
     producer = Producer({"bootstrap.servers": adopted.bootstrap})
     producer.produce("codec-none", b"new", partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
     member = Consumer({"bootstrap.servers": adopted.bootstrap, "group.id": "billing", **settings})
     member.subscribe(["codec-none"])
-    message = member.poll(30)
+    message = member.poll(60)
     assert message is not None
     assert (message.partition(), message.offset(), message.value()) == (1, 240, b"new")
     member.commit(message, asynchronous=False)
     (described,) = admin.describe_consumer_groups(["billing"]).values()
-    assert described.result(30).state == ConsumerGroupState.STABLE
+    assert described.result(60).state == ConsumerGroupState.STABLE
     member.close()
     assert (adopted.log.parent / "kafka-3.9.1-clean" / f"{OFFSETS}-9").is_dir()

@@ -19,10 +19,10 @@ from tests.foreign.clients import Confluent, KafkaPython
 from tests.peers import old_kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
-WAIT_S = 30.0
 LATEST, EARLIEST = -1, -2
 SETTINGS = {
     "auto.create.topics.enable": "false",

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import select
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.serving import Served, environment
+from tests.waiting import WAIT_S, until
 
-RATE = 1_000_000
-"""bytes a second; with two samples of a second as many may come at once"""
+RATE = 250_000
+"""bytes a second; with two samples of a second twice as many may come at once"""
 RECORD = os.urandom(50_000)
-COUNT = 60
-WAIT_S = 60
+COUNT = 18
+"""what one request or answer holds: it is beyond the rate by itself, at whatever pace clients go"""
+LARGEST = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def quotas(broker: Served, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def topic(broker: Served) -> str:
-    """A topic with as many records as take three seconds at the rate."""
+    """A topic with as many records as one answer holds."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "free"})
@@ -55,7 +58,8 @@ def test_librdkafkas_producer_is_throttled_to_its_rate(broker: Served) -> None:
     told: list[float] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap,
-        "batch.size": 2 * len(RECORD),
+        "batch.size": LARGEST,
+        "linger.ms": 60_000,
         "throttle_cb": lambda event: told.append(event.throttle_time),
     }
     failed: list[object] = []
@@ -66,8 +70,8 @@ def test_librdkafkas_producer_is_throttled_to_its_rate(broker: Served) -> None:
         assert producer.flush(WAIT_S) == 0
         assert bool(any(told)) == (client_id == "loud")
     assert failed == [None] * 2 * COUNT
-    beyond_s = (COUNT * len(RECORD) - RATE) / RATE
-    assert 0.5 * beyond_s < sum(told) < 4 * beyond_s
+    whole_s = COUNT * len(RECORD) / RATE
+    assert whole_s - 2.1 < sum(told) < whole_s
 
 
 def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, topic: str) -> None:
@@ -79,7 +83,6 @@ def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, 
         "client.id": "greedy",
         "group.id": "greedy",
         "auto.offset.reset": "earliest",
-        "fetch.message.max.bytes": 500_000,
         "throttle_cb": lambda event: told.append(event.throttle_time),
     }
     consumer = Consumer(settings)
@@ -91,9 +94,9 @@ def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, 
         assert message.error() is None
         assert message.value() == RECORD
         offsets.append(message.offset())
+    until(lambda: (consumer.poll(0.1), any(told))[1])
     consumer.close()
     assert offsets == list(range(COUNT))
-    assert any(told)
 
 
 def test_kafka_python_is_throttled(
@@ -101,8 +104,10 @@ def test_kafka_python_is_throttled(
 ) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="loud")
+    whole = {"batch_size": LARGEST, "linger_ms": 60_000}
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="loud", **whole)
     sent = [producer.send("written-too", RECORD) for _ in range(COUNT)]
+    producer.flush(WAIT_S)
     assert [each.get(WAIT_S).offset for each in sent] == list(range(COUNT))
     assert "ProduceResponse throttled by broker" in caplog.text
     producer.close()
@@ -111,7 +116,7 @@ def test_kafka_python_is_throttled(
         bootstrap_servers=broker.bootstrap,
         client_id="greedy",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=WAIT_S * 1000,
+        consumer_timeout_ms=int(WAIT_S * 1000),
     )
     read = [next(consumer).offset for _ in range(COUNT)]
     assert read == list(range(COUNT))
@@ -123,13 +128,15 @@ def test_connections_beyond_the_rate_of_an_address_are_closed_unheard(broker: Se
     def came() -> socket.socket:
         return socket.create_connection(broker.address, WAIT_S, ("127.0.0.2", 0))
 
-    connections = [came() for _ in range(4)]
-    try:
-        closed, _, _ = select.select(connections[1:], [], [], WAIT_S)
-        assert [connection.recv(1) for connection in closed] == [b""] * len(closed)
-        assert closed
-        connections[0].sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff")
-        assert connections[0].recv(8)[4:] == b"\0\0\0\x07", "the first one is served"
-    finally:
-        for connection in connections:
-            connection.close()
+    def is_served(connection: socket.socket) -> bool:
+        try:
+            connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff")
+            return connection.recv(8)[4:] == b"\0\0\0\x07"
+        except ConnectionError:
+            return False
+
+    with ExitStack() as stack:
+        first = stack.enter_context(came())
+        others = (stack.enter_context(came()) for _ in itertools.count())
+        until(lambda: not is_served(next(others)))
+        assert is_served(first), "who came before is served on"

@@ -28,6 +28,7 @@ from tests.serving import Served
 HERE = "tests.foreign.server_assignors"
 RULES = {"dealt-*": "Dealt", "raises-*": "Raises", "hangs-*": "Hangs", "lies-*": "Lies"}
 EVERYTHING = set(range(PARTITIONS))
+MOST_MS = 5000  # a busy machine is no proof of a bad assignor
 KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
 
 
@@ -37,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     options: dict[str, object] = {
         "krust.group.server.assignor": f"{rules},*=uniform",
         "group.consumer.assignors": f"uniform,{HERE}:Dealt,{HERE}:Raises",
-        "krust.group.assignor.timeout.ms": 2000,  # a busy machine is no proof of a bad assignor
+        "krust.group.assignor.timeout.ms": MOST_MS,
     }
     with Served(tmp_path_factory.mktemp("assignors") / "data", options=options) as served:
         yield served
@@ -223,7 +224,8 @@ def test_an_embedded_broker_takes_assignors_as_objects() -> None:
     import krust
     from tests.foreign.server_assignors import Dealt
 
-    with krust.Broker(assignors={"red-*": Dealt}) as embedded:
+    config = {"krust.group.assignor.timeout.ms": MOST_MS}
+    with krust.Broker(assignors={"red-*": Dealt}, config=config) as embedded:
         embedded.create_topic("red-1", PARTITIONS)
         embedded.create_topic("blue", PARTITIONS)
         one, two = (Member("kafka-python", embedded.bootstrap, "red-1", "red-1") for _ in range(2))

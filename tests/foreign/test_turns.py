@@ -21,11 +21,12 @@ from tests.foreign.tables import CLEANER, Table, dumping
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served, environment
+from tests.waiting import WAIT_S
 
 TURNS = int(os.environ.get("KRUST_TURNS", "1"))
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300 + 150 * TURNS)]
-WAIT_S = 30.0
 PARTITIONS = 3
+SESSION_MS = 10_000
 EACH = 200
 
 
@@ -70,7 +71,7 @@ def running(data: Path, *, ends: int) -> Iterator[str]:
 @contextmanager
 def kafkas(folder: Path, data: Path, connect: str, *, ends: int) -> Iterator[str]:
     """Kafka, on the same directory."""
-    settings = {**CLEANER, "log.dirs": data, "zookeeper.session.timeout.ms": 4000}
+    settings = {**CLEANER, "log.dirs": data, "zookeeper.session.timeout.ms": SESSION_MS}
     with kafka.running("3.9.1", folder, settings, zookeeper=connect) as bootstrap:
         yield bootstrap
         if ends == signal.SIGKILL:

@@ -67,8 +67,9 @@ def apaches(folder: Path, where: Where, group: str, what: str, count: int, **mor
     """Apache's consumer; it claims and commits as fast as it is allowed to."""
     settings: dict[str, object] = {"zookeeper_connect": where[0], "group_id": group}
     settings |= {"auto_offset_reset": "smallest"}
-    settings |= {"rebalance_backoff_ms": 300, "rebalance_max_retries": 30}
-    return OldConsumer(folder, what, count, **settings, zookeeper_session_timeout_ms=4000, **more)
+    settings |= {"rebalance_backoff_ms": 300, "rebalance_max_retries": 200}
+    settings |= {"zookeeper_session_timeout_ms": peer.LONG_MS}
+    return OldConsumer(folder, what, count, **settings, **more)
 
 
 class Ours:
@@ -80,7 +81,8 @@ class Ours:
             group_id=group,
             auto_offset_reset="smallest",
             rebalance_backoff_ms=300,
-            rebalance_max_retries=30,
+            rebalance_max_retries=200,
+            zookeeper_session_timeout_ms=peer.LONG_MS,
         )
         self._read: list[Record] = []
         if isinstance(what, Whitelist):

@@ -1,13 +1,31 @@
-"""What a machine may lack: the programs of Apache that tests run beside krust."""
+"""What a machine may lack: the programs of Apache that tests run beside krust, from Maven."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class AbsentError(Exception):
     """A program cannot be had on this machine; the text says why."""
+
+
+def kept() -> Path:
+    """Where jars are kept: KAFKA_JARS (~/.cache/krust/kafka)."""
+    return Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
+
+
+@contextmanager
+def fetching() -> Iterator[None]:
+    """One process fetches jars at a time: half a jar is none, and another's half looks whole."""
+    kept().mkdir(parents=True, exist_ok=True)
+    with (kept() / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def need_java_and_maven() -> None:

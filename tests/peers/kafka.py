@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.peers.absent import AbsentError, need_java_and_maven, why
+from tests.peers.absent import AbsentError, fetching, need_java_and_maven, why
+from tests.ports import free_ports
 
 SCRIPT = Path(__file__).with_name("kafka.sh")
 VERSIONS = ("3.9.1", "4.3.0")
 TRIES = 3
-WAIT_S = 30
+WAIT_S = 60
 CREATE_TOPICS = 19
 
 
@@ -26,7 +26,8 @@ def jars(version: str) -> Path:
     raises  AbsentError: no Java, no Maven, or Maven has none for us
     """
     need_java_and_maven()
-    run = _script("jars", version)
+    with fetching():
+        run = _script("jars", version)
     if run.returncode:
         raise AbsentError(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
     return Path(run.stdout.strip())
@@ -58,7 +59,7 @@ def running(
     """
     jars(version)
     extra = "\n".join(f"{key}={value}" for key, value in settings.items())
-    ports = _free_ports()
+    ports = free_ports(2)
     bootstrap = f"127.0.0.1:{ports[0]}"
     before(bootstrap)
     try:
@@ -110,13 +111,6 @@ def _script(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={**os.environ, **more},
     )
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
 
 
 def _serves(bootstrap: str) -> bool:

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.peers.absent import AbsentError, why
-from tests.peers.zookeeper import fetched, free_ports
+from tests.peers.zookeeper import LONG_MS, fetched
+from tests.ports import free_port
 
 VERSIONS = {
     "0.8.2.2": (("org.apache.kafka", "kafka_2.10", "0.8.2.2"),),
@@ -50,7 +51,7 @@ def running(
     version: str, folder: Path, zookeeper: str, settings: Mapping[str, object]
 ) -> Iterator[tuple[str, int]]:
     """The address of broker 0, whose log directory is `folder`/data; it stops with the block."""
-    (port,) = free_ports(1)
+    port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     lines = {
         "broker.id": 0,
@@ -58,7 +59,7 @@ def running(
         "port": port,
         "log.dirs": folder / "data",
         "zookeeper.connect": zookeeper,
-        "zookeeper.session.timeout.ms": 4000,
+        "zookeeper.session.timeout.ms": LONG_MS,
         **settings,
     }
     (folder / "server.properties").write_text(

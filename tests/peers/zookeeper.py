@@ -1,14 +1,14 @@
 """A real ZooKeeper beside krust: one server, or an ensemble of them, on free ports of loopback.
 
-The jars come from Maven once, into KAFKA_JARS (~/.cache/krust/kafka), beside Kafka's. Ticks are
-short, so that sessions of 0.4 s expire while a test waits. A server may be killed, stopped, paused
-and started again; what it wrote stays in its folder.
+The jars come from Maven once, into KAFKA_JARS (~/.cache/krust/kafka), beside Kafka's. Sessions may
+be as short as 0.4 s, so that one expires while a test waits, and longer than any process stands
+still on a busy machine: who does not test that they expire asks for LONG_MS. A server may be
+killed, stopped, paused and started again; what it wrote stays in its folder.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import socket
 import subprocess
@@ -17,11 +17,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.peers.absent import AbsentError, need_java_and_maven, why
+from tests.peers.absent import AbsentError, fetching, kept, need_java_and_maven, why
+from tests.ports import free_ports
 
 VERSION = "3.9.4"
 TICK_MS = 200
-"""sessions last between 2 and 20 ticks"""
+"""sessions last two ticks at least"""
+MOST_MS = 600_000
+"""and so long at most"""
+LONG_MS = 60_000
+"""a session that no busy machine ends"""
 WAIT_S = 60
 _PARTS = (
     ("org.apache.zookeeper", "zookeeper", VERSION),
@@ -40,8 +45,11 @@ def jars() -> Path:
 def fetched(name: str, parts: Sequence[tuple[str, str, str]]) -> Path:
     """A folder with jars from Maven and all they need; AbsentError: they cannot be had."""
     need_java_and_maven()
-    cache = Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
-    folder = cache / name
+    with fetching():
+        return _fetched(kept() / name, parts)
+
+
+def _fetched(folder: Path, parts: Sequence[tuple[str, str, str]]) -> Path:
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
         dependencies = "".join(
@@ -185,6 +193,7 @@ def running(
     ports = free_ports(servers * 3)
     common = [
         f"tickTime={tick_ms}",
+        f"maxSessionTimeout={MOST_MS}",
         "clientPortAddress=127.0.0.1",
         "admin.enableServer=false",
         "4lw.commands.whitelist=srvr,mntr",
@@ -208,12 +217,3 @@ def running(
         for each in made:
             each.wait()
         yield Ensemble(made)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

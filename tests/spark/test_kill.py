@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.serving import Served
 from tests.spark.conftest import (
     ALL,
@@ -43,7 +44,8 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
         time.sleep(dice.uniform(0.1, 1.0))
         if not query.isActive:
             query = job.start()
-        for pid in dice.sample(workers(), 1) if workers() else ():
+        found = workers()
+        for pid in dice.sample(found, 1) if found else ():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
@@ -56,10 +58,9 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
 
 def test_a_broker_that_is_killed(spark: SparkSession, name: str, tmp_path: Path) -> None:
     """It comes back on its port; the stream has only waited, or is started again."""
-    port = 0
+    port = free_port()
     folder = tmp_path / "broker"
-    broker = Served(folder, "--prod")
-    port = broker.address[1]
+    broker = Served(folder, "--prod", port=port)
     create(broker.bootstrap, name, 3)
     fill(broker.bootstrap, name, 30_000)
     job = Job(spark, broker.bootstrap, name, tmp_path, maxOffsetsPerTrigger="3000")

@@ -33,6 +33,7 @@ import krust  # noqa: E402
 from krust.errors import KrustError  # noqa: E402
 from krust.spark import pipeline  # noqa: E402
 from krust.spark.tables import OverlapError, Table, open_table  # noqa: E402
+from tests.ports import free_port  # noqa: E402
 from tests.serving import Served  # noqa: E402
 from tests.spark.conftest import ALL, create, environment, others  # noqa: E402
 from tests.spark.processes import workers  # noqa: E402
@@ -344,9 +345,9 @@ def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     chance, count = random.Random(SEED), 30_000 if ALL else 15_000
-    broker = Served(tmp_path / "data", "--prod")
+    port = free_port()
+    broker = Served(tmp_path / "data", "--prod", port=port)
     bootstrap = broker.bootstrap
-    port = int(bootstrap.rpartition(":")[2])
     try:
         create(bootstrap, "orders", 3)
         write(bootstrap, "orders", 0, count)

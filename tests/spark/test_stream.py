@@ -128,10 +128,10 @@ def test_nothing_is_lost_when_the_first_micro_batches_fail(
     until(lambda: job.batches("offsets"))
     fill(job.bootstrap, topic, 5, first=100)
     with pytest.raises(Exception, match="planted"):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
     fill(job.bootstrap, topic, 5, first=105)
     broken = False
-    go(availableNow=True).awaitTermination(60)
+    assert go(availableNow=True).awaitTermination(120)
     assert sorted(got) == list(range(100, 110))
 
 

@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import krust
 from krust.errors import ConfigError, KafkaError
 from tests.leftovers import nothing_left
+from tests.ports import free_ports
 from tests.waiting import WAIT_S, until
 
 
 @pytest.fixture
 def cluster() -> Iterator[krust.Cluster]:
-    with krust.Cluster(3) as made:
+    with krust.Cluster(3, port=free_ports(3)[0]) as made:
         yield made
 
 

@@ -31,8 +31,8 @@ from krust.shell import worker
 if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
 
-GRACE_S = 0.25
-"""A worker that hangs ends itself; so much later it is killed."""
+GRACE_S = 2.0
+"""A worker that hangs ends itself and says where it stood; so much later it is killed."""
 START_S = worker.LOAD_S + 10
 RETRY_S, PAUSE_S = 5.0, 0.25
 """One that cannot be loaded, or hangs each time, is not tried again for so long."""

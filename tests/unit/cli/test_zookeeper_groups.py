@@ -18,7 +18,7 @@ from tests.peers import zookeeper as peer
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

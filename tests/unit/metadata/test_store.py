@@ -38,7 +38,7 @@ from krust.metadata.store import (
 
 Sessions = Callable[[], Store]
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def in_zookeeper(request: pytest.FixtureRequest, folder: Path) -> Iterator[Sessi
     opened: list[Store] = []
 
     def session() -> Store:
-        opened.append(open_store(Ensemble(connect, session_timeout_ms=4000)))
+        opened.append(open_store(Ensemble(connect, session_timeout_ms=60_000)))
         return opened[-1]
 
     yield session

@@ -1,7 +1,6 @@
 """The store in a ZooKeeper over TLS, with certificates made here."""
 
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,8 @@ from krust.metadata.store import Create, Created, Done
 from krust.metadata.zookeeper import ZooKeeperStore, open_store
 from krust.shell import metadata
 from tests.peers import zookeeper as peer
+from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 
@@ -56,7 +57,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         openssl(folder, "req", *asked, "-out", f"{name}.pem", "-subj", f"/CN={name}")
     certified(folder, "server", "IP:127.0.0.1")
     certified(folder, "client", "DNS:krust")
-    (port,) = peer.free_ports(1)
+    port = free_port()
     lines = [
         f"serverCnxnFactory={FACTORY}",
         f"secureClientPort={port}",
@@ -69,19 +70,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(f"127.0.0.1:{port}", folder)
 
 
-def opened(secured: Secured, tls: Tls | None) -> ZooKeeperStore:
-    return open_store(Ensemble(f"{secured.connect}/tls", 4000, connection_timeout_ms=1500, tls=tls))
+def opened(secured: Secured, tls: Tls | None, patience_ms: int = 60_000) -> ZooKeeperStore:
+    place = f"{secured.connect}/tls"
+    return open_store(Ensemble(place, peer.LONG_MS, connection_timeout_ms=patience_ms, tls=tls))
 
 
 def made(store: ZooKeeperStore) -> bool:
-    woken = threading.Event()
     store.submit([Create("/n", b"1", ephemeral=True)], None)
-    for _ in range(1000):
-        for each in store.events():
-            if isinstance(each, Done):
-                return isinstance(each.results[0], Created)
-        woken.wait(0.01)
-    return False
+    done = until(lambda: [each for each in store.events() if isinstance(each, Done)])
+    return isinstance(done[0].results[0], Created)
 
 
 def test_a_certificate_opens_the_door(secured: Secured) -> None:
@@ -96,7 +93,7 @@ def test_a_certificate_opens_the_door(secured: Secured) -> None:
 def test_a_stranger_stays_outside(secured: Secured, ca: str | None, own: str | None) -> None:
     trusted, shown = (str(secured.folder / name) if name else None for name in (ca, own))
     with pytest.raises(ServerError, match="no ZooKeeper answers"):
-        opened(secured, Tls(trusted, shown))
+        opened(secured, Tls(trusted, shown), patience_ms=1500)
 
 
 def test_files_that_are_no_certificates_are_named(secured: Secured) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import krust
 from krust._krust import Client, Producer
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
 from krust.coordinator.consumer_protocol import Subscription, write_subscription
+from tests.waiting import until
 
 NOT_YET = (14, 15, 16)
-PATIENCE_S = 30
 
 
 class Looks:
@@ -41,24 +39,23 @@ def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
         client = Client(broker.bootstrap)
         place = {"partition_index": 0, "committed_offset": 4}
         commit = {"group_id": "g", "topics": [{"name": "t", "partitions": [place]}]}
-        until = time.monotonic() + PATIENCE_S
-        while True:
+
+        def committed() -> bool:
             client.request("FindCoordinator", {"key": "g", "coordinator_keys": ["g"]})
             answer = client.request("OffsetCommit", commit, 8)
             code = answer["topics"][0]["partitions"][0]["error_code"]
-            if code not in NOT_YET or time.monotonic() > until:
-                break
-        assert code == 0
+            assert code in (0, *NOT_YET)
+            return bool(code == 0)
+
+        until(committed)
         said = write_subscription(Subscription(("t", "u", "none")))
         body = {
             "group_id": "g",
-            "session_timeout_ms": 10_000,
+            "session_timeout_ms": 300_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": said}],
         }
         assert client.request("JoinGroup", body, 2)["error_code"] == 0
-        while not looks.saw:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: len(looks.saw) == 3)
         here = frozenset({"r1"})
         assert looks.saw == [(2, 6, here), (1, None, here), (0, None, frozenset())]

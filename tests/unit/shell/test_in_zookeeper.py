@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from itertools import count
@@ -28,7 +27,7 @@ from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.peers.absent import AbsentError
 from tests.serving import NotReadyError, Served
-from tests.waiting import WAIT_S, until
+from tests.waiting import WAIT_S, until, until_is
 
 pytestmark = pytest.mark.java
 
@@ -53,7 +52,7 @@ def tree(connect: str) -> Iterator[KazooClient]:
 
 
 def served(folder: Path, connect: str, node_id: int = 7, **more: object) -> Served:
-    options = {"zookeeper.session.timeout.ms": 4000, **more}
+    options = {"zookeeper.session.timeout.ms": peer.LONG_MS, **more}
     flags = ("--zookeeper", connect, "--node-id", str(node_id))
     return Served(folder, *flags, options=options)
 
@@ -127,18 +126,16 @@ def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
     broker.stop()
 
 
-def test_a_killed_broker_is_back_at_once_with_what_it_had(
+def test_a_killed_broker_is_back_before_its_session_ends_with_what_it_had(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
-    broker = served(tmp_path / "data", connect, **{"zookeeper.session.timeout.ms": 40_000})
+    broker = served(tmp_path / "data", connect, **{"zookeeper.session.timeout.ms": peer.MOST_MS})
     create(broker.bootstrap, "kept", 2)
     produce(broker.bootstrap, "kept", "a", "b")
     before = tree.exists("/brokers/ids/7").czxid
     broker.kill()
     assert tree.exists("/brokers/ids/7") is not None
-    began = time.monotonic()
     again = served(tmp_path / "data", connect)
-    assert time.monotonic() - began < 15
     assert tree.exists("/brokers/ids/7").czxid > before
     assert again.ready["cluster_id"] == broker.ready["cluster_id"]
     produce(again.bootstrap, "kept", "c")
@@ -161,7 +158,7 @@ def test_a_broker_whose_session_ended_registers_anew(
     second = until(lambda: tree.exists("/brokers/ids/7"))
     assert second.czxid > first.czxid
     assert second.ephemeralOwner != first.ephemeralOwner
-    assert int(tree.get("/controller_epoch")[0]) == epoch + 1
+    until_is(epoch + 1, lambda: int(tree.get("/controller_epoch")[0]))
     until(lambda: _creates(broker.bootstrap, "after"))
     kept = json.loads((tmp_path / "data/krust-session.json").read_text())
     assert kept["session"] == second.ephemeralOwner
@@ -303,8 +300,10 @@ def test_offsets_of_the_oldest_consumers_are_znodes(
 
 def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path) -> None:
     with peer.running(tmp_path / "zk") as ensemble:
-        broker = served(tmp_path / "data", f"{ensemble.connect}/k")
+        session = {"zookeeper.session.timeout.ms": 10_000}
+        broker = served(tmp_path / "data", f"{ensemble.connect}/k", **session)
         create(broker.bootstrap, "t")
+        back = broker.stderr().count("back in the cluster")
         ensemble.leader.kill()
         until(lambda: "no connection to ZooKeeper" in broker.stderr())
         produce(broker.bootstrap, "t", "a", "b", "c")
@@ -315,7 +314,7 @@ def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path)
         until(lambda: "silent for as long as a session lasts" in broker.stderr())
         produce(broker.bootstrap, "t", "d")
         ensemble.leader.start()
-        until(lambda: "back in the cluster" in broker.stderr())
+        until(lambda: broker.stderr().count("back in the cluster") > back)
         produce(broker.bootstrap, "t", "e")
         until(lambda: _creates(broker.bootstrap, "late"))
         assert broker.stop() == 0
@@ -359,13 +358,17 @@ def test_without_kazoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_session_file_that_cannot_be_read_is_passed_over(tmp_path: Path, connect: str) -> None:
     (tmp_path / metadata.SESSION).write_text("{")
-    config = load(options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": 4000})
+    config = load(
+        options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
+    )
     opened = metadata.opened(config, tmp_path, lambda: None)
     assert opened.store.session == json.loads((tmp_path / metadata.SESSION).read_text())["session"]
     opened.close()
 
 
 def test_a_session_file_that_cannot_be_written_is_one_error(tmp_path: Path, connect: str) -> None:
-    config = load(options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": 4000})
+    config = load(
+        options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
+    )
     with pytest.raises(ServerError, match="cannot write"):
         metadata.opened(config, tmp_path / "nowhere", lambda: None)

@@ -15,6 +15,7 @@ from krust.errors import Code, ConfigError, UnreachableError
 from krust.metadata.contents import Endpoint
 from krust.shell import peers
 from krust.shell.peers import Peers
+from tests.waiting import WAIT_S, until
 
 DONE: Message = {"error_code": 0}
 NOT_NOW: Message = {"error_code": Code.REQUEST_TIMED_OUT}
@@ -49,7 +50,7 @@ class Connection:
     def request(self, api: str, message: Message) -> Message:
         if self._wire.holds:
             self._wire.held.set()
-            self._ended.wait(30)
+            self._ended.wait()
             raise KeyboardInterrupt
         return self._wire.answer(self._address, message)
 
@@ -86,7 +87,7 @@ def wait(others: Peers, wire: Wire, count: int) -> list[tuple[int, Any]]:
     """So many answers: which request, and its answer."""
     found: list[tuple[int, Any]] = []
     while len(found) < count:
-        assert wire.heard.wait(30)
+        assert wire.heard.wait(WAIT_S)
         wire.heard.clear()
         found += [(asked.message["n"], answer) for asked, answer in others.answers()]
     return found
@@ -118,7 +119,7 @@ def test_what_was_meant_for_a_broker_that_is_another_now_is_given_up(
     wire.holds = True
     others.send(tell(1))
     others.send(tell(2))
-    assert wire.held.wait(30)
+    assert wire.held.wait(WAIT_S)
     others.follow(after)
     assert wait(others, wire, 2) == [(1, None), (2, None)]
     wire.holds = False
@@ -159,4 +160,4 @@ def test_an_answer_that_the_controller_cannot_bear_does_not_end_the_broker(
         broker._running()._others().send(tell(1, broker=9))
         broker.create_topic("after")
         assert broker.topics() == ["after"]
-    assert "what broker 9 answers to UpdateMetadata is passed over" in caplog.text
+        until(lambda: "what broker 9 answers to UpdateMetadata is passed over" in caplog.text)

@@ -91,8 +91,8 @@ class Member:
     """A connector whose streams are read."""
 
     def __init__(self, connect: str, group: str, what: Any, **more: object) -> None:
-        settings: dict[str, object] = {"rebalance.backoff.ms": 200}
-        settings |= {"zookeeper.session.timeout.ms": 4000, "auto.offset.reset": "smallest"}
+        settings: dict[str, object] = {"rebalance.backoff.ms": 200, "rebalance.max.retries": 300}
+        settings |= {"zookeeper.session.timeout.ms": peer.LONG_MS, "auto.offset.reset": "smallest"}
         self.connector = ConsumerConnector(
             settings, group_id=group, zookeeper_connect=connect, **more
         )
@@ -424,7 +424,7 @@ def test_streams_rest_while_zookeeper_may_have_given_them_away(tmp_path: Path) -
             f"{ensemble.connect}/k",
             "g",
             {"t": 1},
-            zookeeper_session_timeout_ms=400,
+            zookeeper_session_timeout_ms=7000,
             auto_commit_interval_ms=10,
         )
         produce(broker, "t", 1, 1, "before")

@@ -1,0 +1,54 @@
+"""Ports for servers that are told theirs before they run, or come back to it.
+
+A port that the kernel chooses (0) comes from the range that outgoing connections and everybody's
+port 0 are served from: as soon as its server is gone, it may be another's. These lie below that
+range, each worker of pytest-xdist has its own, and none is given out twice in a row.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+from contextlib import ExitStack
+
+FIRST, EACH, WORKERS = 12_000, 1250, 16
+
+
+def _places() -> range:
+    worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    begin = FIRST + int(worker or 0) % WORKERS * EACH
+    return range(begin, begin + EACH)
+
+
+_OURS = _places()
+_next = random.Random(os.getpid()).randrange(EACH)
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports, one after the other, that nobody listens on."""
+    global _next
+    for _ in range(EACH):
+        begin = _OURS[_next % (EACH - count)]
+        _next = (_next % (EACH - count)) + count
+        found = [*range(begin, begin + count)]
+        if _are_free(found):
+            return found
+    raise OSError(f"no {count} free ports from {_OURS.start} on")
+
+
+def free_port() -> int:
+    """One of them."""
+    return free_ports(1)[0]
+
+
+def _are_free(ports: list[int]) -> bool:
+    with ExitStack() as stack:
+        for port in ports:
+            tried = stack.enter_context(socket.socket())
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
