@@ -11,11 +11,11 @@ import pytest
 import krust
 from krust._krust import Client
 from krust.coordinator.consumer_protocol import Subscription, write_subscription
+from tests.coordinated import ready
 from tests.serving import Served
 from tests.waiting import until
 
 DELAY_MS = 3000
-NOT_YET = (14, 15, 16)  # the coordinator's partition is being made or read
 METADATA = write_subscription(Subscription(("t",)))
 
 
@@ -55,17 +55,6 @@ def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> No
     with Served(tmp_path / "data", options=options) as served:
         assert "  mode     dev   rebalance delay 7 ms" in banner(served)
         assert banner(served).endswith("   krust assigns in a-*=uniform")
-
-
-def ready(client: Client, group: str) -> None:
-    """Until the group's partition is there and read."""
-    beat = {"group_id": group, "member_id": "nobody", "generation_id": 1}
-
-    def is_ready() -> bool:
-        client.request("FindCoordinator", {"key": group, "coordinator_keys": [group]})
-        return client.request("Heartbeat", beat, 3)["error_code"] not in NOT_YET
-
-    until(is_ready)
 
 
 def join(client: Client, group: str, **more: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 
 from krust._krust import Client
 from krust.errors import Code
+from tests.coordinated import ready
 from tests.faults import malformed
 from tests.faults.malformed import Answer, frame
 from tests.ports import free_port
@@ -78,12 +79,11 @@ class Witness:
 
     def __init__(self, bootstrap: str) -> None:
         self.client = Client(bootstrap)
-        keys = {"coordinator_keys": ["classic", "consumers"]}
-        self.client.request("FindCoordinator", keys, 4)
+        ready(self.client, "classic", "consumers")
         join = {
             "group_id": "classic",
-            "session_timeout_ms": 60_000,
-            "rebalance_timeout_ms": 1000,
+            "session_timeout_ms": 600_000,
+            "rebalance_timeout_ms": 60_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b""}],
         }
@@ -98,7 +98,7 @@ class Witness:
             "group_id": "consumers",
             "member_id": "mine",
             "member_epoch": 0,
-            "rebalance_timeout_ms": 1000,
+            "rebalance_timeout_ms": 60_000,
             "subscribed_topic_names": ["t"],
             "topic_partitions": [],
         }
@@ -229,6 +229,7 @@ def test_bad_requests_harm_nobody(broker: Served, tmp_path: Path) -> None:
     assert "panic" not in told.lower(), told
     with Served(tmp_path / "data", port=broker.address[1]) as again:
         witness.client = Client(again.bootstrap)
+        ready(witness.client, "classic", "consumers")
         witness.looks()
         assert "no sense" not in again.stderr(), again.stderr()
         assert "Traceback" not in again.stderr(), again.stderr()

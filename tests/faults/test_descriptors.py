@@ -39,7 +39,7 @@ def answered(crowd: list[socket.socket]) -> list[socket.socket]:
     return select.select(crowd, [], [], 0)[0]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_connections_beyond_the_limit_wait_and_the_rest_go_on(tmp_path: Path) -> None:
     with Served(tmp_path / "data", limit=lower_limit) as broker:
         Confluent().write(broker.bootstrap, "before", "none", RECORDS)
@@ -69,7 +69,7 @@ def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -
             assert Confluent().read(broker.bootstrap, f"many-{number}", 2) == RECORDS[:2]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_limit_cut_to_twenty_more_than_are_open_costs_no_record(tmp_path: Path) -> None:
     with Served(tmp_path / "data", options={"log.segment.bytes": 2000}) as broker:
         for number in range(10):

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from krust._krust import Client
+from tests.coordinated import ready
 from tests.foreign.members import PARTITIONS as SHARED
 from tests.foreign.members import Member, fill, make, members, wait_until
 from tests.ports import free_port
@@ -212,6 +214,7 @@ def test_members_keep_what_they_were_given_through_crashes(tmp_path: Path, kind:
             for number in range(max(ROUNDS // 3, 2)):
                 broker.kill()
                 broker = Served(tmp_path / "data", port=port)
+                ready(Client(bootstrap), "g")
                 assert owners(bootstrap, "g") == before
                 fill(bootstrap, "shared", number, 1)
                 until_read(mine, SHARED * (number + 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from krust import _krust
+from tests.coordinated import ready
 from tests.serving import Served
 from tests.waiting import until
 
@@ -20,12 +21,6 @@ OPTIONS: dict[str, object] = {
     "log.segment.delete.delay.ms": 0,
     "log.retention.check.interval.ms": 50,
 }
-LOADING = 14
-
-
-def has_coordinator(client: _krust.Client) -> bool:
-    answer = client.request("FindCoordinator", {"key": "endless"}, 2)
-    return bool(answer["error_code"] == 0)
 
 
 def commit(client: _krust.Client, number: int) -> None:
@@ -45,10 +40,6 @@ def fetched(client: _krust.Client) -> dict[str, Any]:
     return client.request("OffsetFetch", {"group_id": "endless", "topics": places}, 7)
 
 
-def is_loaded(client: _krust.Client) -> bool:
-    return bool(fetched(client)["error_code"] != LOADING)
-
-
 def committed(client: _krust.Client) -> set[int]:
     return {row["committed_offset"] for row in fetched(client)["topics"][0]["partitions"]}
 
@@ -65,7 +56,7 @@ def test_and_the_last_of_them_survives_a_restart(tmp_path: Path) -> None:
         client = _krust.Client(broker.bootstrap)
         topic = {"name": "data", "num_partitions": PARTITIONS, "replication_factor": 1}
         client.request("CreateTopics", {"topics": [topic], "timeout_ms": 10_000})
-        until(lambda: has_coordinator(client) and is_loaded(client))
+        ready(client, "endless")
         for number in range(COMMITS):
             commit(client, number)
         written = COMMITS * PARTITIONS * 80
@@ -74,6 +65,5 @@ def test_and_the_last_of_them_survives_a_restart(tmp_path: Path) -> None:
         commit(client, COMMITS + 1)
     with Served(data, options=dict(OPTIONS)) as broker:
         client = _krust.Client(broker.bootstrap)
-        until(lambda: has_coordinator(client))
-        until(lambda: is_loaded(client))
+        ready(client, "endless")
         assert committed(client) == {COMMITS + 1}

@@ -22,6 +22,7 @@ from krust.coordinator.classic import Group
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.groups import Coordinator
 from krust.errors import Code, KrustError
+from tests.coordinated import ready
 from tests.waiting import until
 
 PLANTED = "a planted bug"
@@ -94,7 +95,7 @@ class Member:
 
 def stable(broker: krust.Broker, group_id: str, **times_ms: int) -> Member:
     member = Member(broker, group_id, **times_ms)
-    member.client.request("FindCoordinator", {"coordinator_keys": [group_id]}, 4)
+    ready(member.client, group_id)
     assert member.join()["error_code"] == Code.NONE
     assert member.sync()["assignment"] == b"all"
     assert member.commit(5) == Code.NONE
@@ -332,6 +333,7 @@ def test_a_consumer_group_is_read_again_too(
     name: str, broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(broker.bootstrap)
+    ready(client, "victim")
     body: dict[str, Any] = {
         "group_id": "victim",
         "member_id": "m",

@@ -10,7 +10,7 @@ import pytest
 from tests.foreign.conftest import jars
 from tests.serving import Served
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 USER, CLIENT, IP = (f"--entity-type {kind} --entity-name" for kind in ("users", "clients", "ips"))
 USERS, CLIENTS, IPS = (f"--entity-type {kind}" for kind in ("users", "clients", "ips"))

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust._krust import Client
 from krust.errors import Code
+from tests.coordinated import ready
 from tests.foreign.conftest import jars
 from tests.serving import Served
-from tests.waiting import until
 
 OFFSETS, GROUP, PARTITION = "__consumer_offsets", "billing", 9
 GOLDEN = Path(__file__).parents[1] / "data/consumer-group-4.3.0.log"
@@ -102,13 +102,8 @@ def test_krust_goes_on_with_a_consumer_group_of_kafkas(tmp_path: Path) -> None:
         client = Client(broker.bootstrap)
         partition = {"partition_index": 0, "committed_offset": 1}
         topics = [{"name": OFFSETS, "partitions": [partition]}]
-
-        def committed() -> bool:
-            client.request("FindCoordinator", {"coordinator_keys": [GROUP]}, 4)
-            answer = client.request("OffsetCommit", {"group_id": GROUP, "topics": topics}, 8)
-            return bool(answer["topics"][0]["partitions"][0]["error_code"] == Code.NONE)
-
-        until(committed)
+        ready(client, GROUP)
+        client.request("OffsetCommit", {"group_id": GROUP, "topics": topics}, 8)
     log = data / f"{OFFSETS}-{PARTITION}" / f"{0:020}.log"
     assert log.stat().st_size > 0, "of which nothing stays"
     log.write_bytes(b"".join(rebased(GOLDEN.read_bytes())))
@@ -119,6 +114,7 @@ def test_krust_goes_on_with_a_consumer_group_of_kafkas(tmp_path: Path) -> None:
         assert "no sense" not in broker.stderr()
         assert "Traceback" not in broker.stderr()
         client = Client(broker.bootstrap)
+        ready(client, GROUP)
         [group] = client.request("ConsumerGroupDescribe", {"group_ids": [GROUP]})["groups"]
         assert group["error_code"] == Code.NONE
         assert (group["group_epoch"] >= 4, group["assignor_name"]) == (True, "range")

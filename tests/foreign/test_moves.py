@@ -166,7 +166,7 @@ def wait_for_quiet(bootstrap: str) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_as_kafkas_own_admin_client_asks_for_it(tmp_path: Path) -> None:
     lib = jars("3.9.1")
     one, two = tmp_path / "one", tmp_path / "two"

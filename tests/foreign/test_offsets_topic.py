@@ -15,7 +15,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from krust._krust import Client
 from tests.adopted import facts, unpack
+from tests.coordinated import ready
 from tests.foreign.conftest import jars
 from tests.serving import Served
 
@@ -191,6 +193,7 @@ def test_dump_log_segments_decodes_every_record(written: Written, version: str) 
 @pytest.fixture
 def adopted(tmp_path: Path) -> Iterator[Served]:
     with Served(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
+        ready(Client(broker.bootstrap), *GROUPS, *facts("kafka-3.9.1-clean")["groups"])
         yield broker
 
 

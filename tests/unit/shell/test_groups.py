@@ -6,9 +6,8 @@ import krust
 from krust._krust import Client, Producer
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
 from krust.coordinator.consumer_protocol import Subscription, write_subscription
+from tests.coordinated import ready
 from tests.waiting import until
-
-NOT_YET = (14, 15, 16)
 
 
 class Looks:
@@ -39,15 +38,9 @@ def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
         client = Client(broker.bootstrap)
         place = {"partition_index": 0, "committed_offset": 4}
         commit = {"group_id": "g", "topics": [{"name": "t", "partitions": [place]}]}
-
-        def committed() -> bool:
-            client.request("FindCoordinator", {"key": "g", "coordinator_keys": ["g"]})
-            answer = client.request("OffsetCommit", commit, 8)
-            code = answer["topics"][0]["partitions"][0]["error_code"]
-            assert code in (0, *NOT_YET)
-            return bool(code == 0)
-
-        until(committed)
+        ready(client, "g")
+        answer = client.request("OffsetCommit", commit, 8)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
         said = write_subscription(Subscription(("t", "u", "none")))
         body = {
             "group_id": "g",

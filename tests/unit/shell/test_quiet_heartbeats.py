@@ -10,6 +10,7 @@ import krust
 from krust._krust import Client
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.errors import Code
+from tests.coordinated import ready
 
 
 def test_a_quiet_heartbeat_does_not_reach_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,8 +26,8 @@ def test_a_quiet_heartbeat_does_not_reach_the_policy(monkeypatch: pytest.MonkeyP
     with krust.Broker() as broker:
         broker.create_topic("t", 2)
         client = Client(broker.bootstrap)
-        client.request("FindCoordinator", {"coordinator_keys": ["g"]}, 4)
-        joining = {"rebalance_timeout_ms": 5000, "subscribed_topic_names": ["t"]}
+        ready(client, "g")
+        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
         hello = {**me, **joining, "member_epoch": 0, "topic_partitions": []}
         joined = client.request("ConsumerGroupHeartbeat", hello)
         epoch, owned = joined["member_epoch"], joined["assignment"]["topic_partitions"]
