@@ -23,12 +23,15 @@ use mio::event::Event;
 use mio::net::TcpStream;
 
 use super::inbox::{Filled, Inbox, Pool};
-use super::outbox::{Flushed, Outbox};
+use super::outbox::{Flushed, Outbox, SHARE, SMALL_SHARE};
 use super::{Options, Shared};
 use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
 
 /// The most one connection reads in one turn, so that the others get theirs.
 const TURN_BYTES: usize = 4 << 20;
+
+/// So long after a short reply somebody may wait for the next.
+const SHORT_MS: i64 = 1;
 
 /// What one reactor thread lends to the connection it serves.
 pub(super) struct Desk<S: Service> {
@@ -37,8 +40,16 @@ pub(super) struct Desk<S: Service> {
     pub(super) pool: Pool,
     pub(super) scratch: Vec<u8>,
     pub(super) frames: Vec<Range<usize>>,
-    /// This turn's time.
+    /// This turn's time, and that of the last turn in which a short reply left.
     pub(super) now_ms: i64,
+    pub(super) short_ms: i64,
+}
+
+impl<S: Service> Desk<S> {
+    /// The most one connection sends in this turn.
+    fn share(&self) -> usize {
+        if self.now_ms.saturating_sub(self.short_ms) <= SHORT_MS { SMALL_SHARE } else { SHARE }
+    }
 }
 
 pub(super) struct Connection<S: Service> {
@@ -237,7 +248,8 @@ impl<S: Service> Connection<S> {
 
     /// Sends what is ready. True where there is more and the socket would take it.
     fn send(&mut self, desk: &mut Desk<S>) -> io::Result<bool> {
-        if self.outbox.is_empty() {
+        let begins = self.outbox.is_empty();
+        if begins {
             self.sent_ms = desk.now_ms;
         }
         while let Some(output) = self.replies.take() {
@@ -246,8 +258,12 @@ impl<S: Service> Connection<S> {
         if self.blocked || self.outbox.is_empty() {
             return Ok(false);
         }
-        let (flushed, sent) = self.outbox.flush(&self.stream, &mut desk.scratch)?;
+        let share = desk.share();
+        let (flushed, sent) = self.outbox.flush(&self.stream, &mut desk.scratch, share)?;
         self.blocked = flushed == Flushed::Blocked;
+        if begins && flushed == Flushed::All && sent < SMALL_SHARE {
+            desk.short_ms = desk.now_ms;
+        }
         if sent > 0 {
             self.sent_ms = desk.now_ms;
             self.active_ms = desk.now_ms;

@@ -44,8 +44,9 @@ pub(super) struct Reactor<S: Service> {
     desk: Desk<S>,
     mail: Content<S::Wake>,
     done: Vec<Done>,
-    /// Connections to serve without a new event.
+    /// Connections to serve without a new event; whether they let others go first in the last turn.
     again: Vec<ConnId>,
+    rested: bool,
     /// Connections that wait for read buffers, and what was lent when the last one joined them.
     starved: Vec<ConnId>,
     starved_at: usize,
@@ -78,7 +79,15 @@ impl<S: Service> Reactor<S> {
         let pool = Pool::new((shared.options.request_memory / threads).max(least));
         let thread = shared.service.thread(index);
         let now_ms = shared.clock.monotonic_ms();
-        let desk = Desk { shared, thread, pool, scratch: Vec::new(), frames: Vec::new(), now_ms };
+        let desk = Desk {
+            shared,
+            thread,
+            pool,
+            scratch: Vec::new(),
+            frames: Vec::new(),
+            now_ms,
+            short_ms: i64::MIN,
+        };
         Ok(Self {
             index,
             poll,
@@ -88,6 +97,7 @@ impl<S: Service> Reactor<S> {
             mail: Content::default(),
             done: Vec::new(),
             again: Vec::new(),
+            rested: false,
             starved: Vec::new(),
             starved_at: 0,
             sweep_ms: i64::MAX,
@@ -110,7 +120,11 @@ impl<S: Service> Reactor<S> {
             }
             self.shared().gate.pass();
             self.desk.now_ms = self.shared().clock.monotonic_ms();
-            self.serve_again();
+            if events.is_empty() || self.rested {
+                self.serve_again();
+            } else {
+                self.rested = !self.again.is_empty();
+            }
             for event in &events {
                 match event.token() {
                     WAKER => {}
@@ -201,8 +215,10 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Serves the connections that had more to do than their share of the last turn.
+    /// Serves the connections that had more to do than their share of an earlier turn: at once
+    /// where nobody has an event, else every second turn, so that requests go before long replies.
     fn serve_again(&mut self) {
+        self.rested = false;
         for id in std::mem::take(&mut self.again) {
             if let Some(connection) = self.connections.at(id) {
                 connection.listed = false;

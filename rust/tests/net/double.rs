@@ -2,8 +2,9 @@
 //!
 //! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
 //! many bytes as the next four say; `m` echo, and mute for as many ms as they say; `n` no reply;
-//! `c` echo and close; `x` panic; all else echo. The test fills parked slots by posting
-//! [`Word::Fill`] with the frame's second byte as its name.
+//! `c` echo and close; `x` panic; `g` stand still until the test opens that gate, no reply; all
+//! else echo. The test fills parked slots by posting [`Word::Fill`] with the frame's second byte as
+//! its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -46,6 +47,9 @@ pub struct Double {
     wanted_turns: AtomicUsize,
     /// How often threads asked what is due: at least once whenever they go round.
     pub looks: AtomicUsize,
+    /// Gates that were come to, and how many of them are open.
+    pub gates: AtomicUsize,
+    pub opened_gates: AtomicUsize,
     /// Connections are turned away so long, if that is not 0.
     pub away_ms: AtomicI64,
     pub away: AtomicUsize,
@@ -95,6 +99,12 @@ impl Service for Double {
                     replies.mute(i32::from_be_bytes(ms.try_into().unwrap()));
                 }
                 [b'n', ..] => {}
+                [b'g', ..] => {
+                    let gate = self.gates.fetch_add(1, Ordering::SeqCst);
+                    while self.opened_gates.load(Ordering::SeqCst) <= gate {
+                        std::thread::yield_now();
+                    }
+                }
                 [b'x', ..] => panic!("the test asked for it"),
                 [b'c', ..] => {
                     put(replies.ready(), frame);
