@@ -521,10 +521,12 @@ impl LogDir {
         options.cluster_id.as_deref().map_or(Ok(()), |id| self.join(id))
     }
 
+    /// The file is closed first: closing any descriptor of a file ends the process's lock on it,
+    /// also the one that somebody else takes as soon as the path is off the list.
     fn unlock(&self) {
-        if self.lock.lock().take().is_some()
-            && let Some(locked) = &mut *LOCKED.lock()
-        {
+        let Some(file) = self.lock.lock().take() else { return };
+        drop(file);
+        if let Some(locked) = &mut *LOCKED.lock() {
             locked.remove(&self.path);
         }
     }
