@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,15 +33,26 @@ MOST_MS = 5000  # a busy machine is no proof of a bad assignor
 KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def serving(folder: Path, most_ms: int) -> Served:
     rules = ",".join(f"{pattern}={HERE}:{kind}" for pattern, kind in RULES.items())
     options: dict[str, object] = {
         "krust.group.server.assignor": f"{rules},*=uniform",
         "group.consumer.assignors": f"uniform,{HERE}:Dealt,{HERE}:Raises",
-        "krust.group.assignor.timeout.ms": MOST_MS,
+        "krust.group.assignor.timeout.ms": most_ms,
     }
-    with Served(tmp_path_factory.mktemp("assignors") / "data", options=options) as served:
+    return Served(folder / "data", options=options)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("assignors"), MOST_MS) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One that gives up what hangs before the next call has waited too long for its turn."""
+    with serving(tmp_path_factory.mktemp("hasty"), 2000) as served:
         yield served
 
 
@@ -157,8 +169,9 @@ def test_a_partition_is_let_go_before_it_is_taken(broker: Served, kinds: tuple[s
     ],
 )
 def test_one_that_fails_costs_its_group_a_line_and_nothing_else(
-    broker: Served, rule: str, why: str
+    request: pytest.FixtureRequest, rule: str, why: str
 ) -> None:
+    broker = request.getfixturevalue("hasty" if rule == "hangs" else "broker")
     group = f"{rule}-{os.getpid()}"
     make(broker.bootstrap, group)
     one, two = (Member("confluent-range", broker.bootstrap, group, group) for _ in range(2))
