@@ -58,10 +58,10 @@ WAITS = {
     "an order": "a = krust.Admin(bootstrap_servers={deaf!r}, **patient); ready(); a.topics()",
     "a connection": "a = krust.Admin(bootstrap_servers={full!r}, **patient); ready(); a.topics()",
 }
-"""Each of these would last ten minutes."""
+"""Each of these would last far longer than a test waits for its end."""
 FRAME = """
 import krust
-patient = {"request_timeout_ms": 600_000, "default_api_timeout_ms": 600_000}
+patient = {"request_timeout_ms": 600_000}
 long = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 def ready():
     print("ready", flush=True)
