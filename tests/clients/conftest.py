@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from krust import _krust
+from krust import Consumer, _krust
 from tests.cli.conftest import Command, krust
 from tests.waiting import WAIT_S
 
@@ -37,6 +37,8 @@ def create(bootstrap: str, name: str, partitions: int) -> None:
     [answer] = client.request("CreateTopics", {"topics": [topic], "timeout_ms": 60_000})["topics"]
     assert answer["error_code"] in (0, 36), answer
     _krust.Producer(bootstrap, {"allow.auto.create.topics": "false"}).send(name, [])
+    with Consumer(bootstrap_servers=bootstrap) as consumer:  # a leader may not know that it is one
+        consumer.end_offsets([(name, number) for number in range(partitions)])
 
 
 @pytest.fixture

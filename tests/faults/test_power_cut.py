@@ -104,10 +104,13 @@ class Load:
         """Send without end, until told, or the broker is gone.
 
         A plain producer sends nothing again, so that a record that is there twice is the broker's
-        doing: whoever sends again what was written and not answered in time writes it twice.
+        doing: whoever sends again what was written and not answered in time writes it twice. An
+        idempotent one does that under a new epoch where its time is up: a disk may stand still
+        for seconds.
         """
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 7}
-        settings |= {"log_level": 0, "message.timeout.ms": 2000}
+        settings |= {"log_level": 0, "message.timeout.ms": 300_000, "request.timeout.ms": 300_000}
+        settings |= {"socket.timeout.ms": 300_000}
         settings |= {"enable.idempotence": True} if idempotent else {"retries": 0}
         producer = Producer(settings)
         while not until.is_set():

@@ -67,8 +67,10 @@ def apaches(folder: Path, where: Where, group: str, what: str, count: int, **mor
     """Apache's consumer; it claims and commits as fast as it is allowed to."""
     settings: dict[str, object] = {"zookeeper_connect": where[0], "group_id": group}
     settings |= {"auto_offset_reset": "smallest"}
-    settings |= {"rebalance_backoff_ms": 300, "rebalance_max_retries": 200}
-    settings |= {"zookeeper_session_timeout_ms": peer.LONG_MS}
+    settings |= {"rebalance_backoff_ms": 300, "rebalance_max_retries": 100}
+    # It can stand still for one session where its own node is in its way, or for all retries,
+    # and ends only then.
+    settings |= {"zookeeper_session_timeout_ms": 15_000}
     return OldConsumer(folder, what, count, **settings, **more)
 
 
