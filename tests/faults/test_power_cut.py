@@ -109,8 +109,7 @@ class Load:
         for seconds.
         """
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 7}
-        settings |= {"log_level": 0, "message.timeout.ms": 300_000, "request.timeout.ms": 300_000}
-        settings |= {"socket.timeout.ms": 300_000}
+        settings |= {"log_level": 0, "message.timeout.ms": 30_000}
         settings |= {"enable.idempotence": True} if idempotent else {"retries": 0}
         producer = Producer(settings)
         while not until.is_set():
