@@ -23,9 +23,9 @@ const SHORT: usize = 32 << 10;
 const GATHER_BYTES: usize = 256 << 10;
 /// The most slices in one send.
 const GATHER_SLICES: usize = 64;
-/// The most one connection sends in one turn: alone, and where others wait for short replies. A
-/// small share costs whoever reads much a third more of the processor: it is taken only where
-/// somebody gains by it.
+/// The most one connection sends in one turn: alone, and where others wait for short replies.
+/// Small shares cost whoever reads much up to twice the processor a byte: only where somebody
+/// gains by it.
 pub(super) const SHARE: usize = 8 << 20;
 pub(super) const SMALL_SHARE: usize = 64 << 10;
 /// What a range of a file costs in memory while it waits.
@@ -93,7 +93,7 @@ impl Outbox {
             let most = share - sent;
             let step = match self.long_range() {
                 Some((range, from)) => send_range(socket, range, from, most),
-                None => self.send_gathered(socket, scratch, most.min(GATHER_BYTES)),
+                None => self.send_gathered(socket, scratch, most),
             };
             match step {
                 Ok(count) => {
@@ -135,12 +135,12 @@ impl Outbox {
                     slices.push(IoSlice::new(bytes));
                 }
                 Piece::File { range, from } if range.len - from <= SHORT => {
-                    return self.send_copied(socket, scratch, most);
+                    return self.send_copied(socket, scratch, most.min(GATHER_BYTES));
                 }
                 Piece::File { .. } => more = true,
                 Piece::Bytes(_) => {}
             }
-            if more || slices.len() == GATHER_SLICES || size >= most {
+            if more || slices.len() == GATHER_SLICES || size >= most.min(GATHER_BYTES) {
                 break;
             }
         }

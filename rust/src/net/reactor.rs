@@ -1,8 +1,9 @@
 //! The loop of one network thread: events, then mail, then what is due; then it blocks.
 //!
-//! A turn serves every connection that has an event or was left over, takes the mailbox until it is
-//! empty, answers what has expired, and closes what is overdue. Parked replies that become ready in
-//! a turn are collected, so that a connection sends them together.
+//! A turn serves every connection that has an event, takes the mailbox until it is empty, answers
+//! what has expired, and closes what is overdue. Connections left over from the last turn come
+//! first, or let one turn with events pass. Parked replies that become ready in a turn are
+//! collected, so that a connection sends them together.
 //! Invariant: the thread blocks only with an empty mailbox, nothing left over, and a timeout that
 //! ends at the next deadline.
 //! Threads: all of it on its own thread; the first one accepts.
