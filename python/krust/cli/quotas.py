@@ -14,6 +14,7 @@ from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.exits import Exit
 from krust.cli.options import KeyValue
+from krust.controller.quotas import OF_CLIENTS, OF_IPS
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
     Whose = dict[str, str | None]
 
 KINDS = {"user": "user", "client": "client-id", "ip": "ip"}
-KEYS = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-    "connection_creation_rate",
-)
+KEYS = (*OF_CLIENTS, *OF_IPS)
 DEFAULT = "<default>"
 EXACT, DEFAULTS = 0, 1
 
