@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from krust import Consumer, _krust
-from tests.cli.conftest import Command, krust
-from tests.waiting import WAIT_S
+from tests.cli.conftest import Command, krust, led
+from tests.waiting import WAIT_S, until
 
 __all__ = ["krust"]
 _NUMBER = itertools.count(1)
@@ -36,7 +36,7 @@ def create(bootstrap: str, name: str, partitions: int) -> None:
     client = _krust.Client(bootstrap)
     [answer] = client.request("CreateTopics", {"topics": [topic], "timeout_ms": 60_000})["topics"]
     assert answer["error_code"] in (0, 36), answer
-    _krust.Producer(bootstrap, {"allow.auto.create.topics": "false"}).send(name, [])
+    until(lambda: led(bootstrap, name) == partitions)
     with Consumer(bootstrap_servers=bootstrap) as consumer:  # a leader may not know that it is one
         consumer.end_offsets([(name, number) for number in range(partitions)])
 

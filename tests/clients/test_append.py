@@ -11,7 +11,7 @@ import pytest
 
 from krust import _krust
 from krust.errors import ConfigError, KafkaError
-from tests.clients.conftest import read
+from tests.clients.conftest import create, read
 
 TIME = 1_600_000_000_000
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -141,9 +141,7 @@ def test_records_go_to_the_topic_of_their_row_unless_one_is_given(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     other = f"{single}-other"
-    client = _krust.Client(bootstrap)
-    new = {"name": other, "num_partitions": 1, "replication_factor": 1}
-    client.request("CreateTopics", {"topics": [new], "timeout_ms": 60_000})
+    create(bootstrap, other, 1)
     table = pa.table({"t": [other, single, other], "v": ["a", "b", "c"]})
     append(sender, table, columns={"value": "v", "topic": "t"})
     assert [record.value for record in read(bootstrap, other)] == [b"a", b"c"]

@@ -62,7 +62,7 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
 @shared.client
 @click.pass_obj
 def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
-    """Create topics."""
+    """Create topics; return when they have leaders."""
     wanted = [_named(text, how["partitions"]) for text in names]
     configs = [{"name": key, "value": value} for key, value in how["configs"]]
     body = {
@@ -78,9 +78,10 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
         "timeout_ms": options.timeout_ms,
         "validate_only": how["dry_run"],
     }
-    answer = session.client(options).request("CreateTopics", body)
+    asked = session.client(options)
+    answer = asked.request("CreateTopics", body)
     many = session.Many(len(wanted))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for topic in answer["topics"]:
         existed = topic["error_code"] == TOPIC_ALREADY_EXISTS
         with many.item():
@@ -91,7 +92,18 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
             rows.append(_created(topic, dict(wanted)[topic["name"]]))
     if rows:
         output.rows(options, ("name", "partitions", "replicas", "topic_id"), rows)
+    if not how["dry_run"]:
+        _wait_for_leaders(options, asked, rows)
     many.leave()
+
+
+def _wait_for_leaders(options: Options, asked: _krust.Client, rows: list[dict[str, Any]]) -> None:
+    from krust.clients.leaders import wait_until_led
+
+    patience_s = options.timeout_ms / 1000
+    for row in rows:
+        if not wait_until_led(asked, row["name"], row["partitions"] or 1, patience_s):
+            session.note(options, f'topic "{row["name"]}" has no leaders yet')
 
 
 def _named(text: str, partitions: int) -> tuple[str, int]:
@@ -101,7 +113,7 @@ def _named(text: str, partitions: int) -> tuple[str, int]:
     return name, int(count) if colon else partitions
 
 
-def _created(topic: dict[str, Any], asked: int) -> dict[str, object]:
+def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
     partitions = topic.get("num_partitions", -1)
     replicas = topic.get("replication_factor", -1)
     return {

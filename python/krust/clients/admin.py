@@ -11,12 +11,12 @@ Threads: one at a time.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.clients import options
 from krust.clients.coordinator import Coordinator, refused
+from krust.clients.leaders import leaders, wait_until_led
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 
@@ -70,7 +70,7 @@ class Admin(Closing):
         body = {"topics": [{**one, "configs": configs}], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreateTopics", body)["topics"]
         _check(answer, f"topic {topic!r}")
-        self._settle(topic, max(partitions, 1))
+        wait_until_led(self._client, topic, max(partitions, 1), _PATIENCE_S)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its records. KafkaError: UNKNOWN_TOPIC_OR_PARTITION ..."""
@@ -91,7 +91,7 @@ class Admin(Closing):
         body = {"topics": [one], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreatePartitions", body)["results"]
         _check(answer, f"topic {topic!r}")
-        self._settle(topic, total)
+        wait_until_led(self._client, topic, total, _PATIENCE_S)
 
     def config(self, topic: str) -> dict[str, str | None]:
         """Every setting of a topic, defaults included; None: a secret, or unset."""
@@ -152,7 +152,7 @@ class Admin(Closing):
             ],
             "timeout_ms": self._timeout_ms,
         }
-        leader = self._leaders(topic).get(partition)
+        leader = leaders(self._client, topic).get(partition)
         answer = self._client.request("DeleteRecords", body, broker=leader)
         [[found]] = [one["partitions"] for one in answer["topics"]]
         _check(found, f"{topic}:{partition}")
@@ -164,24 +164,6 @@ class Admin(Closing):
 
     def _coordinator(self, group_id: str) -> Coordinator:
         return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)
-
-    def _settle(self, topic: str, partitions: int) -> None:
-        """Wait until so many partitions have leaders: a broker may hear of them late."""
-        until = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < until:
-            leaders = self._leaders(topic).values()
-            if len(leaders) >= partitions and min(leaders) >= 0:
-                return
-            time.sleep(0.02)
-
-    def _leaders(self, topic: str) -> dict[int, int]:
-        body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-        found = self._client.request("Metadata", body)["topics"]
-        return {
-            partition["partition_index"]: partition["leader_id"]
-            for one in found
-            for partition in one["partitions"]
-        }
 
 
 def _check(answer: Mapping[str, Any], subject: str) -> None:
