@@ -72,6 +72,55 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
 }
 
 #[test]
+fn flush_messages_counts_records_that_were_staged_when_a_sync_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.flush_messages = 3;
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
+    let staged = stage(&log, &batch(&[b"x", b"y"])).unwrap().staged;
+    assert_eq!(log.flush().unwrap(), Offset(0));
+    log.commit(staged).unwrap();
+    append(&log, &batch(&[b"z"])).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(3));
+    syncer.stop();
+}
+
+#[test]
+fn flush_messages_counts_records_that_a_recovery_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    append(&home.open(), &batch(&[b"x", b"y"])).unwrap();
+    home.config.flush_messages = 3;
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
+    assert_eq!(log.flushed_offset(), Offset(0));
+    append(&log, &batch(&[b"z"])).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(3));
+    syncer.stop();
+}
+
+#[test]
+fn flush_messages_counts_records_that_a_cut_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.flush_messages = 3;
+    let (syncer, receiver) = syncer();
+    let log = home.open_synced(&home.name, &syncer);
+    for value in [b"x", b"y", b"z"] {
+        append(&log, &batch(&[value])).unwrap();
+    }
+    receiver.recv_timeout(PATIENCE).unwrap();
+    log.truncate_to(Offset(1)).unwrap();
+    append(&log, &batch(&[b"y", b"z", b"w"])).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(4));
+    syncer.stop();
+}
+
+#[test]
 fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());

@@ -265,7 +265,6 @@ impl Log {
         writer.next_offset = last_offset + 1;
         writer.position += size;
         writer.written += size;
-        writer.unflushed_records += i64::from(header.last_offset_delta) + 1;
         writer.unsynced_batches = writer.unsynced_batches.saturating_add(1);
         if ready.payload.len() >= LARGE {
             self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
@@ -418,13 +417,12 @@ impl Log {
         }
         let batches = std::mem::take(&mut writer.unsynced_batches);
         if config.waits_for_disk() {
-            writer.unflushed_records = 0;
             let within = self.group.lock().arrived(batches, Instant::now());
             if let Some(within) = within {
                 syncer.ask(&self.me, Urgency::Soon(within));
             }
-        } else if writer.unflushed_records >= config.flush_messages {
-            writer.unflushed_records = 0;
+        } else if writer.next_offset - writer.sync_end >= config.flush_messages {
+            writer.sync_end = writer.next_offset;
             syncer.ask(&self.me, Urgency::Now);
         } else if config.flush_ms < i64::MAX {
             syncer.ask(&self.me, Urgency::Later(config.flush_ms));

@@ -49,10 +49,11 @@ impl Log {
             let first = segments.partition_point(|s| s.base_offset < flushed).saturating_sub(1);
             let unflushed = segments.get(first..).unwrap_or_default().to_vec();
             let names = std::mem::take(&mut writer.names_unsynced);
-            writer.unflushed_records = 0;
+            let end = self.tail.load().end;
+            writer.sync_end = end;
             let truncations = self.truncations.load(Ordering::Acquire);
             self.group.lock().begins(Instant::now());
-            (unflushed, self.tail.load().end, names, truncations)
+            (unflushed, end, names, truncations)
         };
         if end > self.flushed.load(Ordering::Acquire) || names {
             let outcome = segments.iter().try_for_each(Segment::sync);

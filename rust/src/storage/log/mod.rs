@@ -140,7 +140,8 @@ struct Writer {
     active_since_ms: i64,
     /// The directory has entries that are not synced.
     names_unsynced: bool,
-    unflushed_records: i64,
+    /// One past what a sync covers that was asked for or began: `flush.messages` counts from here.
+    sync_end: i64,
     /// Batches that nobody was told of yet who syncs.
     unsynced_batches: u32,
     /// Files to remove, and from when on.

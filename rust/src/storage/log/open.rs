@@ -77,10 +77,10 @@ fn build(
     let active = found.segments.last().cloned();
     let position = active.as_ref().map_or(0, |active| active.size());
     let base = active.as_ref().map_or(end, |active| active.base_offset);
-    let flushed = found.flushed.min(end);
     let now_ms = options.clock.wall_ms();
     let segments = std::mem::take(&mut found.segments);
     let mut writer = writer(found, position, now_ms);
+    let flushed = writer.sync_end;
     writer.producers.advance(high);
     let log = Arc::new_cyclic(|me| Log {
         name: name.clone(),
@@ -139,7 +139,7 @@ fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
         allocated: position,
         active_since_ms: now_ms,
         names_unsynced: found.names_unsynced,
-        unflushed_records: 0,
+        sync_end: found.flushed.min(found.log_end),
         unsynced_batches: 0,
         doomed: VecDeque::new(),
     }

@@ -150,6 +150,7 @@ impl Log {
         writer.max = max;
         writer.since_entry = since_entry;
         writer.allocated = position;
+        writer.sync_end = self.flushed_offset().0;
         writer.generation = writer.generation.wrapping_add(1);
         writer.cuts.clear();
         writer.names_unsynced = true;
