@@ -129,4 +129,5 @@ def led(bootstrap: str, name: str) -> int:
     asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     known = [each["node_id"] for each in client.request("Metadata", {"topics": []})["brokers"]]
     answers = [client.request("Metadata", asked, broker=each)["topics"][0] for each in known]
-    return min(len([p for p in each["partitions"] if p["leader_id"] >= 0]) for each in answers)
+    counts = [sum(p["leader_id"] >= 0 for p in each["partitions"]) for each in answers]
+    return min(counts, default=0)

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import krust
+from krust import _krust
 from krust.errors import UnreachableError
 from tests.clients.conftest import create, read
 from tests.proxy import Cutting, behind
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 COUNT = 3000
 
 
@@ -117,3 +118,22 @@ def test_each_partition_has_its_records_in_the_order_of_the_calls(
     for partition in range(3):
         written = [record.value for record in read(cut_broker, topic, partition)]
         assert written == [value for at, value, _ in records if at == partition]
+
+
+def test_a_broker_that_hung_up_once_is_not_taken_for_one_that_knows_no_headers(
+    tmp_path: Path,
+) -> None:
+    cutting = Cutting(2, [API_VERSIONS])
+    with behind(tmp_path, cutting) as bootstrap:
+        for number in range(4):
+            with krust.Producer(bootstrap_servers=bootstrap) as producer:
+                producer.produce("t", b"%d" % number, partition=0, headers=[("h", b"1")])
+        with krust.Consumer(bootstrap_servers=bootstrap) as consumer:
+            consumer.assign([("t", 0, 0)])
+            found: list[_krust.Record] = []
+            while len(found) < 4:
+                found += consumer.poll(1000)
+    assert cutting.cuts > 1
+    assert [(one.value, one.headers) for one in found] == [
+        (b"%d" % number, (("h", b"1"),)) for number in range(4)
+    ]

@@ -14,12 +14,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from kazoo.client import KazooClient
 
+from tests.cli.conftest import Command, led
 from tests.foreign import old_requests as old
 from tests.foreign.clients import Confluent, KafkaPython
 from tests.peers import old_kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -201,3 +202,20 @@ def test_krust_takes_over_what_an_old_broker_left(left: Left) -> None:
         found = KafkaPython((0, 8, 2)).read(broker.bootstrap, "orders", 4)
         assert [value for _, value in found] == [b"one", b"two", b"one", b"two"]
         Confluent().write(broker.bootstrap, "orders", "none", [(b"k", b"after")])
+
+
+@pytest.mark.parametrize("version", old_kafka.VERSIONS)
+def test_krust_s_own_client_speaks_with_an_old_broker(
+    version: str, zookeeper: str, tmp_path: Path
+) -> None:
+    connect = f"{zookeeper}/client-{version}"
+    with old_kafka.running(version, tmp_path / "old", connect, SETTINGS) as (_, port):
+        old_kafka.create(version, connect, "orders", 1)
+        client = Command(f"127.0.0.1:{port}")
+        until(lambda: led(client.bootstrap, "orders") == 1)
+        client.ok("produce", "orders", given=b"a\nb\n")
+        assert client.ok("consume", "orders", "-e").out == b"a\nb\n"
+        newest = {
+            row["api"]: row["last"] for row in client.ok("cluster", "versions", "--json").json()
+        }
+        assert newest["Fetch"] == (0 if version == "0.8.2.2" else 3)

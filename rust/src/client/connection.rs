@@ -1,7 +1,8 @@
 //! One connection that speaks Kafka's protocol: versions agreed, answers matched to requests.
 //!
 //! Opening asks ApiVersions, newest first; a broker that answers UNSUPPORTED_VERSION (35) is asked
-//! again with what it names, and one that hangs up (0.8, 0.9) gets version 0 of what those had.
+//! again with what it names, and one that hangs up on it alone (0.8, 0.9) gets version 0 of what
+//! those had.
 //! Answers come in the order of the requests: the correlation id of each is checked against the
 //! oldest request in flight, and any other ends the connection.
 //! Threads: one at a time.
@@ -16,11 +17,14 @@ use super::options::{Address, Options, Wait};
 use super::socket::Socket;
 use crate::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use crate::protocol::header::{RequestHeader, ResponseHeader};
+use crate::protocol::list_offsets::ListOffsetsRequest;
 use crate::protocol::{self, api};
 use crate::wire::{Reader, Writer};
 
 /// ApiVersions' own key.
 const API_VERSIONS: i16 = 18;
+/// A request that brokers of every age answer, and that may name nothing.
+const LIST_OFFSETS: i16 = 2;
 /// The error of a version that the broker does not know.
 const UNSUPPORTED_VERSION: i16 = 35;
 /// The APIs of a broker without ApiVersions, each at version 0: Produce, Fetch, ListOffsets,
@@ -100,6 +104,20 @@ impl Connection {
     /// Connects and agrees on versions.
     pub fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
         let mut connection = Self::plain(address, options, wait)?;
+        match connection.negotiate(wait) {
+            Err(Error::Closed { .. }) => Self::open_again(address, options, wait),
+            other => other.map(|()| connection),
+        }
+    }
+
+    /// After a hang-up on ApiVersions. A broker that knows no such request hangs up on each and
+    /// answers others; one that is going, or was when it was asked, must not be taken for it:
+    /// records lose headers and timestamps in the formats of then.
+    fn open_again(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+        let mut connection = Self::plain(address, options, wait)?;
+        let nothing = ListOffsetsRequest { replica_id: -1, ..Default::default() };
+        let encode = |writer: &mut Writer| nothing.encode(writer, 0);
+        connection.call(&Call { key: LIST_OFFSETS, version: 0, encode: &encode }, wait)?;
         match connection.negotiate(wait) {
             Err(Error::Closed { .. }) => {
                 connection = Self::plain(address, options, wait)?;
