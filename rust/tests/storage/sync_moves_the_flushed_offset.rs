@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use krust::ids::{Offset, TopicPartition};
-use krust::storage::Syncer;
 use krust::storage::recording::RecordingDisk;
+use krust::storage::{Log, Syncer};
 
 use crate::support::{Home, append, batch, stage};
 
@@ -17,6 +17,19 @@ fn syncer() -> (Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
     let (sender, receiver) = mpsc::channel();
     let tell = move |name: &TopicPartition| sender.send(name.clone()).unwrap();
     (Syncer::start(Box::new(tell)).unwrap(), receiver)
+}
+
+/// A log that is synced when the third record has come that no sync covers.
+fn synced_at_three(home: &mut Home) -> (Arc<Log>, Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
+    home.config.flush_messages = 3;
+    let (syncer, receiver) = syncer();
+    (home.open_synced(&home.name, &syncer), syncer, receiver)
+}
+
+/// The next sync is the one that covers all below `end`.
+fn hear_of_a_sync(receiver: &mpsc::Receiver<TopicPartition>, log: &Log, end: i64) {
+    receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(end));
 }
 
 #[test]
@@ -54,14 +67,11 @@ fn in_flush_mode_ack_nobody_sees_what_is_not_flushed() {
 fn flush_messages_and_flush_ms_ask_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
-    home.config.flush_messages = 3;
-    let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let (log, syncer, receiver) = synced_at_three(&mut home);
     append(&log, &batch(&[b"x", b"y"])).unwrap();
     assert!(receiver.try_recv().is_err());
     append(&log, &batch(&[b"z"])).unwrap();
-    receiver.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(log.flushed_offset(), Offset(3));
+    hear_of_a_sync(&receiver, &log, 3);
     let config = krust::storage::LogConfig { flush_ms: 5, ..home.config.clone() };
     log.reconfigure(Arc::new(config));
     append(&log, &batch(&[b"x"])).unwrap();
@@ -75,15 +85,12 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
 fn flush_messages_counts_records_that_were_staged_when_a_sync_began() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
-    home.config.flush_messages = 3;
-    let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let (log, syncer, receiver) = synced_at_three(&mut home);
     let staged = stage(&log, &batch(&[b"x", b"y"])).unwrap().staged;
     assert_eq!(log.flush().unwrap(), Offset(0));
     log.commit(staged).unwrap();
     append(&log, &batch(&[b"z"])).unwrap();
-    receiver.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(log.flushed_offset(), Offset(3));
+    hear_of_a_sync(&receiver, &log, 3);
     syncer.stop();
 }
 
@@ -92,13 +99,10 @@ fn flush_messages_counts_records_that_a_recovery_found() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
     append(&home.open(), &batch(&[b"x", b"y"])).unwrap();
-    home.config.flush_messages = 3;
-    let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let (log, syncer, receiver) = synced_at_three(&mut home);
     assert_eq!(log.flushed_offset(), Offset(0));
     append(&log, &batch(&[b"z"])).unwrap();
-    receiver.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(log.flushed_offset(), Offset(3));
+    hear_of_a_sync(&receiver, &log, 3);
     syncer.stop();
 }
 
@@ -106,17 +110,14 @@ fn flush_messages_counts_records_that_a_recovery_found() {
 fn flush_messages_counts_records_that_a_cut_left() {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
-    home.config.flush_messages = 3;
-    let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let (log, syncer, receiver) = synced_at_three(&mut home);
     for value in [b"x", b"y", b"z"] {
         append(&log, &batch(&[value])).unwrap();
     }
     receiver.recv_timeout(PATIENCE).unwrap();
     log.truncate_to(Offset(1)).unwrap();
     append(&log, &batch(&[b"y", b"z", b"w"])).unwrap();
-    receiver.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(log.flushed_offset(), Offset(4));
+    hear_of_a_sync(&receiver, &log, 4);
     syncer.stop();
 }
 
