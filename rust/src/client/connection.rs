@@ -23,7 +23,7 @@ use crate::wire::{Reader, Writer};
 
 /// ApiVersions' own key.
 const API_VERSIONS: i16 = 18;
-/// A request that brokers of every age answer, and that may name nothing.
+/// A request that every broker without ApiVersions answers, and that may name nothing.
 const LIST_OFFSETS: i16 = 2;
 /// The error of a version that the broker does not know.
 const UNSUPPORTED_VERSION: i16 = 35;
@@ -112,7 +112,8 @@ impl Connection {
 
     /// After a hang-up on ApiVersions. A broker that knows no such request hangs up on each and
     /// answers others; one that is going, or was when it was asked, must not be taken for it:
-    /// records lose headers and timestamps in the formats of then.
+    /// records lose headers and timestamps in the formats of then. A broker without version 0
+    /// (Kafka 4) hangs up here as well, and the caller comes again.
     fn open_again(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
         let mut connection = Self::plain(address, options, wait)?;
         let nothing = ListOffsetsRequest { replica_id: -1, ..Default::default() };

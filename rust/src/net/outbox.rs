@@ -19,7 +19,7 @@ use crate::sys;
 
 /// Ranges up to this go through memory.
 const SHORT: usize = 32 << 10;
-/// The most that is gathered through memory in one send.
+/// The most that is copied for one send; to slices that hold as much no other is added.
 const GATHER_BYTES: usize = 256 << 10;
 /// The most slices in one send.
 const GATHER_SLICES: usize = 64;
