@@ -226,6 +226,15 @@ class Server:
         A group whose partition is not here is not named.
         """
 
+    def memory(self) -> tuple[int, int, int, int]:
+        """The memory that requests cost, read buffers apart.
+
+        returns   limit, leased now, most leased at once (all bytes), leases refused
+        """
+
+    def reset_memory_peak(self) -> None:
+        """Measure the most that is leased from now on."""
+
     def pause(self) -> None:
         """Answer nobody until `resume`; connections stay. Nothing leaves when this returns."""
 

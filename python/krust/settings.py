@@ -892,6 +892,8 @@ krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
+krust.request.memory.bytes  long  268435456  1048576..  yes  fixed
+    Most memory of all requests together, once they are read, and of their answers.
 krust.retention.policy  list  ""  *  yes  fixed
     Topics whose segments a policy lets go: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.retention.timeout.ms  int  5000  1..60000  yes  fixed

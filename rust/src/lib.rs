@@ -7,7 +7,7 @@
 //! 3 client    the Kafka client
 //! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
 //! 1 record    batches and their older forms
-//! 0 wire clock ids sys
+//! 0 wire clock ids memory sys
 //! ```
 
 pub mod broker;
@@ -15,6 +15,7 @@ pub mod client;
 pub mod clock;
 pub mod columns;
 pub mod ids;
+pub mod memory;
 pub mod net;
 pub mod protocol;
 #[cfg(feature = "python")]

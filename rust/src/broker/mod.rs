@@ -54,6 +54,7 @@ pub use reply::{Output, Replies, Slot};
 pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 
 use crate::clock::Clock;
+use crate::memory::MemoryPool;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
@@ -105,6 +106,8 @@ pub struct Settings {
     pub offsets_retention_check_ms: u64,
     /// `num.recovery.threads.per.data.dir`.
     pub recovery_threads_per_dir: usize,
+    /// `krust.request.memory.bytes`: what requests may cost together, read buffers apart.
+    pub request_memory_bytes: usize,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: quotas::Windows,
 }
@@ -124,6 +127,7 @@ impl Default for Settings {
             offsets_retention_ms: 7 * 24 * 3_600_000,
             offsets_retention_check_ms: 600_000,
             recovery_threads_per_dir: 2,
+            request_memory_bytes: 256 << 20,
             quota_windows: quotas::Windows::default(),
         }
     }
@@ -146,6 +150,8 @@ pub struct Broker {
     keeper: OnceLock<Arc<Keeper>>,
     cleaner: OnceLock<Arc<Cleaner>>,
     mover: OnceLock<Arc<Mover>>,
+    /// What requests cost together beside their read buffers.
+    memory: Arc<MemoryPool>,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -196,6 +202,7 @@ impl Broker {
             me: Weak::clone(me),
             fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
             quotas: Quotas::new(settings.quota_windows),
+            memory: MemoryPool::new(settings.request_memory_bytes),
             settings: ArcSwap::from_pointee(settings),
             image: ArcSwap::from_pointee(ClusterImage::empty()),
             image_number: AtomicU64::new(0),
@@ -236,9 +243,15 @@ impl Broker {
         &self.progress
     }
 
+    /// The memory that requests may cost together.
+    pub fn memory(&self) -> &Arc<MemoryPool> {
+        &self.memory
+    }
+
     /// Other settings from now on.
     pub fn set_settings(&self, settings: Settings) {
         self.fetch_sessions.set_limit(settings.fetch_session_slots);
+        self.memory.set_limit(settings.request_memory_bytes);
         self.groups.fences.set_grace(settings.connection_grace_ms);
         self.settings.store(Arc::new(settings));
     }

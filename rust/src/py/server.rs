@@ -23,6 +23,7 @@ use super::settings::{self, Table};
 use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
 use crate::clock::SystemClock;
 use crate::ids::{Offset, TopicPartition};
+use crate::memory::PoolUse;
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
@@ -361,6 +362,15 @@ impl Server {
         self.guard(py)?;
         py.detach(|| self.broker.reload_groups(&group_ids));
         Ok(())
+    }
+
+    fn memory(&self) -> (usize, usize, usize, u64) {
+        let PoolUse { limit, used, peak, refused } = self.broker.memory().usage();
+        (limit, used, peak, refused)
+    }
+
+    fn reset_memory_peak(&self) {
+        self.broker.memory().reset_peak();
     }
 
     #[getter]

@@ -98,6 +98,8 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             .bytes("offsets.retention.check.interval.ms", default.offsets_retention_check_ms)?,
         recovery_threads_per_dir: table
             .size("num.recovery.threads.per.data.dir", default.recovery_threads_per_dir)?,
+        request_memory_bytes: table
+            .size("krust.request.memory.bytes", default.request_memory_bytes)?,
         quota_windows: Windows {
             number: table.or("quota.window.num", default.quota_windows.number)?,
             size_ms: table

@@ -1,0 +1,150 @@
+//! One limit on the memory that requests may cost together: what is decoded of them, asked of the
+//! policy, inflated, kept while they are delayed, and answered.
+//!
+//! Memory is leased *before* it is allocated, by the bytes that the allocation may take, and
+//! returned when the lease is dropped. Who gets no lease either waits (the connection is read
+//! again later) or is refused; nobody allocates first and counts afterwards. Read buffers are not
+//! in this pool: each network thread has its own (`net/inbox.rs`). KIP-81 calls it MemoryPool too.
+//! Invariant: used = sum of all leases; a lease alone may exceed the limit only while used was 0,
+//!     so that one large request can always make progress.
+//! Threads: any; two atomic additions a lease, no lock.
+//! Not promised: that `used` is the allocator's figure: leases are estimates from above.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The memory that requests may cost together.
+#[derive(Debug)]
+pub struct MemoryPool {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+    refused: AtomicU64,
+}
+
+/// Memory taken from a pool; dropping it gives it back.
+#[derive(Debug)]
+pub struct Lease {
+    pool: Arc<MemoryPool>,
+    bytes: usize,
+}
+
+/// What a pool has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    /// The most bytes that may be leased.
+    pub limit: usize,
+    /// The bytes that are leased now.
+    pub used: usize,
+    /// The most bytes that were leased at once, since the start or the last reset.
+    pub peak: usize,
+    /// How many leases were refused.
+    pub refused: u64,
+}
+
+impl MemoryPool {
+    /// A pool of `limit` bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// Leases `bytes`; `None` where the pool has not so much left.
+    pub fn lease(self: &Arc<Self>, bytes: usize) -> Option<Lease> {
+        self.take(bytes).then(|| Lease { pool: Arc::clone(self), bytes })
+    }
+
+    /// Another limit from now on; what is leased stays.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// What the pool has come to.
+    pub fn usage(&self) -> PoolUse {
+        PoolUse {
+            limit: self.limit.load(Ordering::Relaxed),
+            used: self.used.load(Ordering::Relaxed),
+            peak: self.peak.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Measures the peak from what is leased now on.
+    pub fn reset_peak(&self) {
+        self.peak.store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let after = before.saturating_add(bytes);
+        if before > 0 && after > limit && bytes > 0 {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.peak.fetch_max(after, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Lease {
+    /// Leases `more` bytes on top; false where the pool has not so much left, and nothing changes.
+    pub fn grow(&mut self, more: usize) -> bool {
+        let is_taken = self.pool.take(more);
+        if is_taken {
+            self.bytes += more;
+        }
+        is_taken
+    }
+
+    /// Keeps `bytes` of what is leased and gives the rest back.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes -= rest;
+        self.pool.used.fetch_sub(rest, Ordering::Relaxed);
+    }
+
+    /// How many bytes are leased.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.pool.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_together_stay_below_the_limit_and_come_back() {
+        let pool = MemoryPool::new(100);
+        let mut first = pool.lease(60).unwrap();
+        assert!(pool.lease(41).is_none());
+        let second = pool.lease(40).unwrap();
+        assert!(!first.grow(1));
+        first.shrink_to(20);
+        assert!(first.grow(40));
+        drop((first, second));
+        let usage = pool.usage();
+        assert_eq!((usage.used, usage.peak, usage.refused), (0, 100, 2));
+    }
+
+    #[test]
+    fn one_large_request_makes_progress_alone() {
+        let pool = MemoryPool::new(100);
+        let large = pool.lease(1000).unwrap();
+        assert!(pool.lease(1).is_none());
+        drop(large);
+        assert!(pool.lease(1).is_some());
+    }
+}
