@@ -10,7 +10,9 @@
 
 Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
 brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
-speak Kafka's control APIs with each other over their sockets.
+speak Kafka's control APIs with each other over their sockets. For that each has a second listener,
+on a free port of 127.0.0.1, that no client is told of: a client's StopReplica is refused on the
+first one, as it would delete records. Settings that name listeners replace both.
 Threads: any, one call at a time. Not promised: replication (factors above 1 are refused), and that
 a killed broker's log is left as a power cut would leave it: its files are closed in order.
 """
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 _LOOK_S = 0.001
 _FILE = "krust-cluster.db"
+_CLIENTS, _BROKERS = "PLAINTEXT", "BROKERS"
+"""Listeners: what clients are told, and what brokers use among each other."""
+_LISTENERS = frozenset({"listeners", "inter.broker.listener.name", "advertised.listeners"})
+"""Settings that say where brokers listen."""
 
 
 class Cluster(Closing):
@@ -150,7 +156,7 @@ class Cluster(Closing):
             return self.brokers[number]
         if number not in self._ports:
             raise ConfigError(f"this cluster has no broker {number}", hint="they count from 0")
-        given = {"broker.id": number, **self._config}
+        given = {"broker.id": number, **self._config, **self._listeners(self._ports[number])}
         broker = Broker(
             self._folder / f"broker-{number}",
             port=self._ports[number],
@@ -203,6 +209,17 @@ class Cluster(Closing):
             self._tree.close()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listeners(self, port: int) -> dict[str, object]:
+        """Where a broker listens: for clients at `port`, for other brokers elsewhere."""
+        if _LISTENERS & self._config.keys():
+            return {}
+        protocols = self._config.get("listener.security.protocol.map", f"{_CLIENTS}:PLAINTEXT")
+        return {
+            "listeners": f"{_CLIENTS}://localhost:{port},{_BROKERS}://127.0.0.1:0",
+            "listener.security.protocol.map": f"{protocols},{_BROKERS}:PLAINTEXT",
+            "inter.broker.listener.name": _BROKERS,
+        }
 
     def _awake(self) -> list[Broker]:
         return [one for number, one in list(self.brokers.items()) if number not in self._paused]

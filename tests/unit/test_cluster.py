@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,3 +212,41 @@ def test_a_cluster_of_none_is_refused() -> None:
         krust.Cluster(0)
     with krust.Cluster(1) as cluster, pytest.raises(ConfigError, match="no broker 7"):
         cluster.start(7)
+
+
+def stop_replica(topic: str, partition: int, epoch: int) -> bytes:
+    """StopReplica 0 that deletes a partition, in its frame, as a stranger sends it."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    body = struct.pack(">iibi", 0, epoch, 1, 1) + name + struct.pack(">i", partition)
+    request = struct.pack(">hhih", 5, 0, 1, -1) + body
+    return struct.pack(">i", len(request)) + request
+
+
+def test_a_client_that_forges_a_stop_replica_deletes_nothing(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 3)
+    write(cluster, "t", 3, b"kept")
+    for number, broker in cluster.brokers.items():
+        host, _, port = broker.bootstrap.rpartition(":")
+        for partition in range(3):
+            for epoch in (0, 1, 1000):
+                with socket.create_connection((host, int(port)), WAIT_S) as stranger:
+                    stranger.sendall(stop_replica("t", partition, epoch))
+                    assert stranger.recv(1) == b"", "the broker hangs up on it"
+        assert broker.leader("t", number) is not None
+    for partition in range(3):
+        assert read(cluster, "t", partition, 1) == [b"kept"]
+
+
+def test_no_client_is_told_where_the_brokers_listen_for_each_other(cluster: krust.Cluster) -> None:
+    told = {broker.bootstrap for broker in cluster.brokers.values()}
+    for broker in cluster.brokers.values():
+        seen = AdminClient(broker.client_config()).list_topics(timeout=WAIT_S).brokers
+        assert {f"{each.host}:{each.port}" for each in seen.values()} == told
+
+
+def test_listeners_that_are_set_are_taken_as_they_are() -> None:
+    both = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "inter.broker.listener.name": "B"}
+    mapped = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    with krust.Cluster(2, config=both | mapped) as cluster:
+        cluster.create_topic("t", 2)
+        assert {cluster.leader("t", partition) for partition in range(2)} == {0, 1}
