@@ -14,7 +14,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz crash crash-images planted \
+	release fuzz attack crash crash-images planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -125,6 +125,9 @@ bench-spark: release $(VENV)/.spark ## Spark's source and sink beside the offici
 
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)
+
+attack: release ## every API and version under attack, beside neighbours (ARGS="Metadata --sizes 64K")
+	$(BIN)/python -m tests.attack $(ARGS)
 
 crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600

@@ -1,0 +1,106 @@
+"""Connections that send bytes as they are, and what the attack has to ask before it begins."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from types import TracebackType
+from typing import Self
+
+from tests.attack.frames import GROUP, WIDE, WIDE_PARTITIONS
+
+Address = tuple[str, int]
+
+
+class Connection:
+    """One connection: frames out, replies in."""
+
+    def __init__(self, address: Address, timeout_s: float = 60.0) -> None:
+        self.socket = socket.create_connection(address, timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, key: int, version: int, body: bytes, *, tags: bytes = b"") -> bytes:
+        """The reply without its correlation id."""
+        head = struct.pack(">hhih", key, version, 1, 9) + b"neighbour" + tags
+        self.socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        return self.reply()
+
+    def reply(self) -> bytes:
+        (size,) = struct.unpack(">i", self.exactly(4))
+        return self.exactly(size)[4:]
+
+    def skip(self) -> int:
+        """Read a reply and forget it; its size."""
+        (size,) = struct.unpack(">i", self.exactly(4))
+        left = int(size)
+        while left:
+            piece = self.socket.recv(min(left, 1 << 20))
+            if not piece:
+                raise ConnectionError("closed")
+            left -= len(piece)
+        return int(size)
+
+    def exactly(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            piece = self.socket.recv(size - len(found))
+            if not piece:
+                raise ConnectionError("closed")
+            found += piece
+        return bytes(found)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack(">h", len(value)) + value
+
+
+def create_topic(connection: Connection, name: bytes, partitions: int) -> None:
+    """Make a topic, or leave it as it is."""
+    body = struct.pack(">i", 1) + text(name) + struct.pack(">ihii", partitions, 1, 0, 0)
+    reply = connection.ask(19, 0, body + struct.pack(">i", 30_000))
+    (error,) = struct.unpack(">h", reply[-2:])
+    assert error in (0, 36), error
+
+
+def prepare(address: Address) -> bytes:
+    """Make what KNOWN names; the id of the wide topic."""
+    with Connection(address) as connection:
+        create_topic(connection, WIDE, WIDE_PARTITIONS)
+        commit = text(GROUP) + struct.pack(">i", -1) + text(b"") + struct.pack(">qi", -1, 1)
+        commit += text(WIDE) + struct.pack(">iiq", 1, 0, 1) + text(b"")
+        until = time.monotonic() + 30
+        while connection.ask(8, 2, commit)[-2:] != b"\0\0":
+            connection.ask(10, 0, text(GROUP))
+            assert time.monotonic() < until, "no offset can be committed"
+            time.sleep(0.05)
+        ask = b"\x02" + bytes(16) + bytes([len(WIDE) + 1]) + WIDE + b"\0" + b"\0\0\0"
+        reply = connection.ask(3, 12, ask, tags=b"\0")
+        at = reply.index(bytes([len(WIDE) + 1]) + WIDE) + 1 + len(WIDE)
+        return reply[at : at + 16]
+
+
+def served(address: Address) -> dict[int, tuple[int, int]]:
+    """The versions of each API that the broker says it serves."""
+    with Connection(address) as connection:
+        reply = connection.ask(18, 0, b"")
+    (number,) = struct.unpack(">i", reply[2:6])
+    rows = [struct.unpack(">hhh", reply[6 + 6 * i : 12 + 6 * i]) for i in range(number)]
+    return {key: (first, last) for key, first, last in rows}
