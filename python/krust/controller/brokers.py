@@ -37,13 +37,12 @@ def look(state: State) -> Generator[Asked, list[Done], set[int]]:
     names = [name for name in reading.children(znodes.BROKERS, read.results[0]) if name.isdecimal()]
     found: dict[int, Live] = {}
     paths = [f"{znodes.BROKERS}/{name}" for name in names]
-    if paths:
-        (done,) = yield [[Read(path, watch=True) for path in paths]]
-        for path, name, node in zip(paths, names, done.results, strict=True):
-            if isinstance(node, Node):
-                _add(state, found, path, int(name), node)
-            elif node is not Refusal.NO_NODE:
-                raise AwayError(f"{path}: {node}")
+    results = yield from reading.pieces(Read(path, watch=True) for path in paths)
+    for path, name, node in zip(paths, names, results, strict=True):
+        if isinstance(node, Node):
+            _add(state, found, path, int(name), node)
+        elif node is not Refusal.NO_NODE:
+            raise AwayError(f"{path}: {node}")
     own = found.setdefault(state.node_id, state.brokers.get(state.node_id, Live()))
     anew = {
         broker

@@ -104,11 +104,8 @@ def _what_is_left(name: str) -> Generator[Asked, list[Done], list[Operation]]:
         ]
     mark = f"{znodes.DELETE_TOPICS}/{name}"
     paths = [*parts, above, path, znodes.topic_config(name), mark]
-    (seen,) = yield [[Exists(each) for each in paths]]
-    if seen.refused not in (None, Refusal.NO_NODE):
-        raise AwayError(f"topic {name} cannot be deleted: {seen.refused.value}")
-    return [
-        Delete(each)
-        for each, stat in zip(paths, seen.results, strict=True)
-        if isinstance(stat, Stat)
-    ]
+    seen = yield from reading.pieces(map(Exists, paths))
+    for stat in seen:
+        if isinstance(stat, Refusal) and stat is not Refusal.NO_NODE:
+            raise AwayError(f"topic {name} cannot be deleted: {stat.value}")
+    return [Delete(each) for each, stat in zip(paths, seen, strict=True) if isinstance(stat, Stat)]

@@ -1,16 +1,18 @@
 """The tree, read into the State: topics, who leads them, settings. At the start, and again later.
 
 What stands there may be anything. A node that cannot be read costs what it says and no more, and is
-told (`State.fault`). A topic without an assignment is not served, its name stays taken and its
-files stay; a partition without a state has no leader; settings that cannot be had do not hold, and
-where that is about what may be thrown away, nothing is (`adoption.KEEP`). Settings whose names are
-unknown here are kept, for those who know them. A topic that was here and is gone from the tree, or
-is another of that name, stays as it was until the next start: no file goes because a node did.
+told (`State.fault`). A topic that cannot be read (it has no assignment, or the store does not give
+one of its nodes) is not served, its name stays taken and its files stay; a partition without a
+state has no leader; settings that cannot be had do not hold, and where that is about what may be
+thrown away, nothing is (`adoption.KEEP`). Settings whose names are unknown here are kept, for those
+who know them. A topic that was here and is gone from the tree, or is another of that name, stays as
+it was until the next start: no file goes because a node did.
 Where others use the tree it is not served any more, and its files are kept.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
@@ -84,23 +86,25 @@ def topics(
     """
     if not names:
         return []
-    answers = yield [
-        [Read(znodes.topic(name), state.shared), Read(znodes.topic_config(name))] for name in names
-    ]
-    found = [_topic(state, name, done.results) for name, done in zip(names, answers, strict=True)]
-    bare = [each for each in found if each is not None]
-    if not bare:
-        return []
-    states = yield [
-        [Read(znodes.state(each.name, index)) for index in range(len(each.assignment.replicas))]
-        for each in bare
-    ]
+    queries = ((Read(znodes.topic(n), state.shared), Read(znodes.topic_config(n))) for n in names)
+    results = yield from reading.pieces(each for pair in queries for each in pair)
+    answers = zip(names, results[::2], results[1::2], strict=True)
+    bare = [each for each in (_topic(state, *answer) for answer in answers) if each is not None]
+    counts = [len(each.assignment.replicas) for each in bare]
+    states = yield from reading.pieces(
+        Read(znodes.state(each.name, index))
+        for each, count in zip(bare, counts, strict=True)
+        for index in range(count)
+    )
+    nodes = iter(states)
+    own = [(each, tuple(islice(nodes, count))) for each, count in zip(bare, counts, strict=True)]
     if written is not None:
-        for each, done in zip(bare, states, strict=True):
-            for index, node in enumerate(done.results):
+        for each, results_of in own:
+            for index, node in enumerate(results_of):
                 if isinstance(node, Node):
                     written[each.name, index] = node.stat.mzxid
-    return [_whole(state, each, done.results) for each, done in zip(bare, states, strict=True)]
+    found = [_whole(state, *each) for each in own]
+    return [topic for topic in found if topic is not None]
 
 
 def settings_of(
@@ -110,10 +114,10 @@ def settings_of(
     if not names:
         return {}
     paths = [znodes.topic_config(name) for name in names]
-    answers = yield [[Read(path)] for path in paths]
+    results = yield from reading.pieces(map(Read, paths))
     return {
-        name: _of_topic(state, path, done.results[0])
-        for name, path, done in zip(names, paths, answers, strict=True)
+        name: _of_topic(state, path, result)
+        for name, path, result in zip(names, paths, results, strict=True)
     }
 
 
@@ -135,33 +139,42 @@ def of_brokers(state: State) -> Steps:
         state.brokers_changed()
 
 
-def _topic(state: State, name: str, results: tuple[Result, ...]) -> _Found | None:
+def _topic(state: State, name: str, answer: Result, settings: Result) -> _Found | None:
     """A topic as its own nodes say; None: they cannot be read, or it is gone."""
-    node, settings = reading.node(znodes.topic(name), results[0]), results[1]
-    if node is None:
-        return None
+    path = znodes.topic(name)
     try:
+        node = reading.node(path, answer)
+        if node is None:
+            return None
         check_name(name)
         assignment = Assignment.decode(node.data)
-    except (BadZnodeError, RefusedError) as error:
-        state.fault(znodes.topic(name), error)
-        state.damaged.add(name)
+    except (BadZnodeError, RefusedError, reading.UnreadableError) as error:
+        _damage(state, name, path, error)
         return None
     entity = _of_topic(state, znodes.topic_config(name), settings)
     return _Found(name, assignment, node.stat.version, entity)
 
 
-def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic:
-    partitions = tuple(
-        _partition(state, znodes.state(found.name, index), replicas, result)
-        for index, (replicas, result) in enumerate(
-            zip(found.assignment.replicas, results, strict=True)
-        )
-    )
+def _damage(state: State, name: str, path: str, error: Exception) -> None:
+    """A topic cannot be read: it is not served, and others are."""
+    state.fault(path, error)
+    state.damaged.add(name)
+
+
+def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic | None:
+    """A topic with its partitions; None: one of them cannot be read."""
+    partitions = []
+    for index, replicas in enumerate(found.assignment.replicas):
+        path = znodes.state(found.name, index)
+        try:
+            partitions.append(_partition(state, path, replicas, results[index]))
+        except reading.UnreadableError as error:
+            _damage(state, found.name, path, error)
+            return None
     return Topic(
         found.name,
         found.assignment.topic_id,
-        partitions,
+        tuple(partitions),
         found.entity.config,
         found.version,
         max(found.entity.version, 0),
@@ -183,7 +196,11 @@ def _partition(state: State, path: str, replicas: tuple[int, ...], result: Resul
 
 def _of_topic(state: State, path: str, result: Result) -> Entity:
     """A topic's own settings."""
-    node = reading.node(path, result)
+    try:
+        node = reading.node(path, result)
+    except reading.UnreadableError as error:
+        state.fault(path, error)
+        return Entity(dict(KEEP))
     if node is None:
         return Entity()
     try:

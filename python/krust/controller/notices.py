@@ -47,11 +47,11 @@ class Notices:
         if not new:
             return
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in new]
-        (done,) = yield [[Read(path) for path in paths]]
+        results = yield from reading.pieces(map(Read, paths))
         topics: dict[str, None] = {}
         limited: dict[quotas.Owner, None] = {}
         brokers = False
-        for path, node in zip(paths, done.results, strict=True):
+        for path, node in zip(paths, results, strict=True):
             if node is Refusal.NO_NODE:
                 continue
             if not isinstance(node, Node):

@@ -1,14 +1,45 @@
-"""What the store answers to a read, or the ServerError that it cannot be known now."""
+"""What the store answers to a read, or why it cannot be known now.
+
+A store takes no list above `LARGEST` bytes, of reads as of writes: whoever reads as many nodes as
+a topic has partitions reads them in `pieces`.
+ServerError: nothing can be read now (no connection), which ends the whole reading. An
+UnreadableError is about this node alone: whoever can do without it goes on.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from krust.errors import ServerError
-from krust.metadata.store import Created, Node, Refusal, Stat
+from krust.metadata.store import LARGEST, Created, Node, Refusal, Stat, size
 
 if TYPE_CHECKING:
-    from krust.metadata.store import Result
+    from collections.abc import Generator, Iterable
+
+    from krust.controller.state import Asked
+    from krust.metadata.store import Done, Query, Result
+
+_AWAY = (Refusal.NO_SESSION, Refusal.UNKNOWN)
+"""Refusals that are about the store, and not about the node that was asked for."""
+
+
+class UnreadableError(ServerError):
+    """A node that the store does not give, while it gives others."""
+
+
+def pieces(queries: Iterable[Query]) -> Generator[Asked, list[Done], list[Result]]:
+    """Ask for something of nodes, however many; the answers, in order."""
+    asked: Asked = []
+    room = 0
+    for each in queries:
+        need = size([each])
+        if need > room:
+            asked.append([])
+            room = LARGEST // 2
+        asked[-1].append(each)
+        room -= need
+    answers = (yield asked) if asked else []
+    return [result for done in answers for result in done.results]
 
 
 def children(path: str, result: Result) -> tuple[str, ...]:
@@ -19,7 +50,7 @@ def children(path: str, result: Result) -> tuple[str, ...]:
 
 
 def node(path: str, result: Result) -> Node | None:
-    """A node; None: there is none. ServerError: nobody knows."""
+    """A node; None: there is none. ServerError, UnreadableError: nobody knows."""
     if isinstance(result, Node):
         return result
     if result is Refusal.NO_NODE:
@@ -29,4 +60,5 @@ def node(path: str, result: Result) -> Node | None:
 
 def _unreadable(path: str, result: Result) -> ServerError:
     why = result.value if isinstance(result, Refusal) else "it answers something else"
-    return ServerError(f"the metadata cannot be read: {path}: {why}", hint="look at the store")
+    kind = ServerError if result in _AWAY else UnreadableError
+    return kind(f"the metadata cannot be read: {path}: {why}", hint="look at the store")

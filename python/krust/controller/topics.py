@@ -99,7 +99,9 @@ def create(state: State, request: Request) -> Policy:
     if planned:
         answers = yield from written([creation(state, topic) for _, topic in planned])
         for (result, topic), refused_by in zip(planned, answers, strict=True):
-            if refused_by is None:
+            # Whoever sees a topic half made finishes it: then the rest of ours is there already.
+            finished = refused_by is Refusal.NODE_EXISTS and state.knows(topic.name, topic.id)
+            if refused_by is None or finished:
                 state.made(topic)
                 result["topic_id"] = topic.id
             else:

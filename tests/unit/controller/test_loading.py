@@ -11,7 +11,16 @@ from krust.controller import adoption, loading, registration
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, Delete, Refusal, SetData
+from krust.metadata.store import (
+    LARGEST,
+    Create,
+    Delete,
+    Query,
+    Refusal,
+    Result,
+    SetData,
+)
+from tests.unit.controller.nodes import Nodes
 from tests.unit.controller.shell import NOW_MS, Shell, write
 
 ONE_QUOTA = b'{"version":1,"config":{"producer_byte_rate":"8"}}'
@@ -162,15 +171,64 @@ def test_no_content_keeps_the_broker_from_starting(data: bytes, kind: str) -> No
     assert again.state.topic_values(again.state.topics["good"])
 
 
-def test_a_large_topic_takes_several_transactions() -> None:
+LONGEST = "l" * 249
+
+
+def test_a_topic_that_is_larger_than_one_list_is_read_and_deleted_in_pieces() -> None:
+    count = LARGEST // 249
     shell = Shell()
-    assert shell.create("large", 6000)["error_code"] == 0
-    assert len(shell.state.topics["large"].partitions) == 6000
+    assert shell.create(LONGEST, count)["error_code"] == 0
+    assert len(shell.state.topics[LONGEST].partitions) == count
     again = Shell(tree=_left(shell))
-    assert [each.leader for each in again.state.topics["large"].partitions] == [0] * 6000
-    topics = [{"name": "large", "topic_id": "A" * 22}]
+    assert [each.leader for each in again.state.topics[LONGEST].partitions] == [0] * count
+    topics = [{"name": LONGEST, "topic_id": "A" * 22}]
     assert again.ask("DeleteTopics", {"topics": topics})["responses"][0]["error_code"] == 0
     assert again.nodes("/brokers/topics") == {"/brokers/topics": ("", False)}
+
+
+def test_a_large_topic_is_made_and_deleted_where_others_use_the_tree() -> None:
+    nodes = Nodes(0)
+    member = nodes.leader
+    count = LARGEST // 249
+    assert member.create(LONGEST, count)["error_code"] == 0
+    assert [each.leader for each in member.state.topics[LONGEST].partitions] == [0] * count
+    member.ask("DeleteTopics", {"topics": [{"name": LONGEST, "topic_id": "A" * 22}]})
+    assert nodes.children("/brokers/topics") == []
+
+
+class _Withholding(Tree):
+    """A tree that does not give one of its nodes."""
+
+    withheld = ""
+
+    def query(self, operation: Query) -> Result:
+        if operation.path == self.withheld:
+            return Refusal.NOT_ALLOWED
+        return super().query(operation)
+
+
+@pytest.mark.parametrize("path", [znodes.topic("bad"), znodes.state("bad", 1)])
+def test_a_topic_whose_node_the_store_withholds_costs_itself_alone(path: str) -> None:
+    tree = _Withholding()
+    shell = Shell(tree=tree)
+    shell.create("good")
+    shell.create("bad", 2)
+    tree = _left(shell)
+    tree.withheld = path
+    again = Shell(tree=tree)
+    assert set(again.state.topics) == {"good"}
+    assert "the node's access list does not allow it" in again.faults[path]
+    assert again.create("bad")["error_message"] == "Topic 'bad' already exists."
+
+
+def test_settings_that_the_store_withholds_throw_nothing_away() -> None:
+    tree = _Withholding()
+    shell = Shell(tree=tree)
+    shell.create("good", retention_ms="1000")
+    tree = _left(shell)
+    tree.withheld = znodes.topic_config("good")
+    again = Shell(tree=tree)
+    assert again.state.topic_values(again.state.topics["good"])["retention.ms"] == -1
 
 
 def test_a_topic_that_was_half_made_is_finished_at_the_next_start() -> None:
@@ -187,7 +245,7 @@ def test_a_topic_that_was_half_made_is_finished_at_the_next_start() -> None:
     assert [each.leader for each in partitions] == [0] * 6000
 
 
-def _left(shell: Shell) -> Tree:
+def _left(shell: Shell) -> Any:
     shell.store.close()
     return shell.tree
 
