@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
 
 RUST_FLOORS = {
-    **dict.fromkeys(("wire", "clock", "ids", "memory", "sys"), 0),
+    **dict.fromkeys(("wire", "clock", "ids", "memory", "sys", "work"), 0),
     **dict.fromkeys(("record",), 1),
     **dict.fromkeys(("storage", "protocol", "transport"), 2),
     **dict.fromkeys(("client",), 3),

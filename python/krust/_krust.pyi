@@ -235,6 +235,11 @@ class Server:
     def reset_memory_peak(self) -> None:
         """Measure the most that is leased from now on."""
 
+    def take_longest_work(self) -> int:
+        """The most work that a network thread did before it let others go first, in bytes of
+        requests, answers and what was inflated; measured anew from now on.
+        """
+
     def pause(self) -> None:
         """Answer nobody until `resume`; connections stay. Nothing leaves when this returns."""
 

@@ -7,7 +7,7 @@
 //! 3 client    the Kafka client
 //! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
 //! 1 record    batches and their older forms
-//! 0 wire clock ids memory sys
+//! 0 wire clock ids memory sys work
 //! ```
 
 pub mod broker;
@@ -25,3 +25,4 @@ pub mod storage;
 pub mod sys;
 pub mod transport;
 pub mod wire;
+pub mod work;

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import select
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from pathlib import Path
 
 from tests.attack.frames import Attack, attacks
 from tests.attack.layouts import Layout, layouts
-from tests.attack.wire import Connection, prepare, served
+from tests.attack.wire import prepare, served, strike, versions
 from tests.serving import Served
 
 MIB = 1 << 20
@@ -115,7 +114,7 @@ class Target:
         Path(f"/proc/{self.broker.pid}/clear_refs").write_text("5")
         self.neighbours.period()
         began = time.monotonic()
-        answer = strike(self.broker.address, attack)
+        answer = strike(self.broker.address, attack.frames(), attack.times, PATIENCE_S)
         seconds = time.monotonic() - began
         time.sleep(0.02)
         waits = self.neighbours.period()
@@ -148,49 +147,9 @@ def over(row: Row, floor_ms: float) -> list[str]:
     return found + [f"worst {kind}" for kind in late]
 
 
-def strike(address: tuple[str, int], attack: Attack) -> str:
-    """Send it, take the answers for as long as there is patience, and hang up."""
-    frames = b"".join(attack.frame(number) for number in range(attack.times))
-    until, sent, got, total = time.monotonic() + PATIENCE_S, 0, 0, 0
-    with Connection(address) as connection:
-        connection.socket.setblocking(False)
-        view = memoryview(frames)
-        while time.monotonic() < until and (sent < len(view) or got == 0 or attack.times > 1):
-            writers = [connection.socket] if sent < len(view) else []
-            readable, writable, _ = select.select([connection.socket], writers, [], 0.1)
-            try:
-                if writable:
-                    sent += connection.socket.send(view[sent : sent + MIB])
-                if readable:
-                    connection.socket.setblocking(True)
-                    connection.socket.settimeout(PATIENCE_S)
-                    total += connection.skip()
-                    got += 1
-                    connection.socket.setblocking(False)
-                    if got == attack.times:
-                        break
-            except BlockingIOError:
-                continue
-            except TimeoutError:
-                return "half an answer"
-            except OSError:
-                return "closed"
-    if got < attack.times:
-        return f"{got} answers" if got else "no answer"
-    return f"{total / MIB:.2f} MiB"
-
-
 def quantile(values: list[float], part: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0.0
-
-
-def versions(layout: Layout, range_: tuple[int, int], *, some: bool) -> list[int]:
-    """All versions, or the first, the first flexible and the last."""
-    first, last = range_
-    if not some:
-        return list(range(first, last + 1))
-    return sorted({first, min(max(layout.flexible, first), last), last})
 
 
 def chosen(options: argparse.Namespace, address: tuple[str, int]) -> Iterator[tuple[Layout, range]]:
@@ -207,9 +166,8 @@ def attack_api(layout: Layout, range_: range, options: argparse.Namespace) -> li
     with tempfile.TemporaryDirectory() as directory:
         target = Target(Path(directory) / "data")
         try:
-            for version in versions(
-                layout, (range_[0], range_[-1]), some=options.versions == "some"
-            ):
+            some = versions(layout, range_[0], range_[-1])
+            for version in some if options.versions == "some" else range_:
                 for size in options.sizes.split(","):
                     for attack in attacks(layout, version, SIZES[size], target.topic_id):
                         if options.kinds and attack.kind not in options.kinds.split(","):

@@ -95,6 +95,10 @@ class Attack:
         whole = header(self.layout, self.version, correlation_id, CLIENT_ID) + self.body
         return struct.pack(">i", len(whole)) + whole
 
+    def frames(self) -> bytes:
+        """All that is sent."""
+        return b"".join(self.frame(number) for number in range(self.times))
+
     @property
     def size(self) -> int:
         return len(self.body) * self.times

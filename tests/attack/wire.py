@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.attack.frames import GROUP, WIDE, WIDE_PARTITIONS
+from tests.attack.layouts import Layout
 
 Address = tuple[str, int]
 
@@ -104,3 +106,39 @@ def served(address: Address) -> dict[int, tuple[int, int]]:
     (number,) = struct.unpack(">i", reply[2:6])
     rows = [struct.unpack(">hhh", reply[6 + 6 * i : 12 + 6 * i]) for i in range(number)]
     return {key: (first, last) for key, first, last in rows}
+
+
+def versions(layout: Layout, first: int, last: int) -> list[int]:
+    """The first version that is served, the first flexible one and the last."""
+    return sorted({first, min(max(layout.flexible, first), last), last})
+
+
+def strike(address: Address, frames: bytes, times: int, patience_s: float) -> str:
+    """Send it, take the answers for as long as there is patience, and hang up."""
+    until, sent, got, total = time.monotonic() + patience_s, 0, 0, 0
+    with Connection(address) as connection:
+        connection.socket.setblocking(False)
+        view = memoryview(frames)
+        while time.monotonic() < until and (sent < len(view) or got == 0 or times > 1):
+            writers = [connection.socket] if sent < len(view) else []
+            readable, writable, _ = select.select([connection.socket], writers, [], 0.1)
+            try:
+                if writable:
+                    sent += connection.socket.send(view[sent : sent + (1 << 20)])
+                if readable:
+                    connection.socket.setblocking(True)
+                    connection.socket.settimeout(patience_s)
+                    total += connection.skip()
+                    got += 1
+                    connection.socket.setblocking(False)
+                    if got == times:
+                        break
+            except BlockingIOError:
+                continue
+            except TimeoutError:
+                return "half an answer"
+            except OSError:
+                return "closed"
+    if got < times:
+        return f"{got} answers" if got else "no answer"
+    return f"{total / (1 << 20):.2f} MiB"

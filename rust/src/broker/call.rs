@@ -16,6 +16,7 @@ use super::{Broker, Output, ParkedId, Replies, Session, ThreadState};
 use crate::protocol::value::Value;
 use crate::storage::FileRange;
 use crate::wire::{Reader, Sink, Writer};
+use crate::work;
 
 /// What a reply needs to know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,7 @@ impl Head {
         if let Some(prefix) = writer.buf.get_mut(start..start + 4) {
             prefix.copy_from_slice(&size);
         }
+        work::add(writer.buf.len() - start);
         output.buf = writer.buf;
         let mut ranges = fill.ranges.into_iter();
         for (hole, count) in writer.holes.iter().zip(fill.counts) {

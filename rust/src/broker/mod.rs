@@ -58,6 +58,7 @@ use crate::memory::MemoryPool;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
+use crate::work::WorkMeter;
 use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
@@ -152,6 +153,8 @@ pub struct Broker {
     mover: OnceLock<Arc<Mover>>,
     /// What requests cost together beside their read buffers.
     memory: Arc<MemoryPool>,
+    /// The longest that a network thread was busy for one connection.
+    work: WorkMeter,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -203,6 +206,7 @@ impl Broker {
             fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
             quotas: Quotas::new(settings.quota_windows),
             memory: MemoryPool::new(settings.request_memory_bytes),
+            work: WorkMeter::default(),
             settings: ArcSwap::from_pointee(settings),
             image: ArcSwap::from_pointee(ClusterImage::empty()),
             image_number: AtomicU64::new(0),
@@ -246,6 +250,11 @@ impl Broker {
     /// The memory that requests may cost together.
     pub fn memory(&self) -> &Arc<MemoryPool> {
         &self.memory
+    }
+
+    /// The longest stretch of work that a network thread did for one connection.
+    pub fn work(&self) -> &WorkMeter {
+        &self.work
     }
 
     /// Other settings from now on.

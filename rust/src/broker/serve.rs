@@ -23,6 +23,7 @@ use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
 use super::{Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
 use crate::protocol::header::RequestHeader;
 use crate::wire::Reader;
+use crate::work;
 
 impl Service for Broker {
     type Thread = ThreadState;
@@ -60,11 +61,14 @@ impl Service for Broker {
         let mut staging = produce::Staging::new(&image, self.clock.wall_ms());
         let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
         let mut flow = Flow::Go;
+        let before = work::done();
         for (number, frame) in received.iter().enumerate() {
-            if replies.is_full() || replies.is_muted() {
+            let had_its_share = work::since(before) >= work::SHARE;
+            if replies.is_full() || replies.is_muted() || had_its_share {
                 replies.leave(received.frames.len() - number);
                 break;
             }
+            work::add(work::REQUEST + frame.len());
             let mut decides = false;
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
@@ -98,6 +102,7 @@ impl Service for Broker {
         }
         let finished = staging.finish(self, at.thread, (at.session, replies));
         meter.count(at.session);
+        self.work.note(before);
         match finished {
             Flow::Close => Flow::Close,
             _ => flow,
@@ -106,6 +111,7 @@ impl Service for Broker {
 
     fn wake(&self, thread: &mut ThreadState, wakes: &mut Vec<Wake>, done: &mut Vec<Done>) {
         self.refresh(thread);
+        let before = work::done();
         for wake in wakes.drain(..) {
             match wake {
                 Wake::Look(id) => self.look(thread, id, done),
@@ -136,16 +142,19 @@ impl Service for Broker {
             }
         }
         self.look_again(thread, done);
+        self.work.note(before);
     }
 
     fn expire(&self, thread: &mut ThreadState, now_ms: i64, done: &mut Vec<Done>) {
         self.refresh(thread);
+        let before = work::done();
         self.look_again(thread, done);
         while let Some((id, mut parked)) = thread.parked.expired(now_ms) {
             if let Some(output) = self.resume(thread, (id, &mut parked), true) {
                 done.push(parked.done(output));
             }
         }
+        self.work.note(before);
     }
 
     fn next_deadline(&self, thread: &ThreadState) -> Option<i64> {

@@ -26,6 +26,7 @@ use super::inbox::{Filled, Inbox, Pool};
 use super::outbox::{Flushed, Outbox, SHARE, SMALL_SHARE};
 use super::{Options, Shared};
 use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
+use crate::work;
 
 /// The most one connection reads in one turn, so that the others get theirs.
 const TURN_BYTES: usize = 4 << 20;
@@ -164,11 +165,15 @@ impl<S: Service> Connection<S> {
         }
         self.heed(desk.now_ms);
         let mut again = self.send(desk)?;
-        let mut read = 0;
+        let (mut read, before) = (0, work::done());
         while self.may_read(&desk.shared.options) {
             match self.handle(desk) {
                 Handled::Frames => {
                     again |= self.send(desk)?;
+                    if work::since(before) >= work::SHARE {
+                        again = true;
+                        break;
+                    }
                     continue;
                 }
                 Handled::Nonsense => self.closing = true,

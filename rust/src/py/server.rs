@@ -373,6 +373,10 @@ impl Server {
         self.broker.memory().reset_peak();
     }
 
+    fn take_longest_work(&self) -> u64 {
+        self.broker.work().take_longest()
+    }
+
     #[getter]
     fn connections(&self) -> usize {
         self.net.lock().as_ref().map_or(0, net::Server::connections)

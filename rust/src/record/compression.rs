@@ -14,6 +14,7 @@ use std::io::{self, BufRead, Read, Write};
 
 use super::RecordError;
 use super::{lz4, xerial};
+use crate::work;
 
 /// The largest window that inflating will hold, in bytes.
 pub const WINDOW: usize = 1 << WINDOW_LOG;
@@ -263,6 +264,7 @@ impl Read for Inflate<'_> {
             .ok()
             .and_then(|read| self.left.checked_sub(read))
             .ok_or(io::ErrorKind::FileTooLarge)?;
+        work::add(read);
         Ok(read)
     }
 }

@@ -1,10 +1,10 @@
 //! A service whose requests say what is to be done with them, and a client to send them.
 //!
 //! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
-//! many bytes as the next four say; `m` echo, and mute for as many ms as they say; `n` no reply;
-//! `c` echo and close; `x` panic; `g` stand still until the test opens that gate, no reply; all
-//! else echo. The test fills parked slots by posting [`Word::Fill`] with the frame's second byte as
-//! its name.
+//! many bytes as the next four say; `m` echo, and mute for as many ms as they say; `w` count as
+//! much work as they say, no reply; `n` no reply; `c` echo and close; `x` panic; `g` stand still
+//! until the test opens that gate, no reply; all else echo. The test fills parked slots by posting
+//! [`Word::Fill`] with the frame's second byte as its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -18,6 +18,7 @@ use krust::broker::{
 };
 use krust::clock::{Clock, ManualClock};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
+use krust::work;
 
 /// For how long a test waits for what must come, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -77,8 +78,10 @@ impl Service for Double {
 
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
         let mut flow = Flow::Go;
+        let before = work::done();
         for (done, frame) in received.iter().enumerate() {
-            if replies.is_full() || replies.is_muted() {
+            let had_its_share = work::since(before) >= work::SHARE;
+            if replies.is_full() || replies.is_muted() || had_its_share {
                 replies.leave(received.frames.len() - done);
                 break;
             }
@@ -99,6 +102,9 @@ impl Service for Double {
                     replies.mute(i32::from_be_bytes(ms.try_into().unwrap()));
                 }
                 [b'n', ..] => {}
+                [b'w', bytes @ ..] => {
+                    work::add(u32::from_be_bytes(bytes.try_into().unwrap()) as usize);
+                }
                 [b'g', ..] => {
                     let gate = self.gates.fetch_add(1, Ordering::SeqCst);
                     while self.opened_gates.load(Ordering::SeqCst) <= gate {
