@@ -30,14 +30,16 @@ from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
 from krust.metadata.shared import SharedTree
 from krust.server import Broker
+from krust.shell import provenance
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from krust.metadata.saved import Setup
+
 WAIT_S = 30.0
 _LOOK_S = 0.001
-_FILE = "krust-cluster.db"
 _CLIENTS, _BROKERS = "PLAINTEXT", "BROKERS"
 """Listeners: what clients are told, and what brokers use among each other."""
 _LISTENERS = frozenset({"listeners", "inter.broker.listener.name", "advertised.listeners"})
@@ -52,6 +54,7 @@ class Cluster(Closing):
     port      of broker 0 on localhost, the others have the next ones; 0 takes free ones
     zookeeper where their metadata lies instead: "HOSTS/CHROOT" of one that runs
     config    Kafka's settings by name, for all of them
+    adopt     start though their metadata is damaged or missing, as `krust.Broker`
     raises    ConfigError, ServerError: as `krust.Broker`
     """
 
@@ -63,6 +66,7 @@ class Cluster(Closing):
         port: int = 0,
         zookeeper: str | None = None,
         config: Mapping[str, object] | None = None,
+        adopt: bool = False,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"{brokers} brokers are no cluster", hint="ask for one at least")
@@ -74,7 +78,7 @@ class Cluster(Closing):
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         if zookeeper is None:
-            self._tree = SharedTree(None if self._temporary else self._folder / _FILE)
+            self._tree = SharedTree(None if self._temporary else _kept(self._folder, adopt=adopt))
         else:
             self._tree = None
             self._config["zookeeper.connect"] = zookeeper
@@ -239,3 +243,12 @@ class Cluster(Closing):
                     hint="look at the log lines of `krust`",
                 )
             time.sleep(_LOOK_S)
+
+
+def _kept(folder: Path, *, adopt: bool) -> Setup:
+    """Where a cluster's metadata is kept. ServerError: the directory is one broker's."""
+    from krust.metadata.saved import setup
+
+    provenance.refuse_broker(folder)
+    known = provenance.served_by_krust(sorted(folder.glob("broker-*")))
+    return setup(folder / provenance.CLUSTER)._replace(known=known, adopt=adopt)

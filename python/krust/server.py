@@ -67,8 +67,11 @@ class Broker:
     shared     the metadata of a cluster in this process: `krust.Cluster` gives it
     watch      called with how far it is, ten times a second while it starts and once at the end; an
                exception of its ends the start
+    adopt      start though its metadata is damaged or missing, with what can be read of it and
+               what the directories show
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
-               unwritable
+               unwritable, its
+               metadata damaged or missing
     """
 
     def __init__(
@@ -80,9 +83,11 @@ class Broker:
         assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
         shared: SharedTree | None = None,
         watch: Callable[[Recovery], object] | None = None,
+        adopt: bool = False,
     ) -> None:
         self._pid = os.getpid()
         self._shared = shared
+        self._adopt = adopt
         self._quietly = False
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
         self._config, dirs = _settle(data_dir, port, config)
@@ -319,6 +324,7 @@ class Broker:
                 temporary=self._temporary or (shared is not None and not shared.lasting),
                 assignors=self._assignors,
                 shared=shared,
+                adopt=self._adopt,
             )
             self._server = core.server
             if self._stopping:

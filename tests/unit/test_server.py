@@ -20,6 +20,7 @@ from krust.coordinator.assignors.even import Sticky
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
 from krust.shell.broker import Shell
 from krust.shell.metadata import FILE as METADATA
+from krust.shell.metadata import JOURNAL
 from tests.leftovers import nothing_left
 from tests.serving import environment
 from tests.waiting import until
@@ -218,7 +219,8 @@ def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
 def test_another_clusters_directory_is_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         krust.Broker(tmp_path / name).stop()
-    shutil.copy(tmp_path / "one" / METADATA, tmp_path / "two" / METADATA)
+    for name in (METADATA, JOURNAL):
+        shutil.copy(tmp_path / "one" / name, tmp_path / "two" / name)
     with pytest.raises(ServerError, match="belongs to cluster"):
         krust.Broker(tmp_path / "two")
 

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     help="A setting of all brokers by Kafka's name; repeatable.",
 )
 @click.option(
+    "--adopt",
+    is_flag=True,
+    help="Start though the metadata is damaged or missing, with what the directories show.",
+)
+@click.option(
     "--ready-file", type=click.Path(path_type=Path), help="Write one JSON object when all serve."
 )
 @shared.general
@@ -45,6 +50,7 @@ def command(
     data_dir: str | None,
     zookeeper: str | None,
     pairs: tuple[tuple[str, str], ...],
+    adopt: bool,
     ready_file: Path | None,
 ) -> None:
     """Run several brokers in this process, as one cluster. Ctrl-C stops them cleanly."""
@@ -55,7 +61,12 @@ def command(
         ready,
         serve.stops() as asked,
         Cluster(
-            brokers, port=port, data_dir=data_dir, zookeeper=zookeeper, config=dict(pairs)
+            brokers,
+            port=port,
+            data_dir=data_dir,
+            zookeeper=zookeeper,
+            config=dict(pairs),
+            adopt=adopt,
         ) as cluster,
     ):
         ready.tell({"bootstrap": cluster.bootstrap, "brokers": brokers})

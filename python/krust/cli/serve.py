@@ -115,6 +115,11 @@ _LEVELS = ("debug", "info", "warning", "error")
 )
 @click.option("--ready-fd", type=int, help="The same, to an open descriptor.")
 @click.option("--exit-on-stdin-close", is_flag=True, help="Stop when standard input ends.")
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Start though the metadata is damaged or missing, with what the directories show.",
+)
 @click.option("--check", is_flag=True, help="Look whether it could start, and leave.")
 @click.option("--print-config", is_flag=True, help="Print the settings that hold, and leave.")
 @options.general
@@ -126,6 +131,7 @@ def command(
     ready_file: Path | None,
     ready_fd: int | None,
     exit_on_stdin_close: bool,
+    adopt: bool,
     check: bool,
     print_config: bool,
     log_level: str,
@@ -140,7 +146,7 @@ def command(
     else:
         _log_to_stderr(log_level, config)
         ready = Ready(ready_file, ready_fd)
-        _run(config, ready, stdin_too=exit_on_stdin_close, quiet=talk.quiet)
+        _run(config, ready, stdin_too=exit_on_stdin_close, quiet=talk.quiet, adopt=adopt)
 
 
 class Ready(NamedTuple):
@@ -177,13 +183,13 @@ class Ready(NamedTuple):
             self.file.unlink(missing_ok=True)
 
 
-def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool) -> None:
+def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool, adopt: bool) -> None:
     """Serve until asked to stop."""
     began = time.monotonic()
     with ready, stops(stdin_too=stdin_too) as asked:
         watch = Watch(asked.early, quiet=quiet)
         try:
-            with _started(config, watch) as broker:
+            with _started(config, watch, adopt=adopt) as broker:
                 watch.end()
                 facts = {
                     "bootstrap": broker.bootstrap,
@@ -252,12 +258,12 @@ def configure(
 
 
 @contextmanager
-def _started(config: Config, watch: Watch) -> Iterator[Broker]:
+def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
     """A running broker; whatever keeps it from running is one ServerError."""
     from krust.server import Broker
 
     try:
-        broker = Broker(config=config, watch=watch).start()
+        broker = Broker(config=config, watch=watch, adopt=adopt).start()
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise ServerError(f"cannot start: {error.strerror or error}{place}") from error

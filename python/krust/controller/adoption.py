@@ -17,6 +17,7 @@ Not promised: a gap in the numbers of an adopted topic's partitions is filled wi
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import configs, topics
@@ -34,13 +35,15 @@ from krust.metadata import znodes
 from krust.metadata.store import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Operation
 
 KEEP = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 """Settings under which nothing goes."""
+_TOLD = 100
+"""topics or partitions that the log lists by name"""
 
 
 class Found(NamedTuple):
@@ -93,6 +96,7 @@ def take_over(
                     hint="look at the metadata store",
                 )
             state.put(topic)
+        _tell(state, adopted, by_topic)
     disk = {(each.topic, each.partition): each for each in on_disk}
     yield from lead(state, disk, {topic.name for topic in adopted})
 
@@ -145,6 +149,36 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
     )
     config = configs.internal_config(state, name) if name in INTERNAL else dict(KEEP)
     return Topic(name, topic_id, partitions, config)
+
+
+def _tell(state: State, adopted: Sequence[Topic], found: Mapping[str, Sequence[Found]]) -> None:
+    """Say what was taken over, and what of it nobody knows."""
+    for topic in adopted[:_TOLD]:
+        there = {each.partition for each in found[topic.name]}
+        lacking = [index for index in range(len(topic.partitions)) if index not in there]
+        empty = f"; without a directory, and empty now: {_numbers(lacking)}" if lacking else ""
+        text = f"took over topic {topic.name}: {_counted(len(there), 'partition')}{empty}"
+        state.changes.lines.append((logging.INFO, text))
+    if len(adopted) > _TOLD:
+        state.say(f"took over {len(adopted) - _TOLD} topics more, which are not listed")
+    partitions = sum(len(topic.partitions) for topic in adopted)
+    assumed = ", ".join(f"{name}={value}" for name, value in KEEP.items())
+    taken = f"{_counted(len(adopted), 'topic')} with {_counted(partitions, 'partition')}"
+    state.say(
+        f"took over {taken} that the metadata did not know. Directories do not tell topics' "
+        f"settings (assumed {assumed}: nothing is deleted), partitions without a directory, and "
+        "quotas (there are none). Where a ZooKeeper has them: stop this broker, then `krust "
+        "cluster import`"
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:_TOLD]))
+    return shown if len(partitions) <= _TOLD else f"{shown} and {len(partitions) - _TOLD} more"
 
 
 def _led(

@@ -1,12 +1,11 @@
-"""The embedded store: a tree of znodes in memory, kept by sqlite where it is to last.
+"""The embedded store: a tree of znodes in memory, kept on disk where it is to last.
 
-Format of the file (`krust-metadata.db`): table `node(path, data, czxid, mzxid, version, cversion)`,
-one row a persistent node, and `meta(name, value)` with `format` 1 and the last `zxid`. Ephemeral
-nodes are never written: whoever made them is gone when the file is read again.
+On disk it is kept twice (`saved.py`). Ephemeral nodes are never written: whoever made them is gone
+when the files are read again.
 
-Invariant: memory is the file plus the ephemerals. Changes of one turn share one transaction: they
-are in memory at once, and committed (WAL, synchronous FULL) before `events` tells of them. Where
-that cannot be, they are answered UNKNOWN, and the next turn tries again.
+Invariant: memory is what is saved plus the ephemerals. Changes of one turn share one transaction:
+they are in memory at once, and durable before `events` tells of them. Where that cannot be, they
+are answered UNKNOWN, and the next turn tries again.
 Threads: a tree and its sessions belong to one thread.
 Not promised: use by two processes; the data directory's lock sees to that.
 """
@@ -18,7 +17,6 @@ from bisect import bisect_left, insort
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from krust.errors import ServerError
 from krust.metadata.store import (
     ANY,
     Change,
@@ -42,11 +40,11 @@ from krust.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
-FORMAT = 1
+    from krust.metadata.rows import Row
+    from krust.metadata.saved import Saved, Setup
 
 _log = logging.getLogger("krust.metadata")
 
@@ -82,17 +80,21 @@ class _RefusedError(Exception):
 
 
 class Tree:
-    """A tree of znodes that sessions share; `path` is its file, None: memory only."""
+    """A tree of znodes that sessions share; `path` says where it is kept, None: memory only.
 
-    def __init__(self, path: Path | None = None) -> None:
+    raises  ServerError: what is kept there is not whole (`saved.Saved`)
+    """
+
+    def __init__(self, path: Path | Setup | None = None) -> None:
         self.zxid = 0
         self._nodes = {"/": _Znode(b"", 0)}
         self._sessions: list[LocalStore] = []
         self._number = 0
         self._dirty: dict[str, None] = {}
-        self._file = _open(path) if path is not None else None
-        if self._file is not None:
-            self._load(self._file)
+        self._held = False
+        self._saved = _opened(path) if path is not None else None
+        if self._saved is not None:
+            self._load(self._saved)
 
     def session(self) -> LocalStore:
         """A new session."""
@@ -102,41 +104,55 @@ class Tree:
         return session
 
     def close(self) -> None:
-        """Write what is left and close the file."""
-        self.commit()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Write what is left and close the files."""
+        self.release()
+        if self._saved is not None:
+            self._saved.close()
+            self._saved = None
+
+    def hold(self) -> None:
+        """Commit nothing until `release`: a start has nobody to tell of its changes one by one."""
+        self._held = True
+
+    def release(self) -> bool:
+        """Commit what was held back; False: it cannot be."""
+        self._held = False
+        return self.commit()
 
     def commit(self) -> bool:
         """Make durable what changed since the last call; False: the next call has to try again."""
-        if self._file is None:
+        if self._saved is None:
             self._dirty.clear()
-        if not self._dirty or self._file is None:
+        if not self._dirty or self._saved is None or self._held:
             return True
-        import sqlite3
+        from krust.metadata.database import UnwritableError
 
+        rows, gone = [], []
+        for path in self._dirty:
+            row = self._row(path)
+            if row is None:
+                gone.append(path)
+            else:
+                rows.append(row)
         try:
-            self._write_out(self._file)
-        except sqlite3.Error as error:
+            self._saved.write(self.zxid, rows, gone, self._rows)
+        except UnwritableError as error:
             _log.error("the metadata cannot be written: %s", error)
             return False
         self._dirty.clear()
         return True
 
-    def _write_out(self, file: sqlite3.Connection) -> None:
-        rows, gone = [], []
-        for path in self._dirty:
-            node = self._nodes.get(path)
-            if node is None or node.owner is not None:
-                gone.append((path,))
-            else:
-                facts = (node.czxid, node.mzxid, node.version, node.cversion)
-                rows.append((path, node.data, *facts))
-        with file:
-            file.executemany("DELETE FROM node WHERE path = ?", gone)
-            file.executemany("INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?)", rows)
-            file.execute("INSERT OR REPLACE INTO meta VALUES ('zxid', ?)", (self.zxid,))
+    def _row(self, path: str) -> Row | None:
+        """A node as it is kept; None: it is gone, or goes with its session."""
+        from krust.metadata.rows import Row
+
+        node = self._nodes.get(path)
+        if node is None or node.owner is not None:
+            return None
+        return Row(path, node.data, node.czxid, node.mzxid, node.version, node.cversion)
+
+    def _rows(self) -> Iterator[Row]:
+        return (row for row in map(self._row, self._nodes) if row is not None)
 
     def end(self, session: LocalStore) -> None:
         """Forget a session and its ephemerals."""
@@ -249,20 +265,18 @@ class Tree:
         trace.add(undo, path, above)
         trace.seen += [(Change.DELETED, path), (Change.CHILDREN, above)]
 
-    def _load(self, file: sqlite3.Connection) -> None:
-        """Read the file; parents sort before their children."""
-        for path, data, czxid, mzxid, version, cversion in file.execute(
-            "SELECT path, data, czxid, mzxid, version, cversion FROM node ORDER BY path"
-        ):
-            node = self._nodes.setdefault(path, _Znode(b"", 0))
-            node.data, node.czxid, node.mzxid = data, czxid, mzxid
-            node.version, node.cversion = version, cversion
-            above, _, name = path.rpartition("/")
+    def _load(self, saved: Saved) -> None:
+        """Take what is kept."""
+        contents, self.zxid = saved.taken(), saved.zxid
+        for row in sorted(contents.rows):  # parents sort before their children
+            node = self._nodes.setdefault(row.path, _Znode(b"", 0))
+            node.data, node.czxid, node.mzxid = row.data, row.czxid, row.mzxid
+            node.version, node.cversion = row.version, row.cversion
+            above, _, name = row.path.rpartition("/")
             if name:
                 self._nodes[above or "/"].children.append(name)
         for node in self._nodes.values():
             node.children.sort()
-        (self.zxid,) = file.execute("SELECT value FROM meta WHERE name = 'zxid'").fetchone()
 
 
 class _Trace:
@@ -353,31 +367,8 @@ class LocalStore:
         return result
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """Open or make the file; ServerError where it is none of ours."""
-    import sqlite3
+def _opened(path: Path | Setup) -> Saved:
+    """The files of a tree; their modules are loaded only where it is to last."""
+    from krust.metadata.saved import Saved, Setup, setup
 
-    try:
-        file = sqlite3.connect(path, check_same_thread=False)
-        file.execute("PRAGMA journal_mode = WAL")
-        file.execute("PRAGMA synchronous = FULL")
-        with file:
-            file.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER)")
-            file.execute(
-                "CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, data BLOB, czxid INTEGER,"
-                " mzxid INTEGER, version INTEGER, cversion INTEGER) WITHOUT ROWID"
-            )
-            file.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?), ('zxid', 0)", (FORMAT,))
-        (form,) = file.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-    except sqlite3.Error as error:
-        raise ServerError(
-            f"the metadata in {path} cannot be read: {error}",
-            hint="restore the file, or move it away: topics are found again by their directories",
-        ) from None
-    if form != FORMAT:
-        file.close()
-        raise ServerError(
-            f"the metadata in {path} has format {form}, this krust reads format {FORMAT}",
-            hint="use the krust that wrote it, or a newer one",
-        )
-    return file
+    return Saved(path if isinstance(path, Setup) else setup(path))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
+    from krust.metadata.saved import Setup
     from krust.metadata.store import Operation, StoreEvent
 
 
@@ -24,9 +25,9 @@ _EXPIRY = (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED)
 
 
 class SharedTree:
-    """A `Tree` behind a lock; `path` is its file, None: memory only."""
+    """A `Tree` behind a lock; `path` says where it is kept, None: memory only."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | Setup | None = None) -> None:
         self.lasting = path is not None
         self._tree = Tree(path)
         self._lock = threading.RLock()

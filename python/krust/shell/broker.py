@@ -32,7 +32,7 @@ from krust.controller.state import (
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.settings import BROKER
-from krust.shell import identity, metadata
+from krust.shell import identity, metadata, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -86,8 +86,10 @@ class Shell:
         temporary: bool,
         assignors: Mapping[str, Assignor] | None = None,
         shared: SharedTree | None = None,
+        adopt: bool = False,
     ) -> None:
         self.config = config
+        self._adopt = adopt
         self._shared = shared
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
@@ -105,6 +107,8 @@ class Shell:
         self._returning = 0
         self._return_at = inf
         self._later: list[tuple[int, Request]] = []
+        if self._alone:
+            provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
         self.server = Server(
             {
@@ -123,13 +127,15 @@ class Shell:
         self._advertised: list[tuple[str, str, int]] = []
         self._goodbye: ToBroker | None = None
         self._last_controller = -1
-        self._dir = None if temporary else dirs[0]
+        self._dirs = [] if temporary else dirs
         self._retaining = _retaining(config, self.server)
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
-        self._metadata = metadata.opened(self.config, self._dir, self._wake, self._shared)
+        self._metadata = metadata.opened(
+            self.config, self._dirs, self._wake, self._shared, adopt=self._adopt
+        )
         self.state.session = self._store.session
         known = self.server.cluster_id
         self._steps(registration.found(self.state, known or self.state.new_id()))
@@ -140,6 +146,9 @@ class Shell:
                 hint="put back what belongs there, or start in an empty --data-dir",
             )
         self.server.join(self.state.cluster_id)
+        if self._alone and self._dirs:
+            provenance.mark(self._dirs[0])
+        self._metadata.hold()
         self._steps(registration.free(self.state))
         cluster = None if self._alone else self._controller.share()
         if cluster is None:
@@ -162,6 +171,9 @@ class Shell:
             self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         else:
             self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
+        if not self._metadata.release():
+            what = f"the metadata in {self._metadata.name} cannot be written"
+            raise ServerError(what, hint="look at the disk, and start again")
         self.server.start()
         if self._retaining is not None:
             self._retaining.start()

@@ -1,4 +1,7 @@
-"""Which store a broker keeps its metadata in: a ZooKeeper, or a file of its own.
+"""Which store a broker keeps its metadata in: a ZooKeeper, or files of its own.
+
+The files are `krust-metadata.db` in the first log directory and a second copy beside it; where
+there is a second log directory it has a copy as well.
 
 In a ZooKeeper a broker is its session. Number and password of it lie in `krust-session.json` in the
 first log directory, so that the next start ends what a killed one left at once, and need not wait
@@ -15,18 +18,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.errors import ConfigError, ServerError
 from krust.metadata.ensemble import Credentials, Ensemble, Tls
+from krust.shell import provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from krust.config import Config
+    from krust.metadata.saved import Setup
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store
     from krust.metadata.zookeeper import ZooKeeperStore
 
-FILE = "krust-metadata.db"
+FILE = provenance.ALONE
+JOURNAL = provenance.JOURNALS[FILE]
 SESSION = "krust-session.json"
+
+_COPIES = 2
+"""log directories that have a second copy"""
 
 _log = logging.getLogger("krust")
 
@@ -42,37 +51,54 @@ class Metadata(NamedTuple):
     """called when the session is another: writes down what ends it"""
     expire: Callable[[], object]
     """ends the session as if it had been silent for too long; a new one begins"""
+    hold: Callable[[], None] = lambda: None
+    """from here on changes need not be durable one by one"""
+    release: Callable[[], bool] = lambda: True
+    """makes them durable; False: they are not"""
 
 
 def opened(
     config: Config,
-    folder: Path | None,
+    folders: Sequence[Path],
     wake: Callable[[], None],
     shared: SharedTree | None = None,
+    *,
+    adopt: bool = False,
 ) -> Metadata:
     """The store that the settings name.
 
-    folder  the first log directory; None: nothing is to last
+    folders the log directories; none: nothing is to last
     wake    called by a thread of the store when it has events
     shared  the tree of a cluster in this process, instead
-    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers, or a bad file
+    adopt   a file that is damaged, or missing where there was one, is no error
+    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers, or such a file
     """
     if shared is not None:
         session = shared.session(wake)
         return Metadata(session, "this process", session.close, lambda: None, session.expire)
     connect = config.text("zookeeper.connect")
     if connect:
-        return _in_zookeeper(_ensemble(config, connect), folder, wake)
+        return _in_zookeeper(_ensemble(config, connect), folders[0] if folders else None, wake)
     from krust.metadata.local import Tree
 
-    tree = Tree(folder / FILE if folder is not None else None)
+    tree = Tree(kept(folders, adopt=adopt) if folders else None)
     store = tree.session()
 
     def close() -> None:
         store.close()
         tree.close()
 
-    return Metadata(store, f"its {FILE}", close, lambda: None, lambda: None)
+    name = f"its {FILE}"
+    return Metadata(store, name, close, lambda: None, lambda: None, tree.hold, tree.release)
+
+
+def kept(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
+    """Where the metadata of a broker on its own is kept."""
+    from krust.metadata.saved import Setup
+
+    copies = tuple(folder / JOURNAL for folder in folders)
+    known = provenance.served_by_krust(folders)
+    return Setup(folders[0] / FILE, copies[:_COPIES], copies[_COPIES:], known, adopt)
 
 
 def beside(config: Config, wake: Callable[[], None]) -> Store:

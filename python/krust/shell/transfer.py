@@ -214,7 +214,7 @@ def _file(folder: Path) -> Iterator[_Open]:
 @contextmanager
 def _zookeeper(config: Config) -> Iterator[_Open]:
     woken = threading.Event()
-    opened = metadata.opened(config, None, woken.set)
+    opened = metadata.opened(config, (), woken.set)
     try:
         yield _Open(opened.store, opened.name, woken)
     finally:

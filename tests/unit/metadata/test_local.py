@@ -74,8 +74,8 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
 def test_a_file_of_the_future_is_refused(tmp_path: Path) -> None:
     Tree(tmp_path / "db").close()
     with closing(sqlite3.connect(tmp_path / "db")) as file, file:
-        file.execute("UPDATE meta SET value = 2 WHERE name = 'format'")
-    with pytest.raises(ServerError, match="format 2"):
+        file.execute("UPDATE meta SET value = 3 WHERE name = 'format'")
+    with pytest.raises(ServerError, match="format 3"):
         Tree(tmp_path / "db")
 
 
@@ -84,8 +84,9 @@ def test_what_cannot_be_written_is_unknown_and_written_later(tmp_path: Path) -> 
     store = tree.session()
     run(store, Create("/before"))
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other:
-        assert tree._file is not None
-        tree._file.execute("PRAGMA busy_timeout = 0")
+        assert tree._saved is not None
+        assert tree._saved._database is not None
+        tree._saved._database.file.execute("PRAGMA busy_timeout = 0")
         other.execute("BEGIN IMMEDIATE")
         assert run(store, Create("/a")).results == (Refusal.UNKNOWN,)
         assert isinstance(run(store, Read("/before")).results[0], Node)

@@ -112,9 +112,9 @@ def test_kafkas_settings_say_it(secured: Secured) -> None:
         "zookeeper.ssl.truststore.location": str(secured.folder / "ca.pem"),
         "zookeeper.ssl.keystore.location": str(secured.folder / "client.pem"),
     }
-    found = metadata.opened(load(options=options), None, lambda: None)
+    found = metadata.opened(load(options=options), (), lambda: None)
     assert found.store.session
     found.close()
     options["zookeeper.ssl.keystore.location"] = "/etc/kafka/keystore.jks"
     with pytest.raises(ConfigError, match=r"keystore\.jks is no PEM file"):
-        metadata.opened(load(options=options), None, lambda: None)
+        metadata.opened(load(options=options), (), lambda: None)

@@ -352,7 +352,7 @@ def test_without_kazoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "krust.metadata.zookeeper", None)
     config = load(options={"zookeeper.connect": "localhost:2181"})
     with pytest.raises(ConfigError, match="no kazoo") as raised:
-        metadata.opened(config, None, lambda: None)
+        metadata.opened(config, (), lambda: None)
     assert "krust[cluster]" in str(raised.value.hint)
 
 
@@ -361,7 +361,7 @@ def test_a_session_file_that_cannot_be_read_is_passed_over(tmp_path: Path, conne
     config = load(
         options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
     )
-    opened = metadata.opened(config, tmp_path, lambda: None)
+    opened = metadata.opened(config, [tmp_path], lambda: None)
     assert opened.store.session == json.loads((tmp_path / metadata.SESSION).read_text())["session"]
     opened.close()
 
@@ -371,4 +371,4 @@ def test_a_session_file_that_cannot_be_written_is_one_error(tmp_path: Path, conn
         options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
     )
     with pytest.raises(ServerError, match="cannot write"):
-        metadata.opened(config, tmp_path / "nowhere", lambda: None)
+        metadata.opened(config, [tmp_path / "nowhere"], lambda: None)

@@ -1,0 +1,170 @@
+"""`krust-metadata.db`: the sqlite file that a tree is kept in.
+
+Format 2: table `node(path, data, czxid, mzxid, version, cversion)`, one row a persistent node, and
+`meta(name, value)` with `format`, `zxid` (the last change), `total` (`rows.total`) and `seal`
+(`rows.seal`). sqlite's pages have no checksum, and of a damaged write-ahead file it drops the rest
+without a word: the total finds the first, the second copy (`journal.py`) the second. Format 1 had
+neither total nor seal; it is read, and becomes 2 with the first change.
+Invariant: nodes and meta are of the same change: they are written in one transaction, synced (WAL,
+synchronous FULL) before `write` returns.
+Threads: one. Not promised: use by two processes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.metadata import rows
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from krust.metadata.rows import Row
+
+FORMAT = 2
+_FIRST = 1
+_META = "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER)"
+_NODE = """CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, data BLOB, czxid INTEGER,
+    mzxid INTEGER, version INTEGER, cversion INTEGER) WITHOUT ROWID"""
+_SIDE_FILES = ("", "-wal", "-shm")
+ASIDE = ".damaged"
+BLANK = "it is empty"
+
+
+class Contents(NamedTuple):
+    """A whole tree."""
+
+    zxid: int
+    rows: Sequence[Row]
+    total: int
+
+
+EMPTY = Contents(0, (), 0)
+
+
+class BadDatabaseError(Exception):
+    """The file does not hold what was written."""
+
+
+class UnwritableError(Exception):
+    """A change could not be made durable."""
+
+
+class Database:
+    """An open file."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        self.file = file
+
+    def write(self, changed: Iterable[Row], gone: Iterable[str], zxid: int, whole: int) -> None:
+        """Make one change durable. UnwritableError: it is not."""
+        import sqlite3
+
+        facts = {
+            "format": FORMAT,
+            "zxid": zxid,
+            "total": whole,
+            "seal": rows.seal(FORMAT, zxid, whole),
+        }
+        try:
+            with self.file:
+                self.file.executemany("DELETE FROM node WHERE path = ?", ((p,) for p in gone))
+                self.file.executemany(
+                    "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?)", changed
+                )
+                self.file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+        except sqlite3.Error as error:
+            raise UnwritableError(str(error)) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+def create(path: Path, contents: Contents) -> Database:
+    """Make the file, with everything in one transaction. UnwritableError: it cannot be."""
+    import sqlite3
+
+    try:
+        file = _connect(path)
+        file.execute("BEGIN IMMEDIATE")
+        file.execute(_META)
+        file.execute(_NODE)
+        made = Database(file)
+        made.write(contents.rows, (), contents.zxid, contents.total)
+    except sqlite3.Error as error:
+        raise UnwritableError(str(error)) from None
+    return made
+
+
+def read(path: Path) -> tuple[Database, Contents]:
+    """Open the file that is there and read all of it. BadDatabaseError: it is not as written."""
+    import sqlite3
+
+    file = None
+    try:
+        file = _connect(path)
+        if not file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise BadDatabaseError(BLANK)
+        (problem,) = file.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise BadDatabaseError(f"it is damaged: {problem.splitlines()[-1]}")
+        return Database(file), _contents(file)
+    except BadDatabaseError:
+        if file is not None:
+            file.close()
+        raise
+    except (sqlite3.Error, UnicodeError, ValueError, OverflowError) as error:
+        if file is not None:
+            file.close()
+        raise BadDatabaseError(f"it cannot be read: {error}") from None
+
+
+def set_aside(path: Path) -> None:
+    """Move the file and what belongs to it out of the way; an earlier one is replaced."""
+    for end in _SIDE_FILES:
+        part = path.with_name(f"{path.name}{end}")
+        if part.exists():
+            part.replace(path.with_name(f"{path.name}{ASIDE}{end}"))
+
+
+def remove(path: Path) -> None:
+    """Take away a file that holds nothing, and what belongs to it."""
+    for end in _SIDE_FILES:
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+
+
+def _contents(file: sqlite3.Connection) -> Contents:
+    facts = dict(file.execute("SELECT name, value FROM meta"))
+    form, zxid = facts.get("format"), facts.get("zxid")
+    if form not in (_FIRST, FORMAT):
+        raise BadDatabaseError(f"it has format {form}, this krust reads format {FORMAT}")
+    found = [
+        rows.Row(*row)
+        for row in file.execute(
+            "SELECT path, data, czxid, mzxid, version, cversion FROM node ORDER BY path"
+        )
+    ]
+    try:
+        whole = rows.total(found)
+    except (struct.error, TypeError, AttributeError):
+        raise BadDatabaseError("a row is no node") from None
+    if not isinstance(zxid, int):
+        raise BadDatabaseError("it does not say which change was its last")
+    if form == FORMAT and (
+        facts.get("total") != whole or facts.get("seal") != rows.seal(form, zxid, whole)
+    ):
+        raise BadDatabaseError("it is damaged: its checksum is that of other contents")
+    return Contents(zxid, found, whole)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    import sqlite3
+
+    file = sqlite3.connect(path, check_same_thread=False)
+    file.execute("PRAGMA journal_mode = WAL")
+    file.execute("PRAGMA synchronous = FULL")
+    return file

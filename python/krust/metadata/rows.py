@@ -1,0 +1,73 @@
+"""A persistent node as both copies of the metadata hold it, with checksums.
+
+Format of a row: kind (1: the node is so, 0: it is gone), length of the path and of the data (4
+bytes each), czxid, mzxid, version, cversion (8 bytes each), path in UTF-8, data; all big-endian.
+A tree's `total` is the sum of the CRC-32 of its rows: it is the same whatever the order of the
+rows, and a change costs no look at rows that stay. `seal` binds it to the number of the change.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_HEAD = struct.Struct(">BIIqqqq")
+_SEAL = struct.Struct(">qqq")
+_GONE, _IS = 0, 1
+
+
+class Row(NamedTuple):
+    """A persistent node."""
+
+    path: str
+    data: bytes
+    czxid: int
+    mzxid: int
+    version: int
+    cversion: int
+
+    def encode(self) -> bytes:
+        """The node as bytes. TypeError, struct.error: a field is no such thing."""
+        path = self.path.encode()
+        return _HEAD.pack(_IS, len(path), len(self.data), *self[2:]) + path + self.data
+
+
+def gone(path: str) -> bytes:
+    """As bytes: the node of this path is gone."""
+    name = path.encode()
+    return _HEAD.pack(_GONE, len(name), 0, 0, 0, 0, 0) + name
+
+
+def decode(data: bytes) -> Iterator[tuple[str, Row | None]]:
+    """Rows that lie one behind the other; None: the node is gone. ValueError: they do not."""
+    at = 0
+    while at < len(data):
+        try:
+            kind, path_size, size, *facts = _HEAD.unpack_from(data, at)
+        except struct.error:
+            raise ValueError("a row is cut off") from None
+        begin = at + _HEAD.size
+        middle, at = begin + path_size, begin + path_size + size
+        if at > len(data):
+            raise ValueError("a row is cut off")
+        path = data[begin:middle].decode()
+        yield path, Row(path, data[middle:at], *facts) if kind == _IS else None
+
+
+def checksum(row: bytes) -> int:
+    """Of one encoded row."""
+    return crc32(row)
+
+
+def total(rows: Iterable[Row]) -> int:
+    """The sum of the checksums."""
+    return sum(crc32(row.encode()) for row in rows)
+
+
+def seal(form: int, zxid: int, whole: int) -> int:
+    """What binds a tree's total to the number of its last change and to its format."""
+    return crc32(_SEAL.pack(form, zxid, whole))

@@ -1,0 +1,367 @@
+"""A tree on disk, twice: the database and its second copy, and what a start makes of the two.
+
+A change goes to the database first, then to each second copy (`krust-metadata.journal` beside it,
+and in the second log directory where there is one), all synced before anybody is told of it. So of
+two files that are whole the one with the higher zxid is the tree, and they differ by one change at
+most, which nobody was told of. A copy that cannot be written is removed: it would be older.
+A start takes the newest file that is whole (`choose`), makes the others the same, and says what it
+found. It refuses where some file proves that there was a newer change than it can read, where
+nothing can be read, and where all is missing though the directory was known. With `adopt` it goes
+on with what there is. A database that is replaced is kept beside the new one (`.damaged`).
+Threads: one, the tree's. Not promised: a loss of the same change in all files at once is seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.errors import ServerError
+from krust.metadata import database, rows
+from krust.metadata.database import BLANK, BadDatabaseError, Contents, Database, UnwritableError
+from krust.metadata.journal import Copy, Journal, nodes, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from krust.metadata.rows import Row
+
+JOURNAL = ".journal"
+_MISSING = "it is missing"
+_ADOPT = """put back all of these files from a backup; or, where a ZooKeeper has the metadata, use \
+`krust cluster import`; or start once with `krust serve --adopt` (krust.Broker(adopt=True)): it \
+takes {}topics as their directories show them, without their settings, without quotas, and without \
+partitions that have no directory"""
+
+_log = logging.getLogger("krust.metadata")
+
+
+class Source(NamedTuple):
+    """A file that may hold the tree."""
+
+    name: str
+    zxid: int | None
+    """the change up to which it is whole; None: nothing of it can be read"""
+    total: int = 0
+    newest: int = 0
+    """the last change that it proves to have been"""
+    fault: str | None = None
+    """what is wrong with it"""
+    there: bool = True
+
+    def __str__(self) -> str:
+        where = f"it is whole up to change {self.zxid}" if self.zxid is not None else ""
+        return f"{self.name}: {'; '.join(filter(None, (self.fault, where)))}"
+
+
+class Choice(NamedTuple):
+    """Which file is the tree, by its place among the sources; -1: none, the tree is empty."""
+
+    place: int
+    doubt: str | None = None
+    """why it may not be all that was acknowledged"""
+
+
+def choose(sources: Sequence[Source], known: str | None) -> Choice:
+    """Which of the files is the tree; the database comes first.
+
+    known   what proves that there was metadata, if anything does
+    """
+    whole = [index for index, each in enumerate(sources) if each.zxid is not None]
+    if not whole:
+        there = [each for each in sources if each.there]
+        if known is None and all(each.fault == BLANK for each in there):
+            return Choice(-1)
+        return Choice(-1, "nothing of it can be read" if there else "all of it is missing")
+    best = max(whole, key=lambda index: (_zxid(sources[index]), not sources[index].fault, -index))
+    chosen = sources[best]
+    newest = max(each.newest for each in sources)
+    if newest > _zxid(chosen):
+        return Choice(
+            best, f"there was a change {newest}, and none can be read above {chosen.zxid}"
+        )
+    if chosen.fault is not None:
+        return Choice(
+            best, f"it can be read up to change {chosen.zxid}, and there may be later ones"
+        )
+    for index in whole:
+        other = sources[index]
+        if other.zxid == chosen.zxid and other.total != chosen.total:
+            return Choice(best, f"{chosen.name} and {other.name} differ at change {chosen.zxid}")
+    return Choice(best)
+
+
+def _zxid(source: Source) -> int:
+    return -1 if source.zxid is None else source.zxid
+
+
+class Setup(NamedTuple):
+    """Where a tree is kept, and what is known of it before."""
+
+    path: Path
+    """the database"""
+    copies: tuple[Path, ...]
+    """second copies, kept up"""
+    others: tuple[Path, ...] = ()
+    """second copies that an earlier order of the log directories may have left"""
+    known: str | None = None
+    """what proves that there was metadata here before"""
+    adopt: bool = False
+    """go on with what there is, whatever is missing"""
+
+
+def setup(path: Path) -> Setup:
+    """A database with its copy beside it, of which nothing is known."""
+    return Setup(path, (path.with_suffix(JOURNAL),))
+
+
+class Saved:
+    """The files of a tree, open.
+
+    raises  ServerError: what is there is not all that was acknowledged, or cannot be written
+    """
+
+    def __init__(self, how: Setup) -> None:
+        self._path = how.path
+        self._sums: dict[str, int] = {}
+        """path -> checksum of its row, as saved"""
+        self.zxid = self._total = 0
+        self._database, contents, source = _database(how.path)
+        read_too = (*how.copies, *how.others)
+        found = [_copy(path) for path in read_too]
+        sources = [source, *(_source(path, copy) for path, copy in found)]
+        choice = choose(sources, how.known)
+        if choice.doubt is not None and not how.adopt:
+            self.close_database()
+            raise _refusal(how, sources, choice)
+        if choice.doubt is not None:
+            _log.warning(
+                "adopted the metadata of %s as it is, though %s; %s",
+                how.path.parent,
+                choice.doubt,
+                _listed(sources),
+            )
+            _keep_copies(found)
+        path, copy = found[max(choice.place, 1) - 1]
+        if choice.place > 0 and copy is not None:
+            contents = self._recovered(path, copy, source)
+        elif choice.place < 0:
+            contents = database.EMPTY
+        self._begin(contents, None if choice.place == 0 else source)
+        self._journals = [Journal(path) for path in how.copies]
+        for journal, (_, copy) in zip(self._journals, found, strict=False):
+            self._meet(journal, copy, contents)
+        for path in how.others:
+            path.unlink(missing_ok=True)
+
+    def _recovered(self, path: Path, copy: Copy, source: Source) -> Contents:
+        """The tree as the second copy has it."""
+        try:
+            tree = nodes(path, copy.end)
+        except (OSError, ValueError) as error:
+            self.close_database()
+            raise ServerError(
+                f"the metadata in {path} cannot be read: {error}",
+                hint="look at the disk, and start again",
+            ) from None
+        _log.warning(
+            "recovered the metadata (change %d, %d nodes) from its second copy %s, because of %s",
+            copy.zxid or 0,
+            len(tree),
+            path,
+            source,
+        )
+        return Contents(copy.zxid or 0, list(tree.values()), copy.total)
+
+    def _begin(self, contents: Contents, source: Source | None) -> None:
+        """Have the database hold the contents.
+
+        source  a database that is to be replaced
+        """
+        if source is not None:
+            self.close_database()
+            try:
+                if source.fault == BLANK:
+                    database.remove(self._path)
+                else:
+                    database.set_aside(self._path)
+                self._database = database.create(self._path, contents)
+            except (UnwritableError, OSError) as error:
+                raise ServerError(
+                    f"the metadata in {self._path} cannot be written: {error}",
+                    hint="look at the disk, and start again",
+                ) from None
+        self._contents = contents
+        self.zxid, self._total = contents.zxid, contents.total
+        self._sums = {row.path: rows.checksum(row.encode()) for row in contents.rows}
+
+    def _meet(self, journal: Journal, copy: Copy | None, contents: Contents) -> None:
+        """Have a second copy hold the same as the database."""
+        if copy is None:
+            if contents.zxid:
+                _log.warning(
+                    "made a second copy of the metadata, which was missing: %s", journal.path
+                )
+        elif (copy.zxid, copy.total, copy.fault) == (contents.zxid, contents.total, None):
+            try:
+                journal.resume(copy)
+            except OSError as error:
+                _log.error("%s cannot be written: %s", journal.path, error.strerror)
+            return
+        elif copy.fault is not None:
+            _log.warning(
+                "the second copy of the metadata was damaged: %s", _source(journal.path, copy)
+            )
+        if contents.zxid:
+            self._roll(journal, contents.rows, len(contents.rows))
+
+    def taken(self) -> Contents:
+        """What is saved, once."""
+        contents, self._contents = self._contents, database.EMPTY
+        return contents
+
+    def write(
+        self,
+        zxid: int,
+        changed: Sequence[Row],
+        gone: Iterable[str],
+        everything: Callable[[], Iterable[Row]],
+    ) -> None:
+        """Make a change durable. UnwritableError: it is not, and nobody may be told of it.
+
+        gone        paths that are not there any more, whether they were saved or not
+        everything  the whole tree as it is with this change
+        """
+        was = [path for path in gone if path in self._sums]
+        encoded = [row.encode() for row in changed]
+        sums = {row.path: rows.checksum(data) for row, data in zip(changed, encoded, strict=True)}
+        whole = self._total + sum(sums.values())
+        whole -= sum(self._sums.get(path, 0) for path in (*sums, *was))
+        if self._database is None:
+            raise UnwritableError("the file is closed")
+        self._database.write(changed, was, zxid, whole)
+        self._sums.update(sums)
+        for path in was:
+            del self._sums[path]
+        self.zxid, self._total = zxid, whole
+        for journal in self._journals:
+            if not journal.ready or journal.long:
+                self._roll(journal, everything(), len(self._sums))
+                continue
+            try:
+                journal.append([*encoded, *map(rows.gone, was)], zxid, whole)
+            except OSError as error:
+                _lost(journal, error)
+
+    def _roll(self, journal: Journal, everything: Iterable[Row], count: int) -> None:
+        try:
+            journal.roll(everything, self.zxid, self._total, count)
+        except OSError as error:
+            _lost(journal, error)
+
+    def close_database(self) -> None:
+        """Close the database alone."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        self.close_database()
+        for journal in self._journals:
+            journal.close()
+
+
+def verify(path: Path) -> list[str]:
+    """What is wrong with the files of a tree that nobody has open; nothing is written.
+
+    The database is read through a copy of its files, because sqlite cannot read without writing.
+    """
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="krust-") as folder:
+        draft = path.__class__(folder) / path.name
+        for each in path.parent.glob(f"{path.name}*"):
+            if not each.name.endswith("-shm"):
+                shutil.copyfile(each, draft.with_name(each.name))
+        opened, _, source = _database(draft)
+        if opened is not None:
+            opened.close()
+    journal = path.with_suffix(JOURNAL)
+    copy = _source(journal, _copy(journal)[1])
+    if not (source.there or copy.there):
+        return []
+    wrong = [str(each) for each in (source, copy) if each.fault is not None]
+    if not wrong and (source.zxid, source.total) != (copy.zxid, copy.total):
+        wrong.append(f"{source.name} ends at change {source.zxid}, {copy.name} at {copy.zxid}")
+    return wrong
+
+
+def _keep_copies(found: Iterable[tuple[Path, Copy | None]]) -> None:
+    """Keep what cannot be read of second copies, for who can make something of it."""
+    import shutil
+
+    for path, copy in found:
+        if copy is not None and copy.fault is not None:
+            with suppress(OSError):
+                shutil.copyfile(path, path.with_name(f"{path.name}{database.ASIDE}"))
+
+
+def _lost(journal: Journal, error: OSError) -> None:
+    _log.error(
+        "the second copy of the metadata cannot be written, and is removed until it can: %s: %s",
+        journal.path,
+        error.strerror,
+    )
+
+
+def _database(path: Path) -> tuple[Database | None, Contents, Source]:
+    """The database as it is found."""
+    if not path.exists():
+        return None, database.EMPTY, Source(path.name, None, fault=_MISSING, there=False)
+    try:
+        opened, contents = database.read(path)
+    except BadDatabaseError as error:
+        return None, database.EMPTY, Source(path.name, None, fault=str(error))
+    if not contents.rows:
+        opened.close()
+        return None, contents, Source(path.name, None, fault=BLANK)
+    source = Source(path.name, contents.zxid, contents.total, contents.zxid)
+    return opened, contents, source
+
+
+def _copy(path: Path) -> tuple[Path, Copy | None]:
+    """A second copy as it is found; None: there is none."""
+    try:
+        return path, read(path)
+    except FileNotFoundError:
+        return path, None
+    except OSError as error:
+        return path, Copy(None, 0, 0, 0, 0, 0, f"it cannot be read: {error.strerror}")
+
+
+def _source(path: Path, copy: Copy | None) -> Source:
+    name = str(path)
+    if copy is None:
+        return Source(name, None, fault=_MISSING, there=False)
+    return Source(name, copy.zxid or None, copy.total, copy.newest, copy.fault)
+
+
+def _listed(sources: Iterable[Source]) -> str:
+    return "; ".join(str(each) for each in sources if each.fault or each.there)
+
+
+def _refusal(how: Setup, sources: Sequence[Source], choice: Choice) -> ServerError:
+    """What is wrong, what would be lost, and what can be done."""
+    shown = sources[: 1 + len(how.copies)]
+    because = f" ({how.known})" if how.known else ""
+    left = ""
+    if choice.place >= 0:
+        left = (
+            f"the metadata as of change {sources[choice.place].zxid} and, where that lacks them, "
+        )
+    what = f"the metadata in {how.path.parent} is not whole{because}: {choice.doubt}"
+    return ServerError(f"{what}; {_listed(shown)}", hint=_ADOPT.format(left))
