@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 import krust
+from krust.settings import BROKER
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,3 +91,17 @@ def test_a_block_of_python_runs(block: Block, bootstrap: str, tmp_path: Path) ->
 def test_there_are_blocks() -> None:
     places = {block.place.partition(":")[0] for block in blocks()}
     assert {"README.md", "assignors.md"} <= places
+
+
+def test_what_the_page_of_threats_names_exists() -> None:
+    text = (ROOT / "docs/threats.md").read_text()
+    names = re.findall(r"`([a-z][a-z0-9_./]*[a-z0-9])`", text)
+    files = {name for name in names if "/" in name}
+    settings = {name for name in names if "." in name} - files
+    assert len(files) > 10
+    assert len(settings) > 10
+    assert not [name for name in sorted(files) if not (ROOT / name).is_file()]
+    assert settings <= BROKER.keys(), settings - BROKER.keys()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
+    limits = [row for row in rows if row[1].strip() != "what"]
+    assert not [row[1] for row in limits if "`" not in row[4]], "a limit without a test"
