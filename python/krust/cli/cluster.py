@@ -172,7 +172,11 @@ def _mover(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
         click.option("--force", is_flag=True, help="Write over a side that is newer."),
-        shared.general,
+        click.option(
+            "--keep", is_flag=True, help="Leave settings, quotas and topics that others set there."
+        ),
+        click.option("--replace", is_flag=True, help="Write over what others set there."),
+        shared.client,
         click.pass_obj,
     )
     for option in reversed(options):
@@ -187,7 +191,8 @@ def export(options: Options, /, **how: Any) -> None:
 
     Topics with their ids, settings, leader epochs, producer ids, the cluster's id: afterwards
     `krust serve --zookeeper`, or a Kafka up to 3.9, takes the directory over. The broker is
-    stopped.
+    stopped. What the ZooKeeper has already and was not written from here is named and refused,
+    unless --keep or --replace says what becomes of it.
     """
     _move(options, "export", **how)
 
@@ -203,11 +208,27 @@ def take(options: Options, /, **how: Any) -> None:
     _move(options, "take", **how)
 
 
-def _move(options: Options, what: str, *, dry_run: bool, force: bool, **direct: Any) -> None:
+_COLUMNS = ("subject", "there", "becomes", "set_by_others")
+_LISTED = 200
+"""differences that are shown"""
+
+
+def _move(
+    options: Options,
+    what: str,
+    *,
+    dry_run: bool,
+    force: bool,
+    keep: bool,
+    replace: bool,
+    **direct: Any,
+) -> None:
     from krust.cli import serve
     from krust.cli.logrepair import locked
     from krust.shell import transfer
 
+    if keep and replace:
+        raise click.UsageError("--keep or --replace, not both")
     config = serve.configure(**direct)
     if not config.text("zookeeper.connect"):
         raise click.UsageError("which ZooKeeper? --zookeeper HOSTS[/CHROOT]")
@@ -215,5 +236,19 @@ def _move(options: Options, what: str, *, dry_run: bool, force: bool, **direct: 
     if not folder.is_dir():
         raise click.UsageError(f"there is no directory {folder}")
     with locked(folder):
-        done = getattr(transfer, what)(config, folder, force=force, dry_run=dry_run)
-    output.one(options, {**done._asdict(), "dry_run": dry_run})
+        how = transfer.How(force, keep, replace, dry_run)
+        done = getattr(transfer, what)(config, folder, how)
+    facts = {**done._asdict(), "dry_run": dry_run}
+    listed = [
+        dict(zip(_COLUMNS, (each.subject, *each.texts, each.foreign), strict=True))
+        for each in facts.pop("differences")
+    ]
+    facts["set_by_others"] = sum(bool(each["set_by_others"]) for each in listed)
+    if not _talks(options):
+        output.one(options, {**facts, "differences": listed[:_LISTED]})
+        return
+    output.one(options, facts)
+    if listed:
+        output.table(_COLUMNS, listed[:_LISTED])
+    if len(listed) > _LISTED:
+        click.echo(f"and {len(listed) - _LISTED} more; all are counted above")

@@ -32,6 +32,7 @@ from krust.controller.state import (
 )
 from krust.errors import ServerError
 from krust.metadata import znodes
+from krust.metadata.contents import ASSUMED
 from krust.metadata.store import Create
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Operation
 
-KEEP = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+KEEP = ASSUMED
 """Settings under which nothing goes."""
 _TOLD = 100
 """topics or partitions that the log lists by name"""

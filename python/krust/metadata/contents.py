@@ -28,6 +28,10 @@ NO_ID = ""
 """the id of a topic that was made before topics had any"""
 
 
+ASSUMED = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+"""Settings of a topic whose own are not known: nothing of it goes."""
+
+
 class BadZnodeError(Exception):
     """The bytes are not what stands in such a node; the text says why."""
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment, BadZnodeError, ClusterId, number
+from krust.metadata.differences import carried
 from krust.metadata.store import Create, Delete, SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from krust.metadata.store import Write
 
@@ -126,24 +127,30 @@ def obstacle(source: Side, target: Side, *, force: bool) -> tuple[str, str] | No
 
 
 def elsewhere(side: Side, node_id: int) -> list[str]:
-    """Topics with replicas on other brokers than this one."""
-    return sorted(
+    """Topics with replicas on other brokers than this one; Kafka's own come last."""
+    found = [
         name
         for name, assignment in side.topics().items()
         if any(set(replicas) != {node_id} for replicas in assignment.replicas)
-    )
+    ]
+    return sorted(found, key=lambda name: (name.startswith("__"), name))
 
 
-def writes(source: Side, target: Side) -> list[Write]:
-    """What makes the target the same, parents before children; the epoch last."""
+def writes(source: Side, target: Side, kept: Collection[str] = ()) -> list[Write]:
+    """What makes the target the same, parents before children; the epoch last.
+
+    kept  nodes of the target that stay as they are
+    """
     made: list[Write] = []
     changed: list[Write] = []
     for path, data in sorted(source.nodes.items()):
         if path not in target.nodes:
             made.append(Create(path, data))
-        elif target.nodes[path] != data:
-            changed.append(SetData(path, data))
-    gone = sorted(target.nodes.keys() - source.nodes.keys(), reverse=True)
+            continue
+        new = carried(source, target, path)
+        if path not in kept and new is not None and target.nodes[path] != new:
+            changed.append(SetData(path, new))
+    gone = sorted(target.nodes.keys() - source.nodes.keys() - set(kept), reverse=True)
     removed: list[Write] = [Delete(path) for path in gone]
     whole = [*made, *changed, *removed]
     return sorted(whole, key=lambda one: one.path == znodes.CONTROLLER_EPOCH)

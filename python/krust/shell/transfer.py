@@ -3,11 +3,15 @@
 What goes and what stands in the way is decided in `metadata/transfer.py`. Into a file everything
 goes in one commit; into a ZooKeeper in transactions below its limit, with `/controller_epoch` last,
 so that a transfer that broke off is simply done again.
+What somebody else set in the target since the last transfer is not replaced unasked
+(`metadata/differences.py`); what that transfer wrote is remembered in `krust-transfer.json`.
 The caller holds the data directory's lock. Threads: one.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from krust.config import properties
 from krust.controller.state import chunks
 from krust.errors import ConfigError, ServerError
-from krust.metadata import transfer, znodes
+from krust.metadata import differences, transfer, znodes
 from krust.metadata.store import (
     ANY,
     Check,
@@ -37,10 +41,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.metadata.differences import Difference
     from krust.metadata.store import Operation, Store, Write
 
 _AT_ONCE = 500
 """lists that wait for their answer"""
+_NAMED = 5
+"""differences or topics in a message"""
+WRITTEN = "krust-transfer.json"
+
+_log = logging.getLogger("krust")
 
 
 class Moved(NamedTuple):
@@ -52,54 +62,79 @@ class Moved(NamedTuple):
     created: int
     changed: int
     removed: int
+    kept: int
+    differences: list[Difference]
+    """what is there already and becomes another, goes, or (the foreign ones) is kept"""
 
 
-def export(config: Config, folder: Path, *, force: bool, dry_run: bool) -> Moved:
+class How(NamedTuple):
+    """What a user says of a transfer."""
+
+    force: bool = False
+    """write over a side that is newer"""
+    keep: bool = False
+    """leave what others set in the target"""
+    replace: bool = False
+    """write over what others set in the target"""
+    dry_run: bool = False
+
+
+def export(config: Config, folder: Path, how: How) -> Moved:
     """Carry the metadata of a data directory into the ZooKeeper that the settings name.
 
-    raises  ServerError: it may not or cannot be (`transfer.obstacle`)
+    raises  ServerError: it may not or cannot be (`transfer.obstacle`), or it would replace what
+            others set there
     """
     _identity(folder)
-    if not (folder / metadata.FILE).exists():
+    if not any((folder / name).exists() for name in (metadata.FILE, metadata.JOURNAL)):
         raise ServerError(
             f"{folder} has no {metadata.FILE}", hint="start a krust on it once, without ZooKeeper"
         )
-    with _file(folder) as file, _zookeeper(config) as zookeeper:
-        return _move(file, zookeeper, force=force, dry_run=dry_run)
+    with _file(config) as file, _zookeeper(config) as zookeeper:
+        return _move(file, zookeeper, folder, how)
 
 
-def take(config: Config, folder: Path, *, force: bool, dry_run: bool) -> Moved:
+def take(config: Config, folder: Path, how: How) -> Moved:
     """Carry the metadata of the ZooKeeper that the settings name into a data directory.
 
-    raises  ServerError: it may not or cannot be (`transfer.obstacle`); or partitions of the
-            cluster are on other brokers
+    raises  ServerError: as `export`; or partitions of the cluster are on other brokers
     """
     node_id, cluster_id = _identity(folder)
-    with _zookeeper(config) as zookeeper, _file(folder) as file:
+    with _zookeeper(config) as zookeeper, _file(config, replaced=True) as file:
         source = zookeeper.side()
         others = transfer.elsewhere(source, node_id)
         if others:
+            named = ", ".join(others[:_NAMED])
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
             raise ServerError(
-                f"{len(others)} topics are on other brokers than {node_id}, {others[0]} among them",
+                f"topics have replicas on other brokers than {node_id}: {named}{more}",
                 hint="krust on its own is one broker: move or delete them first",
             )
-        moved = _move(zookeeper, file, force=force, dry_run=True)
+        moved = _move(zookeeper, file, folder, how._replace(dry_run=True))
         if cluster_id not in (None, moved.cluster_id):
             raise ServerError(
                 f"{folder} belongs to cluster {cluster_id}, {source.name} to {moved.cluster_id}",
                 hint="choose another chroot, or another --data-dir",
             )
-        return _move(zookeeper, file, force=force, dry_run=dry_run)
+        return moved if how.dry_run else _move(zookeeper, file, folder, how)
 
 
-def _move(source: _Open, target: _Open, *, force: bool, dry_run: bool) -> Moved:
+def _move(source: _Open, target: _Open, folder: Path, how: How) -> Moved:
     ours, theirs = source.side(), target.side()
-    problem = transfer.obstacle(ours, theirs, force=force)
+    problem = transfer.obstacle(ours, theirs, force=how.force)
     if problem is not None:
         raise ServerError(problem[0], hint=problem[1])
-    operations = transfer.writes(ours, theirs)
-    if not dry_run:
+    written = _written(folder, ours.cluster_id)
+    found = differences.differences(ours, theirs, written)
+    kept = differences.kept(found) if how.keep else set()
+    foreign = [each for each in found if each.foreign and each.path not in kept]
+    if foreign and not how.replace and not how.dry_run:
+        raise _refusal(theirs.name, foreign)
+    stays = kept | differences.empty(ours, theirs, written)
+    operations = transfer.writes(ours, theirs, stays)
+    if not how.dry_run:
         target.write(operations)
+        _write(folder, ours.cluster_id, differences.written(target.side().nodes, kept))
     topics = ours.topics().values()
     return Moved(
         ours.cluster_id or "",
@@ -108,7 +143,40 @@ def _move(source: _Open, target: _Open, *, force: bool, dry_run: bool) -> Moved:
         sum(isinstance(each, Create) for each in operations),
         sum(not isinstance(each, Create | Delete) for each in operations),
         sum(isinstance(each, Delete) for each in operations),
+        len(kept),
+        found,
     )
+
+
+def _refusal(name: str, foreign: Sequence[Difference]) -> ServerError:
+    listed = "; ".join(map(str, foreign[:_NAMED]))
+    more = f"; and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+    return ServerError(
+        f"{name} has what was not written from here and would be lost: {listed}{more}",
+        hint="--dry-run lists all; --keep leaves settings, quotas and topics that are only there "
+        "as they are; --replace writes over them",
+    )
+
+
+def _written(folder: Path, cluster_id: str | None) -> dict[str, int]:
+    """What the last transfer of this cluster wrote; nothing where that is not known."""
+    try:
+        facts = json.loads((folder / WRITTEN).read_bytes())
+        if facts["cluster_id"] != cluster_id:
+            return {}
+        return {str(path): int(number) for path, number in facts["nodes"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _write(folder: Path, cluster_id: str | None, nodes: dict[str, int]) -> None:
+    """Remember what a transfer wrote; where that fails the next one asks before it replaces."""
+    draft = folder / f"{WRITTEN}.tmp"
+    try:
+        draft.write_text(json.dumps({"version": 1, "cluster_id": cluster_id, "nodes": nodes}))
+        draft.replace(folder / WRITTEN)
+    except OSError as error:
+        _log.warning("cannot write %s: %s", folder / WRITTEN, error.strerror)
 
 
 def _identity(folder: Path) -> tuple[int, str | None]:
@@ -200,13 +268,17 @@ def _names(done: Done, place: int = 0) -> tuple[str, ...]:
 
 
 @contextmanager
-def _file(folder: Path) -> Iterator[_Open]:
+def _file(config: Config, *, replaced: bool = False) -> Iterator[_Open]:
+    """The metadata of a data directory.
+
+    replaced  it is to be replaced, so that it need not be whole
+    """
     from krust.metadata.local import Tree
 
-    path = folder / metadata.FILE
-    tree = Tree(path)
+    kept = metadata.kept(config.log_dirs())
+    tree = Tree(kept._replace(known=None, adopt=True) if replaced else kept)
     try:
-        yield _Open(tree.session(), str(path), threading.Event())
+        yield _Open(tree.session(), str(kept.path), threading.Event())
     finally:
         tree.close()
 
