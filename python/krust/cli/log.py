@@ -49,7 +49,7 @@ def verify(options: Options, directories: tuple[str, ...]) -> None:
     partitions = [
         found for directory in directories for found in logfacts.partitions(Path(directory))
     ]
-    rows: list[dict[str, object]] = []
+    rows = logfacts.metadata_problems(directories)
     with click.progressbar(
         partitions, label="verify", file=_progress(options), hidden=len(partitions) < 2
     ) as bar:

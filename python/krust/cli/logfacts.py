@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
 CHECKPOINTS = {
     "recovery_point": "recovery-point-offset-checkpoint",
@@ -28,6 +28,19 @@ CHECKPOINTS = {
 
 
 _NAME = re.compile(r"(?P<owner>.+-\d+?)(?:\.[0-9a-f]{32}-(?P<kind>future|stray|delete))?")
+
+
+def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
+    """What is wrong with the metadata in data directories; those without any have nothing."""
+    from krust.metadata.saved import verify
+    from krust.shell.metadata import FILE
+
+    remedy = "start the broker: what is whole mends the other, or it says what can be done"
+    return [
+        {"file": str(path), "position": 0, "problem": problem, "remedy": remedy}
+        for path in (Path(directory) / FILE for directory in directories)
+        for problem in verify(path)
+    ]
 
 
 class Bad(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import krust
+from krust.cli.logfacts import metadata_problems
 from krust.errors import ServerError
 from krust.shell import metadata
 from tests.adopted import unpack
@@ -81,6 +82,19 @@ def test_a_directory_of_kafkas_is_taken_over_once(
         (folder / name).unlink()
     with pytest.raises(ServerError, match="all of it is missing"):
         krust.Broker(folder)
+
+
+def test_log_verify_finds_damage_of_the_metadata(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    for name in FILES:
+        place = tmp_path / name
+        whole = place.read_bytes()
+        at = whole.index(b"86400000")
+        assert metadata_problems([str(tmp_path)]) == []
+        place.write_bytes(whole[:at] + b"9" + whole[at + 1 :])
+        (row,) = metadata_problems([str(tmp_path)])
+        assert name in str(row["problem"])
+        place.write_bytes(whole)
 
 
 def test_the_second_log_directory_has_a_copy(tmp_path: Path) -> None:
