@@ -147,14 +147,14 @@ BUGS = [
     ),
     Planted(
         "a recovery cuts a segment while later ones may come back",
-        "recovery.rs",
+        "cut.rs",
         "    dir.sync_dir(&partition)?;\n    if end == 0",
         "    if end == 0",
         "crash_images_recover_to_a_whole_log::what_a_recovery_has_cut",
     ),
     Planted(
         "what a recovery has cut off is not synced",
-        "recovery.rs",
+        "cut.rs",
         "        dir.sync_data(&segment.path(LOG), &file)\n    }\n}",
         "        Ok(())\n    }\n}",
         "crash_images_recover_to_a_whole_log::what_a_recovery_has_cut",

@@ -890,6 +890,8 @@ krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
 krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
+krust.index.cache.bytes  long  33554432  0..  yes  fixed
+    Most memory for the indexes of segments that are not written any more, of all logs.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.request.memory.bytes  long  268435456  1048576..  yes  fixed

@@ -1,6 +1,6 @@
 //! The only file with calls that differ between systems, each with a portable fallback: sending on
 //! a socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
-//! process locks, free space, read-only maps.
+//! process locks, free space.
 //! Threads: every function is free of state.
 //! Not promised: [`allocate_ahead`] may do nothing where the file system cannot; nobody's
 //! correctness may rest on it.
@@ -124,15 +124,6 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
 pub fn disk_space(path: &Path) -> io::Result<(u64, u64)> {
     let facts = rustix::fs::statvfs(path)?;
     Ok((facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize))
-}
-
-/// Maps a file read-only. For sealed index files only: their writers replace them by rename and
-/// never cut them in place.
-#[expect(unsafe_code, reason = "a file map is unsafe by nature")]
-pub fn map_sealed(file: &File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the callers map sealed index files. krust replaces such a file by rename and never
-    // shrinks it in place, and the log directory's lock keeps other brokers away.
-    unsafe { memmap2::Mmap::map(file) }
 }
 
 /// How many descriptors the process may have open now (`ulimit -n`).

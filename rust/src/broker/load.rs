@@ -389,8 +389,9 @@ impl Broker {
                 broker.flushed(name);
             }
         }))?;
-        let _ = self.syncer.set(syncer);
         let dirs = self.store.dirs.clone();
+        dirs.iter().for_each(|dir| dir.descriptors().sync_on(&syncer));
+        let _ = self.syncer.set(syncer);
         let broker = Arc::downgrade(self);
         let expiry = Chore {
             interval_ms: self.settings.load().offsets_retention_check_ms,
@@ -409,6 +410,17 @@ impl Broker {
             let _ = self.cleaner.set(Cleaner::start(dirs, options, clock())?);
         }
         Ok(())
+    }
+
+    /// The thread that ended by a panic, if one did: the broker must stop then.
+    pub fn failed_thread(&self) -> Option<&'static str> {
+        let failed = [
+            ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
+            ("keeper", self.keeper.get().is_some_and(|it| it.has_failed())),
+            ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
+            ("mover", self.mover.get().is_some_and(|it| it.has_failed())),
+        ];
+        failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
     }
 
     /// The cleaner follows other settings from now on.

@@ -22,7 +22,7 @@ use super::Broker;
 use super::load::ApplyError;
 use super::partition::Partition;
 use crate::ids::{TopicId, TopicPartition};
-use crate::storage::{Checking, Log, LogDir, Open, StorageError};
+use crate::storage::{Checking, Log, LogDir, Open, StorageError, tell_cuts};
 
 /// Below so many bytes to check threads cost more than they save.
 const LITTLE: u64 = 8 << 20;
@@ -71,6 +71,7 @@ impl Broker {
         } else {
             self.open_by_threads(&queues, &outcome);
         }
+        tell_cuts(&self.progress.take_cuts());
         if let Some(panic) = outcome.panic.into_inner() {
             resume_unwind(panic);
         }

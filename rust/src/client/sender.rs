@@ -81,6 +81,8 @@ struct State {
     flushing: bool,
     asleep: Option<Option<Instant>>,
     ending: bool,
+    /// The thread ended by a panic: nothing is delivered any more.
+    failed: bool,
     /// Wakes the thread; there while that is.
     wake: Option<UnixStream>,
 }
@@ -151,6 +153,7 @@ impl Sender {
             flushing: false,
             asleep: None,
             ending: false,
+            failed: false,
             wake: Some(wake),
         };
         let shared = Arc::new(Shared {
@@ -169,7 +172,10 @@ impl Sender {
         let work = Work { shared: shared_too, producer, woken, news, backoff };
         let thread = std::thread::Builder::new()
             .name("krust-sender".to_owned())
-            .spawn(move || work.run())
+            .spawn(move || {
+                let _ended = Ended(Arc::clone(&work.shared));
+                work.run();
+            })
             .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
         let (thread, news) = (Mutex::new(Some(thread)), Mutex::new(Some(read_news)));
         Ok(Self { shared, options, thread, news, pid: std::process::id() })
@@ -272,6 +278,11 @@ impl Sender {
             let left = state.open.len() + state.pending.len();
             if left == 0 {
                 return Ok(0);
+            }
+            if state.failed {
+                return Err(Error::Invalid(
+                    "the producer's thread ended by a bug: what it holds is lost".to_owned(),
+                ));
             }
             state.flushing = true;
             self.shared.wake(&mut state);
@@ -386,6 +397,19 @@ struct Work {
     woken: UnixStream,
     news: UnixStream,
     backoff: Duration,
+}
+
+/// Lets go on whoever waits for the thread when it ends by a panic.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = self.0.state.lock();
+            (state.ending, state.failed) = (true, true);
+            self.0.changed.notify_all();
+        }
+    }
 }
 
 impl Work {

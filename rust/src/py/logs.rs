@@ -1,6 +1,8 @@
 //! Log lines of the core, kept until Python asks for them, so that a reactor thread's line needs no
 //! interpreter.
 //!
+//! What a recovery cuts is handed over at once, with all that is kept, before the cut is made: the
+//! threads that open logs may wait for the interpreter, which nobody holds meanwhile.
 //! Limit: 1,024 lines; of what comes while it is full only the number is told.
 //! Threads: any writes; whoever asks takes all.
 
@@ -15,6 +17,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 const LINES: usize = 1024;
+/// Who logs what is handed over at once.
+const AT_ONCE: &str = "krust::storage::cut";
 
 static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
 
@@ -59,6 +63,10 @@ impl Subscriber for Queue {
         event.record(&mut text);
         let logger = event.metadata().target().replace("::", ".");
         let line = (level, logger, text.message + &text.fields);
+        if event.metadata().target() == AT_ONCE {
+            hand_over(line);
+            return;
+        }
         let mut kept = KEPT.lock();
         if kept.lines.len() < LINES {
             kept.lines.push_back(line);
@@ -75,6 +83,21 @@ impl Subscriber for Queue {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+/// Has Python's logging write what is kept and then this line; keeps it where there is none.
+fn hand_over(line: Line) {
+    let written = Python::try_attach(|py| -> PyResult<()> {
+        let logging = py.import("logging")?;
+        for (level, name, text) in logs().into_iter().chain([line.clone()]) {
+            let logger = logging.call_method1("getLogger", (name,))?;
+            logger.call_method1("log", (level, "%s", text))?;
+        }
+        Ok(())
+    });
+    if !matches!(written, Some(Ok(()))) {
+        KEPT.lock().lines.push_back(line);
+    }
 }
 
 #[derive(Default)]

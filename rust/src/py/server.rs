@@ -28,8 +28,8 @@ use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
 use crate::storage::{
-    CleanerOptions, Descriptors, DirOptions, Intervals, Kind, LogDir, SoFar, StorageError,
-    TemporaryDisk,
+    CleanerOptions, Descriptors, DirOptions, IndexCache, Intervals, Kind, LogDir, SoFar,
+    StorageError, TemporaryDisk,
 };
 use crate::sys;
 
@@ -82,6 +82,7 @@ impl Server {
             broker_id: node_id,
             disk,
             descriptors: Descriptors::new(descriptors()),
+            index_cache: IndexCache::new(settings::index_cache(&Table(&given))?),
         };
         let threads = match table.or("threads", 0)? {
             0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
@@ -226,6 +227,10 @@ impl Server {
                 &"a network thread panicked: nobody is answered any more",
                 None,
             ));
+        }
+        if let Some(thread) = self.broker.failed_thread() {
+            let what = format!("a {thread} thread panicked: what it does is not done any more");
+            return Err(server(py, &what, None));
         }
         let list = PyList::empty(py);
         for Event { ticket, api, version, request, client } in events {

@@ -18,7 +18,7 @@ use crate::broker::image::{
 use crate::broker::quotas::Windows;
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
-use crate::storage::{CleanerOptions, Intervals, LogConfig, TimestampType};
+use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
 
 /// A dict whose values are asked for by key.
 pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
@@ -130,6 +130,11 @@ pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
         busy_poll_us: table.bytes("krust.busy.poll.us", default.busy_poll_us)?,
         ..default
     })
+}
+
+/// What the indexes of sealed segments may hold in memory.
+pub(super) fn index_cache(table: &Table<'_, '_>) -> PyResult<usize> {
+    table.size("krust.index.cache.bytes", INDEX_CACHE_BYTES)
 }
 
 /// How often the broker keeps house.

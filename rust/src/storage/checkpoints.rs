@@ -134,9 +134,13 @@ fn to_text(offsets: &Offsets) -> String {
 
 /// Reads a checkpoint file; one that is missing or torn is empty.
 fn read(path: &Path) -> Offsets {
-    let Ok(text) = std::fs::read_to_string(path) else { return Offsets::new() };
-    parse(&text).unwrap_or_else(|| {
-        tracing::warn!(path = %path.display(), "checkpoint is not readable, taken as empty");
+    let parsed = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Offsets::new(),
+        Err(error) => Err(error.to_string()),
+        Ok(text) => parse(&text).ok_or_else(|| "it is none".to_owned()),
+    };
+    parsed.unwrap_or_else(|error| {
+        tracing::error!(path = %path.display(), "checkpoint not readable, taken as empty: {error}");
         Offsets::new()
     })
 }

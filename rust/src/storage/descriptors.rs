@@ -1,28 +1,51 @@
 //! Open files as a bounded cache: 10,000 partitions with three files each do not fit into the
 //! descriptors a process gets, so a file is opened when it is used and closed by the clock.
 //!
-//! Invariant: holders registered <= limit + 1. Eviction is by second chance: a hand goes round, who
-//! was used since its last visit stays. What is leased stays open until the last lease is dropped.
-//! Threads: hits never come here (the holder keeps its own file); one mutex for opens.
+//! Eviction is by second chance: a hand goes round, who was used since its last visit stays. A file
+//! with changes that are not synced is never closed, since nobody else might hear of an error of
+//! the disk: it stays open beyond the limit and is synced by a sync thread (`sync_on`), or at once
+//! by whoever opens another one beyond half as much again. What is leased stays open until the last
+//! lease is dropped.
+//! Invariant: holders registered <= 1.5 x limit + 1, but for those that are opened meanwhile.
+//! Threads: hits never come here (the holder keeps its own file); one mutex for opens, which is not
+//! held over a sync.
 //! Not promised: a strict limit: leases that outlive their eviction come on top.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-/// Something that keeps a file or map open and can let go of it.
-pub(crate) trait Holder: Send + Sync {
-    /// Lets go unless used since the last call; true if nothing is held any more.
-    fn evict(&self) -> bool;
-    /// Lets go, used or not.
-    fn evict_now(&self);
+/// So many are visited at most for one that is opened.
+const VISITS: usize = 512;
+
+/// Whether a holder has let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// Nothing is held any more.
+    Yes,
+    /// It was used since it was asked last.
+    Used,
+    /// What it holds was changed and not synced.
+    Unsynced,
 }
+
+/// Something that keeps a file open and can let go of it.
+pub(crate) trait Holder: Send + Sync {
+    /// Lets go, unless what it holds is not synced, or, but for `at_once`, in use.
+    fn close(&self, at_once: bool) -> Closed;
+    /// Makes durable what it holds, so that it can be closed. Blocks.
+    fn sync_now(self: Arc<Self>);
+}
+
+/// Has a holder synced by another thread.
+type SyncLater = Box<dyn Fn(Weak<dyn Holder>) + Send + Sync>;
 
 /// The cache's bookkeeping: who holds something open.
 pub struct Descriptors {
     limit: usize,
     ring: Mutex<VecDeque<Weak<dyn Holder>>>,
+    later: OnceLock<SyncLater>,
 }
 
 impl std::fmt::Debug for Descriptors {
@@ -34,7 +57,8 @@ impl std::fmt::Debug for Descriptors {
 impl Descriptors {
     /// A cache of at most `limit` segments that hold files open.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), ring: Mutex::new(VecDeque::new()) })
+        let ring = Mutex::new(VecDeque::new());
+        Arc::new(Self { limit: limit.max(1), ring, later: OnceLock::new() })
     }
 
     /// How many segments hold files open.
@@ -47,25 +71,75 @@ impl Descriptors {
         self.len() == 0
     }
 
+    /// Has the threads of `syncer` sync what cannot be closed before.
+    pub fn sync_on(&self, syncer: &Arc<super::sync::Syncer>) {
+        let syncer = Arc::downgrade(syncer);
+        let _ = self.later.set(Box::new(move |holder| {
+            if let Some(syncer) = syncer.upgrade() {
+                syncer.sync_holder(holder);
+            }
+        }));
+    }
+
     /// Takes note that `holder` opens something now, and makes room for it.
     pub(crate) fn enter(&self, holder: Weak<dyn Holder>) {
-        let mut ring = self.ring.lock();
-        let mut visits = ring.len() * 2;
-        while ring.len() >= self.limit && visits > 0 {
-            visits -= 1;
-            let Some(oldest) = ring.pop_front() else { break };
-            if oldest.upgrade().is_some_and(|held| !held.evict()) {
-                ring.push_back(oldest);
+        let (unsynced, count) = {
+            let mut ring = self.ring.lock();
+            (evict(&mut ring, self.limit), ring.len())
+        };
+        if let Some(unsynced) = unsynced {
+            match self.later.get() {
+                Some(later) if count < self.limit + self.limit / 2 => later(unsynced),
+                _ => {
+                    if let Some(holder) = unsynced.upgrade() {
+                        holder.sync_now();
+                    }
+                    evict(&mut self.ring.lock(), self.limit);
+                }
             }
         }
-        ring.push_back(holder);
+        self.ring.lock().push_back(holder);
     }
 
     /// Closes the oldest holder at once, for a caller that was refused a descriptor.
     pub(crate) fn make_room(&self) {
-        let oldest = self.ring.lock().pop_front();
-        if let Some(holder) = oldest.and_then(|weak| weak.upgrade()) {
-            holder.evict_now();
+        let mut unsynced = None;
+        {
+            let mut ring = self.ring.lock();
+            for _ in 0..ring.len().min(VISITS) {
+                let Some(oldest) = ring.pop_front() else { return };
+                match oldest.upgrade().map(|holder| (holder.close(true), holder)) {
+                    Some((Closed::Yes, _)) => return,
+                    Some((_, holder)) => {
+                        unsynced.get_or_insert(holder);
+                        ring.push_back(oldest);
+                    }
+                    None => {}
+                }
+            }
+        }
+        if let Some(holder) = unsynced {
+            Arc::clone(&holder).sync_now();
+            holder.close(true);
         }
     }
+}
+
+/// Closes those that were not used until fewer than `limit` are left; else one that is not synced.
+fn evict(ring: &mut VecDeque<Weak<dyn Holder>>, limit: usize) -> Option<Weak<dyn Holder>> {
+    let mut unsynced = None;
+    for _ in 0..(ring.len() * 2).min(VISITS) {
+        if ring.len() < limit {
+            return None;
+        }
+        let oldest = ring.pop_front()?;
+        let closed = oldest.upgrade().map_or(Closed::Yes, |holder| holder.close(false));
+        if closed == Closed::Unsynced {
+            unsynced.get_or_insert_with(|| Weak::clone(&oldest));
+        }
+        if closed != Closed::Yes {
+            ring.push_back(oldest);
+        }
+    }
+    unsynced.filter(|_| ring.len() >= limit)
 }

@@ -21,6 +21,7 @@ use super::checkpoints::{Points, Table};
 use super::descriptors::Descriptors;
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
+use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
 use super::log::Log;
 use super::names::{self, Found, Kind};
 use super::progress;
@@ -44,6 +45,8 @@ pub struct DirOptions {
     pub disk: Arc<dyn Disk>,
     /// The cache of open files, shared by all directories.
     pub descriptors: Arc<Descriptors>,
+    /// The cache of indexes, shared by all directories.
+    pub index_cache: Arc<IndexCache>,
 }
 
 /// What syncing files and directories has cost since the start.
@@ -81,6 +84,7 @@ pub struct LogDir {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     descriptors: Arc<Descriptors>,
+    index_cache: Arc<IndexCache>,
     cluster_id: Mutex<Option<String>>,
     broker_id: i32,
     was_clean: bool,
@@ -107,6 +111,7 @@ impl Default for DirOptions {
             broker_id: 0,
             disk: Arc::new(RealDisk),
             descriptors: Descriptors::new(256),
+            index_cache: IndexCache::new(INDEX_CACHE_BYTES),
         }
     }
 }
@@ -116,7 +121,7 @@ impl LogDir {
     /// `meta.properties` against the options (writes it if there is none and the cluster is
     /// known), takes away the clean-shutdown marker, reads the checkpoints.
     pub fn open(path: &Path, options: &DirOptions) -> Result<Arc<Self>, StorageError> {
-        std::fs::create_dir_all(path).map_err(|e| StorageError::io("make", path, e))?;
+        make_dirs(&*options.disk, path).map_err(|e| StorageError::io("make", path, e))?;
         let path = path.canonicalize().map_err(|e| StorageError::io("resolve", path, e))?;
         let lock = take_lock(&path)?;
         let dir = Self::found(path, options, Some(lock));
@@ -156,6 +161,7 @@ impl LogDir {
             logs: Mutex::new(Vec::new()),
             lock: Mutex::new(lock),
             descriptors: Arc::clone(&options.descriptors),
+            index_cache: Arc::clone(&options.index_cache),
             disk: Arc::clone(&options.disk),
             path,
         }
@@ -429,6 +435,10 @@ impl LogDir {
         &self.descriptors
     }
 
+    pub(crate) const fn index_cache(&self) -> &Arc<IndexCache> {
+        &self.index_cache
+    }
+
     /// An error unless the directory is online.
     pub(crate) fn online(&self) -> Result<(), StorageError> {
         if self.is_offline() {
@@ -536,6 +546,17 @@ impl Drop for LogDir {
     fn drop(&mut self) {
         self.unlock();
     }
+}
+
+/// Makes a directory, and those above it that are not there; each is durable in the one above.
+fn make_dirs(disk: &dyn Disk, path: &Path) -> std::io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or_else(|| Path::new(""));
+    make_dirs(disk, parent)?;
+    disk.make_dir(path)?;
+    disk.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 fn take_lock(path: &Path) -> Result<File, StorageError> {

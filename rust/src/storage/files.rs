@@ -1,6 +1,7 @@
 //! The disk behind a trait: what storage asks of a file system, so that a double can record it,
 //! forget what was not synced, and fail on demand (`recording`).
-//! Files are real ones in both cases: reading needs no door, and `sendfile` takes what is leased.
+//! Files are real ones in both cases: `sendfile` takes what is leased, and logs are read as files.
+//! Derived files are read by `read_at`, so that a double can say how often, and fail.
 //! Threads: shared by all; no state.
 //! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory.
 
@@ -22,6 +23,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens a file to read and write; makes an empty one where there is none.
     fn create(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    }
+
+    /// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
+    fn read_at(&self, file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
+        file.read_at(buf, position)
     }
 
     /// Writes all of `bufs`, one after the other, at `position`.
@@ -115,8 +121,38 @@ impl FileRange {
     }
 }
 
+/// Reads all of `buf` from `position` on. `UnexpectedEof`: the file ends before.
+pub(crate) fn read_exact_at(
+    disk: &dyn Disk,
+    file: &File,
+    mut buf: &mut [u8],
+    mut position: u64,
+) -> io::Result<()> {
+    while !buf.is_empty() {
+        match disk.read_at(file, buf, position) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                buf = buf.get_mut(count..).unwrap_or_default();
+                position += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a whole small file.
+pub(crate) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = disk.open(path)?;
+    let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    read_exact_at(disk, &file, &mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, so that
-/// whoever has the old one open or mapped keeps it, and no sync.
+/// whoever has the old one open keeps it, and no sync.
 pub(crate) fn replace_derived(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = with_suffix(path, ".tmp");
     let file = disk.create(&temporary)?;

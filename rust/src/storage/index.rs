@@ -5,20 +5,21 @@
 //! base_offset int32`: the largest timestamp up to there, and the last offset of its batch.
 //! Invariant: keys rise strictly. A tail of zeros (Kafka preallocates, and leaves it when killed)
 //! is no part of an index; nor is a half entry.
-//! Threads: one short lock an index, never held over I/O except to open it for the first time.
+//! Threads: one short lock an index, never held over reads; the file of a sealed segment is read in
+//! pages through a bounded cache (`pages`, `index_cache`).
 //! Not promised: truth. An index is derived; who follows it checks what is at the position, and
 //! asks for a rebuild when it is wrong.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use super::files::Disk;
+use super::pages::{Around, Pages, Source};
 
 /// One kind of entry.
-pub trait Entry: Copy + PartialEq + std::fmt::Debug {
+pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
     /// Bytes on disk.
     const SIZE: usize;
     /// What entries are sorted by.
@@ -101,63 +102,105 @@ impl Entry for TimeEntry {
     }
 }
 
-/// An index: closed, mapped (of a sealed segment), or in memory (of the active one).
+/// An index: closed, read in pages (of a sealed segment), or in memory (of the active one).
 #[derive(Debug)]
 pub(crate) struct Index<E: Entry> {
-    state: RwLock<State>,
-    kind: std::marker::PhantomData<E>,
+    state: RwLock<State<E>>,
 }
 
 #[derive(Debug)]
-enum State {
+enum State<E: Entry> {
     Closed,
-    Mapped(Arc<memmap2::Mmap>, usize),
+    Sealed(Box<Pages<E>>),
     Memory { bytes: Vec<u8>, saved: bool },
 }
 
 impl<E: Entry> Index<E> {
     /// An index that lies in a file, if anywhere.
     pub(crate) const fn closed() -> Self {
-        Self { state: RwLock::new(State::Closed), kind: std::marker::PhantomData }
+        Self { state: RwLock::new(State::Closed) }
     }
 
     /// The empty index of a new segment.
     pub(crate) const fn empty() -> Self {
-        let state = State::Memory { bytes: Vec::new(), saved: false };
-        Self { state: RwLock::new(state), kind: std::marker::PhantomData }
+        Self { state: RwLock::new(State::Memory { bytes: Vec::new(), saved: false }) }
     }
 
-    /// Runs `f` over the entries' bytes, opening the file if need be.
-    /// Errors: `NotFound` without a file, `InvalidData` if the file is no index.
-    pub(crate) fn with<R>(
+    /// The last entry for which `pred` holds and the one after it, where it holds for a head of the
+    /// entries. Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the
+    /// disk's.
+    pub(crate) fn around(
         &self,
-        path: &dyn Fn() -> std::path::PathBuf,
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> io::Result<R> {
-        {
-            let state = self.state.read();
-            if let Some(bytes) = state.bytes() {
-                return Ok(f(bytes));
+        source: &Source<'_>,
+        pred: impl Fn(&E) -> bool,
+    ) -> io::Result<Around<E>> {
+        loop {
+            let missing = self.look(source, |state| match state {
+                State::Memory { bytes, .. } => Some(Ok(around(bytes, &pred))),
+                State::Sealed(pages) => Some(pages.around(&pred)),
+                State::Closed => None,
+            })?;
+            let missing = match missing {
+                Ok(found) => return Ok(found),
+                Err(missing) => missing,
+            };
+            let (bytes, page) = missing.read::<E>(source)?;
+            let mut state = self.state.write();
+            let State::Sealed(pages) = &mut *state else { continue };
+            let answer = pages.answer(&missing, (&bytes, page), &pred);
+            if answer.is_err() {
+                *state = State::Closed;
+            }
+            drop(state);
+            (source.enter)();
+            if let Some(found) = answer? {
+                return Ok(found);
             }
         }
-        let mut state = self.state.write();
-        if state.bytes().is_none() {
-            *state = open::<E>(&path())?;
-        }
-        Ok(f(state.bytes().unwrap_or_default()))
     }
 
-    /// Takes the index into memory, to be appended to. Errors as [`Index::with`].
-    pub(crate) fn load(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state.write();
-        if matches!(*state, State::Memory { .. }) {
+    /// The last entry. Errors as [`Index::around`].
+    pub(crate) fn last(&self, source: &Source<'_>) -> io::Result<Option<E>> {
+        self.look(source, |state| match state {
+            State::Memory { bytes, .. } => Some(last(bytes)),
+            State::Sealed(pages) => Some(pages.last()),
+            State::Closed => None,
+        })
+    }
+
+    /// Bytes of all entries. Errors as [`Index::around`].
+    pub(crate) fn size(&self, source: &Source<'_>) -> io::Result<usize> {
+        self.look(source, |state| match state {
+            State::Memory { bytes, .. } => Some(bytes.len()),
+            State::Sealed(pages) => Some(pages.count() * E::SIZE),
+            State::Closed => None,
+        })
+    }
+
+    /// What `f` finds; the index is opened where it is closed.
+    fn look<R>(&self, source: &Source<'_>, f: impl Fn(&State<E>) -> Option<R>) -> io::Result<R> {
+        loop {
+            if let Some(found) = f(&self.state.read()) {
+                return Ok(found);
+            }
+            let pages = Box::new(Pages::open(source)?);
+            {
+                let mut state = self.state.write();
+                if matches!(*state, State::Closed) {
+                    *state = State::Sealed(pages);
+                }
+            }
+            (source.enter)();
+        }
+    }
+
+    /// Takes the index into memory, to be appended to. Errors as [`Index::around`].
+    pub(crate) fn load(&self, source: &Source<'_>) -> io::Result<()> {
+        if matches!(*self.state.read(), State::Memory { .. }) {
             return Ok(());
         }
-        if matches!(*state, State::Closed) {
-            *state = open::<E>(path)?;
-        }
-        let bytes = state.bytes().unwrap_or_default().to_vec();
-        *state = State::Memory { bytes, saved: true };
+        let bytes = source.read_whole::<E>()?;
+        *self.state.write() = State::Memory { bytes, saved: true };
         Ok(())
     }
 
@@ -198,7 +241,7 @@ impl<E: Entry> Index<E> {
     }
 
     /// Writes an index in memory to its file, if that is not there yet. `seal` lets go of the
-    /// memory: from now on the file is mapped when it is needed.
+    /// memory: from now on the file is read when it is needed.
     pub(crate) fn save(&self, disk: &dyn Disk, path: &Path, seal: bool) -> io::Result<()> {
         let mut state = self.state.write();
         if let State::Memory { bytes, saved } = &mut *state {
@@ -213,36 +256,18 @@ impl<E: Entry> Index<E> {
         Ok(())
     }
 
-    /// Lets go of a map.
-    pub(crate) fn unmap(&self) {
+    /// Lets go of what was read of a file: of pages first, of what is left at the next call or
+    /// `at_once`. True if nothing is held any more.
+    pub(crate) fn let_go(&self, at_once: bool) -> bool {
         let mut state = self.state.write();
-        if matches!(*state, State::Mapped(..)) {
+        if let State::Sealed(pages) = &mut *state {
+            if pages.let_go() && !at_once {
+                return false;
+            }
             *state = State::Closed;
         }
+        true
     }
-}
-
-impl State {
-    fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Self::Closed => None,
-            Self::Mapped(map, len) => Some(map.get(..*len).unwrap_or_default()),
-            Self::Memory { bytes, .. } => Some(bytes),
-        }
-    }
-}
-
-fn open<E: Entry>(path: &Path) -> io::Result<State> {
-    let file = std::fs::File::open(path)?;
-    if file.metadata()?.len() < E::SIZE as u64 {
-        return Ok(State::Memory { bytes: Vec::new(), saved: true });
-    }
-    let map = crate::sys::map_sealed(&file)?;
-    let len = valid_len::<E>(&map);
-    if !plausible::<E>(map.get(..len).unwrap_or_default()) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    Ok(State::Mapped(Arc::new(map), len))
 }
 
 /// Bytes of `bytes` that are whole entries before the tail of zeros.
@@ -266,13 +291,15 @@ pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
     low * E::SIZE
 }
 
-fn plausible<E: Entry>(bytes: &[u8]) -> bool {
-    let mut before = None;
-    entries::<E>(bytes).all(|entry| {
+/// The last of entries that follow `before` and rise; `None` if they do not.
+#[expect(clippy::option_option, reason = "whether they rise, and whether there are any")]
+pub(crate) fn rises<E: Entry>(bytes: &[u8], mut before: Option<E>) -> Option<Option<E>> {
+    let rise = entries::<E>(bytes).all(|entry| {
         let fits = entry.may_follow(before.as_ref());
         before = Some(entry);
         fits
-    })
+    });
+    rise.then_some(before)
 }
 
 /// All entries of an index's bytes.
@@ -291,7 +318,7 @@ pub(crate) fn floor<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Option
 }
 
 /// The last entry for which `pred` holds and the one after it, where it holds for a head.
-pub(crate) fn around<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> (Option<E>, Option<E>) {
+pub(crate) fn around<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Around<E> {
     let count = partition::<E>(bytes, &pred);
     let at = |index: usize| E::read(bytes.get(index * E::SIZE..)?);
     (count.checked_sub(1).and_then(at), at(count))
@@ -314,6 +341,7 @@ fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
 mod tests {
     use super::*;
     use crate::storage::files::RealDisk;
+    use crate::storage::index_cache::IndexCache;
 
     fn index(entries: &[(i32, i32)]) -> Index<OffsetEntry> {
         let index = Index::empty();
@@ -322,10 +350,17 @@ mod tests {
     }
 
     fn at(index: &Index<OffsetEntry>, path: &Path, delta: i32) -> Option<OffsetEntry> {
-        let path = path.to_owned();
-        index
-            .with(&|| path.clone(), |bytes| floor(bytes, |e: &OffsetEntry| e.delta <= delta))
-            .unwrap()
+        try_at(index, path, delta).unwrap()
+    }
+
+    fn try_at(
+        index: &Index<OffsetEntry>,
+        path: &Path,
+        delta: i32,
+    ) -> io::Result<Option<OffsetEntry>> {
+        let (cache, path) = (IndexCache::new(1 << 20), || path.to_owned());
+        let source = Source { disk: &RealDisk, cache: &cache, path: &path, enter: &|| {} };
+        index.around(&source, |entry: &OffsetEntry| entry.delta <= delta).map(|found| found.0)
     }
 
     #[test]
@@ -363,7 +398,6 @@ mod tests {
         let path = dir.path().join("x.index");
         std::fs::write(&path, [0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 2]).unwrap();
         let index = Index::<OffsetEntry>::closed();
-        let error = index.with(&|| path.clone(), <[u8]>::len).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(try_at(&index, &path, 9).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -4,9 +4,11 @@
 //! Threads: one of its own; it takes a partition's mutex for short. Time between rounds is
 //! monotonic, ages of records are wall time.
 //! Not promised: a round is late where the one before took long; errors are logged, a failed disk
-//! takes its directory offline by itself.
+//! takes its directory offline by itself. A chore that panics is tried again at its next time, and
+//! the thread ends at the third panic in a row: see [`Keeper::has_failed`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,10 +16,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::dirs::LogDir;
 use super::errors::StorageError;
+use super::panics::caught;
 use crate::clock::Clock;
 
 /// So often room on the disk is looked at.
 const SPACE_MS: u64 = 10_000;
+/// A chore that panics so often, time after time, will not do better.
+const PANICS: u32 = 3;
 
 /// How often what is done, in milliseconds, and when to warn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,7 @@ pub struct Chore {
 #[derive(Debug)]
 pub struct Keeper {
     stopped: Mutex<bool>,
+    failed: AtomicBool,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -62,13 +68,17 @@ impl Keeper {
     ) -> std::io::Result<Arc<Self>> {
         let keeper = Arc::new(Self {
             stopped: Mutex::new(false),
+            failed: AtomicBool::new(false),
             changed: Condvar::new(),
             thread: Mutex::new(None),
         });
         let me = Arc::clone(&keeper);
-        let thread = std::thread::Builder::new()
-            .name("krust-keeper".into())
-            .spawn(move || me.run(&all(dirs, intervals, clock, chores)))?;
+        let thread = std::thread::Builder::new().name("krust-keeper".into()).spawn(move || {
+            let run = || me.run(&all(dirs, intervals, clock, chores));
+            if caught(&"the keeper thread", run) != Some(true) {
+                me.failed.store(true, Ordering::Release);
+            }
+        })?;
         *keeper.thread.lock() = Some(thread);
         Ok(keeper)
     }
@@ -84,21 +94,35 @@ impl Keeper {
         }
     }
 
-    fn run(&self, chores: &[Chore]) {
+    /// Whether the thread ended by a panic: nothing is deleted for its age any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// False: a chore panics, and will go on to.
+    fn run(&self, chores: &[Chore]) -> bool {
         let next = |chore: &Chore| Instant::now() + Duration::from_millis(chore.interval_ms.max(1));
         let mut due: Vec<Instant> = chores.iter().map(next).collect();
+        let mut panics = vec![0; chores.len()];
         loop {
             {
                 let mut stopped = self.stopped.lock();
-                let Some(until) = due.iter().min() else { return };
+                let Some(until) = due.iter().min() else { return true };
                 while !*stopped && !self.changed.wait_until(&mut stopped, *until).timed_out() {}
                 if *stopped {
-                    return;
+                    return true;
                 }
             }
             let now = Instant::now();
-            for (chore, due) in chores.iter().zip(&mut due).filter(|(_, due)| now >= **due) {
-                (chore.run)();
+            let all = chores.iter().zip(due.iter_mut().zip(&mut panics));
+            for (chore, (due, panics)) in all.filter(|(_, (due, _))| now >= **due) {
+                match caught(&"keeping house", || (chore.run)()) {
+                    Some(()) => *panics = 0,
+                    None => *panics += 1,
+                }
+                if *panics == PANICS {
+                    return false;
+                }
                 *due = next(chore);
             }
         }
@@ -141,7 +165,8 @@ impl LogDir {
             if self.is_offline() {
                 return;
             }
-            report(self, log.retain(now_ms).map(|_| ()));
+            let retain = || report(self, log.retain(now_ms).map(|_| ()));
+            caught(&format_args!("the retention of {}", log.name()), retain).unwrap_or_default();
         }
     }
 }

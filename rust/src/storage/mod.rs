@@ -6,14 +6,17 @@
 //! names        the directories of partitions in it
 //! log          one partition: stage, commit, read, truncate, retention
 //! recovery     from whatever a crash left to a log that ends in a whole batch
+//! cut          what a recovery takes off the end, told before it goes
 //! segment      one .log file with its indexes      scan        headers of a file, one by one
 //! index        .index and .timeindex               txnindex    .txnindex
+//! pages        an index read in pages              index_cache the pages of all, bounded
 //! producers    .snapshot                           epochs      leader-epoch-checkpoint
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
 //! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
 //! indexing     indexes made anew from batches
 //! group        when appends that wait are worth a sync
+//! panics       what follows a bug in one of the threads
 //! progress     how far the opening of logs is
 //! inspect      read-only dump and verify           cleaner     compaction
 //! reader       a partition's files, beside a broker  mover    to another log directory
@@ -27,6 +30,7 @@
 mod checkpoints;
 mod cleaner;
 mod config;
+mod cut;
 mod descriptors;
 mod dirs;
 pub mod epochs;
@@ -34,12 +38,15 @@ mod errors;
 pub mod files;
 mod group;
 pub mod index;
+mod index_cache;
 mod indexing;
 pub mod inspect;
 mod keeper;
 mod log;
 mod mover;
 mod names;
+mod pages;
+pub(crate) mod panics;
 pub mod producers;
 mod progress;
 pub mod reader;
@@ -53,16 +60,18 @@ pub mod txnindex;
 
 pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
 pub use config::{LogConfig, TimestampType};
+pub use cut::tell_all as tell_cuts;
 pub use descriptors::Descriptors;
 pub use dirs::{DirOptions, LogDir, Syncs};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
+pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
 pub use keeper::{Chore, Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
 pub use mover::{Move, Mover, settle};
 pub use names::{Found, Kind};
 pub use producers::ProducerFacts;
-pub use progress::{Checking, Progress, SoFar};
+pub use progress::{Checking, Cuts, Progress, SoFar};
 pub use sync::Syncer;
 pub use temporary::TemporaryDisk;
 pub use txnindex::Aborted;

@@ -4,6 +4,8 @@
 //! One move after the other; one that cannot go on now (the disk is full, a cleaner is at the log)
 //! lets the next one come first. A move ends when its log is deleted or somebody cancels it: its
 //! directory is removed then. One that a stop ends is gone on with by the next start.
+//! A move that panics ends; if it was giving the log its new place, both directories go offline. A
+//! panic elsewhere ends the thread: see [`Mover::has_failed`].
 //! Threads: one of its own; asking takes a short lock.
 //! Not promised: an order among moves; an end where a log is written faster than it is copied.
 
@@ -23,6 +25,7 @@ use super::errors::StorageError;
 use super::files;
 use super::log::{Copied, Future, Log, MOVED};
 use super::names::{self, Found, Kind};
+use super::panics::caught;
 use crate::ids::TopicPartition;
 
 /// What could not go on is tried again after so long.
@@ -45,6 +48,7 @@ pub struct Move {
 pub struct Mover {
     state: Mutex<State>,
     changed: Condvar,
+    failed: AtomicBool,
     arrived: Arrived,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -90,6 +94,15 @@ impl Move {
         (self.log.log_end_offset().0 - end).max(0)
     }
 
+    /// After a panic: the copy goes, the log stays where it is.
+    fn fail(&self) -> Step {
+        if !Arc::ptr_eq(&self.log.dir(), &self.to) {
+            let remove = || self.to.remove_aside(&self.path);
+            caught(&"the end of a move", remove).unwrap_or_default();
+        }
+        Step::Done
+    }
+
     fn goes_on(&self) -> bool {
         !self.cancelled.load(Ordering::Acquire)
     }
@@ -101,12 +114,16 @@ impl Mover {
         let mover = Arc::new(Self {
             state: Mutex::default(),
             changed: Condvar::new(),
+            failed: AtomicBool::new(false),
             arrived,
             thread: Mutex::new(None),
         });
         let me = Arc::clone(&mover);
-        let thread =
-            std::thread::Builder::new().name("krust-mover".into()).spawn(move || me.run())?;
+        let thread = std::thread::Builder::new().name("krust-mover".into()).spawn(move || {
+            if caught(&"the mover thread", || me.run()).is_none() {
+                me.failed.store(true, Ordering::Release);
+            }
+        })?;
         *mover.thread.lock() = Some(thread);
         Ok(mover)
     }
@@ -156,6 +173,11 @@ impl Mover {
         }
     }
 
+    /// Whether the thread ended by a panic: no log moves any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
@@ -173,7 +195,8 @@ impl Mover {
                 state.moves.front().cloned()
             };
             let Some(next) = next else { continue };
-            let step = self.step(&next);
+            let doing = format_args!("the move of {} to {}", next.name(), next.to.path().display());
+            let step = caught(&doing, || self.step(&next)).unwrap_or_else(|| next.fail());
             let mut state = self.state.lock();
             if step != Step::Again {
                 state.moves.pop_front();
@@ -227,7 +250,14 @@ impl Mover {
         if self.is_stopped() || !it.goes_on() || !Future::is_little(missing) {
             return Ok(Step::Again);
         }
-        Ok(if future.swap()? { Step::Done } else { Step::Later })
+        let from = it.log.dir();
+        let swap = caught(&format_args!("the end of the move of {}", it.name()), || future.swap());
+        let swapped = swap.unwrap_or_else(|| {
+            let half = StorageError::Meta("a move panicked where a log changes its place".into());
+            [&from, &it.to].into_iter().for_each(|dir| dir.take_offline(&half));
+            Err(half)
+        })?;
+        Ok(if swapped { Step::Done } else { Step::Later })
     }
 }
 

@@ -1,7 +1,7 @@
 //! How far the opening of logs is, for whoever watches a start, and the word that ends it early.
 //!
 //! Invariants: opened <= logs, checked <= to_check; equal once all are opened, whatever was cut or
-//! failed. Threads: shared; atomics only.
+//! failed. Threads: shared; atomics, and a short lock where a log was cut.
 //! Not promised: that the four numbers of one look are of one moment.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use super::cut::Loss;
 use super::errors::StorageError;
 use super::recovery::parse_name;
 use super::segment::LOG;
@@ -24,6 +27,18 @@ pub struct Progress {
     to_check: AtomicU64,
     checked: AtomicU64,
     given_up: AtomicBool,
+    cuts: Mutex<Cuts>,
+}
+
+/// What recoveries have cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cuts {
+    /// So many logs.
+    pub logs: u64,
+    /// So many bytes.
+    pub bytes: u64,
+    /// So many offsets, as far as is known.
+    pub offsets: u64,
 }
 
 /// What a look at it says.
@@ -62,6 +77,11 @@ impl Progress {
         SoFar { logs: read(&self.logs), opened, to_check: read(&self.to_check), checked }
     }
 
+    /// What was cut since the last call.
+    pub fn take_cuts(&self) -> Cuts {
+        std::mem::take(&mut *self.cuts.lock())
+    }
+
     /// No further log is opened, and what is being checked ends soon, without a change on the disk
     /// that the next start does not expect.
     pub fn give_up(&self) {
@@ -79,6 +99,14 @@ impl Checking {
     pub(crate) fn add(&self, bytes: u64) -> Result<(), StorageError> {
         self.count(bytes);
         self.go_on()
+    }
+
+    /// This log was cut.
+    pub(crate) fn cut(&self, loss: &Loss) {
+        let mut cuts = self.progress.cuts.lock();
+        cuts.logs += 1;
+        cuts.bytes = cuts.bytes.saturating_add(loss.bytes);
+        cuts.offsets = cuts.offsets.saturating_add(loss.offsets());
     }
 
     /// An error if the start was given up.

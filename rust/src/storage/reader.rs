@@ -172,10 +172,12 @@ impl Partition {
         let mut found = Transactions::default();
         let mut complete = true;
         for base in &bases {
-            let bytes = std::fs::read(self.file(*base, TXN_INDEX)).unwrap_or_default();
-            match txnindex::parse(&bytes) {
-                Some(aborted) => found.aborted.extend(aborted),
-                None => complete = false,
+            match std::fs::read(self.file(*base, TXN_INDEX)) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                read => match read.ok().and_then(|bytes| txnindex::parse(&bytes)) {
+                    Some(aborted) => found.aborted.extend(aborted),
+                    None => complete = false,
+                },
             }
         }
         let last = bases.last().copied().unwrap_or_default();

@@ -16,10 +16,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::cut::{cut, report};
 use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::files;
-use super::index;
 use super::indexing::IndexBuilder;
 use super::producers::Producers;
 use super::progress::{Checking, STEP};
@@ -105,6 +105,10 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
 /// Begins an empty log at its start offset: all that is left lies below, and offsets of records
 /// that were deleted are not used again.
 fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
+    if !found.segments.is_empty() {
+        let (log, start, segments) = (&home.name, found.log_start, found.segments.len());
+        tracing::info!(%log, start, segments, "all that is left lies below the log start: removed");
+    }
     for segment in found.segments.drain(..).rev() {
         remove_segment(home, &segment)?;
     }
@@ -113,7 +117,7 @@ fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
     Ok(())
 }
 
-fn remove_segment(home: &Home, segment: &Segment) -> Result<(), StorageError> {
+pub(crate) fn remove_segment(home: &Home, segment: &Segment) -> Result<(), StorageError> {
     for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
         remove(home, segment.path(kind))?;
     }
@@ -159,7 +163,7 @@ fn finish(
     found.producers.commit();
     found.snapshot = replayed.snapshot;
     for segment in &found.segments {
-        super::descriptors::Holder::evict_now(&**segment);
+        super::descriptors::Holder::close(&**segment, true);
     }
     Ok(())
 }
@@ -187,7 +191,7 @@ fn clean_end(found: &mut Recovered) -> Result<Option<i64>, StorageError> {
     if size == 0 {
         return Ok(Some(last.base_offset));
     }
-    let entry = last.with_offsets(index::last::<index::OffsetEntry>)?;
+    let entry = last.last_offset_entry()?;
     let from = entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0);
     let file = last.file()?;
     let mut walker = Walker::new(&file, from.min(size), size);
@@ -253,49 +257,6 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         report(home, found, "the log ends too early");
     }
     Ok(wrong)
-}
-
-fn report(home: &Home, found: &mut Recovered, reason: &str) {
-    found.damage = Some(StorageError::Damaged {
-        log: Arc::clone(&home.name),
-        offset: found.log_end,
-        reason: reason.into(),
-    });
-}
-
-/// Ends the log at `end` of segment `index`, unless that would cut what was known to be synced.
-///
-/// Each step is synced before the next, the later segments first: what was behind the end may be
-/// whole, and would come back when the power goes, behind a gap that offsets of a compacted log
-/// may have, or behind new records of the same size.
-fn cut(
-    home: &Arc<Home>,
-    (request, found): (&Request, &mut Recovered),
-    (index, end, reason): (usize, u64, &'static str),
-) -> Result<(), StorageError> {
-    let gone = found.segments.split_off((index + 1).min(found.segments.len()));
-    let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
-    if found.log_end < request.recovery_point {
-        report(home, found, reason);
-        segment.publish_size(end);
-        return Ok(());
-    }
-    let lost = segment.size() - end;
-    tracing::warn!(log = %home.name, offset = found.log_end, lost, "log is cut: {reason}");
-    let dir = &home.dir;
-    let partition = home.path.read().clone();
-    gone.iter().rev().try_for_each(|segment| remove_segment(home, segment))?;
-    dir.sync_dir(&partition)?;
-    if end == 0 && index > 0 && segment.base_offset != found.log_end {
-        found.segments.pop();
-        remove_segment(home, &segment)?;
-        dir.sync_dir(&partition)
-    } else {
-        segment.publish_size(end);
-        let file = segment.file()?;
-        dir.disk().set_len(&file, end).map_err(|error| dir.failed("cut a segment", error))?;
-        dir.sync_data(&segment.path(LOG), &file)
-    }
 }
 
 /// The walk over one segment that is read whole.

@@ -7,18 +7,23 @@
 //! is synced by one thread at a time; one more is started when all are busy, up to [`THREADS`],
 //! because a file system commits for several callers at once.
 //! Threads: its own; asking takes a short lock.
+//! A panic while a log is synced takes its directory offline, since nobody knows what is on the
+//! disk then, and who waits is told as after an error; any other ends the thread: see
+//! [`Syncer::has_failed`].
 //! Not promised: an error is not returned to anybody: the log directory is offline then.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::descriptors::Holder;
 use super::dirs::LogDir;
 use super::log::Log;
+use super::panics::caught;
 use crate::ids::TopicPartition;
 
 /// Called after a log's flushed offset has moved, or its directory went offline.
@@ -32,6 +37,7 @@ pub struct Syncer {
     queue: Mutex<Queue>,
     changed: Condvar,
     waker: Waker,
+    failed: AtomicBool,
     me: Weak<Self>,
 }
 
@@ -41,6 +47,8 @@ struct Queue {
     /// The addresses of the logs that are being synced.
     busy: Vec<usize>,
     allocations: Vec<(Weak<Log>, u64)>,
+    /// What is to be synced so that it can be closed.
+    holders: Vec<Weak<dyn Holder>>,
     checkpoints: Vec<Arc<LogDir>>,
     count: usize,
     threads: Vec<JoinHandle<()>>,
@@ -70,6 +78,7 @@ enum Work {
     Sync(Arc<Log>),
     Allocate(Weak<Log>, u64),
     Checkpoint(Arc<LogDir>),
+    Holder(Weak<dyn Holder>),
 }
 
 impl std::fmt::Debug for Syncer {
@@ -85,6 +94,7 @@ impl Syncer {
             queue: Mutex::new(Queue::default()),
             changed: Condvar::new(),
             waker,
+            failed: AtomicBool::new(false),
             me: Weak::clone(me),
         });
         syncer.start_thread(&mut syncer.queue.lock())?;
@@ -104,6 +114,11 @@ impl Syncer {
                 tracing::error!("a sync thread had panicked");
             }
         }
+    }
+
+    /// Whether a thread ended by a panic: what waits for the disk may wait for ever.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Has the log synced.
@@ -128,6 +143,15 @@ impl Syncer {
     pub(super) fn allocate(&self, log: &Weak<Log>, to: u64) {
         let mut queue = self.queue.lock();
         queue.allocations.push((Weak::clone(log), to));
+        self.wake(queue);
+    }
+
+    /// Has a file synced that is in the way of others.
+    pub(super) fn sync_holder(&self, holder: Weak<dyn Holder>) {
+        let mut queue = self.queue.lock();
+        if !queue.holders.iter().any(|waiting| waiting.ptr_eq(&holder)) {
+            queue.holders.push(holder);
+        }
         self.wake(queue);
     }
 
@@ -160,21 +184,39 @@ impl Syncer {
     }
 
     fn run(&self) {
-        while let Some(work) = self.next() {
-            match work {
-                Work::Allocate(log, to) => log.upgrade().iter().for_each(|log| log.allocate(to)),
-                Work::Checkpoint(dir) => {
-                    if let Err(error) = dir.checkpoint() {
-                        tracing::error!(dir = %dir.path().display(), "checkpoint failed: {error}");
-                    }
+        let work = || {
+            while let Some(work) = self.next() {
+                self.perform(work);
+            }
+        };
+        if caught(&"a sync thread", work).is_none() {
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+
+    fn perform(&self, work: Work) {
+        match work {
+            Work::Allocate(log, to) => {
+                let allocate = || log.upgrade().iter().for_each(|log| log.allocate(to));
+                caught(&"reserving disk", allocate).unwrap_or_default();
+            }
+            Work::Holder(holder) => {
+                let sync = || holder.upgrade().into_iter().for_each(|it| it.sync_now());
+                caught(&"the sync of a file to be closed", sync).unwrap_or_default();
+            }
+            Work::Checkpoint(dir) => {
+                if let Some(Err(error)) = caught(&"a checkpoint", || dir.checkpoint()) {
+                    tracing::error!(dir = %dir.path().display(), "checkpoint failed: {error}");
                 }
-                Work::Sync(log) => {
-                    if let Err(error) = log.flush() {
-                        tracing::error!(log = %log.name(), "sync failed: {error}");
-                    }
-                    (self.waker)(log.name());
-                    self.done(&log);
+            }
+            Work::Sync(log) => {
+                match caught(&format_args!("the sync of {}", log.name()), || log.flush()) {
+                    Some(Err(error)) => tracing::error!(log = %log.name(), "sync failed: {error}"),
+                    Some(Ok(_)) => {}
+                    None => log.dir().take_offline(&"a sync panicked"),
                 }
+                (self.waker)(log.name());
+                self.done(&log);
             }
         }
     }
@@ -197,6 +239,9 @@ impl Syncer {
             }
             if let Some((log, to)) = queue.allocations.pop() {
                 return Some(Work::Allocate(log, to));
+            }
+            if let Some(holder) = queue.holders.pop() {
+                return Some(Work::Holder(holder));
             }
             if let Some(dir) = queue.checkpoints.pop() {
                 return Some(Work::Checkpoint(dir));

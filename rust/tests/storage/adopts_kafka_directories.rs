@@ -46,7 +46,7 @@ fn base64(text: &Value) -> Option<Vec<u8>> {
 fn read(log: &Log, upper: Offset, committed: bool) -> Vec<Record> {
     let mut found = Vec::new();
     let mut next = log.log_start_offset();
-    let aborted = if committed { log.aborted(next, upper) } else { Vec::new() };
+    let aborted = if committed { log.aborted(next, upper).unwrap() } else { Vec::new() };
     loop {
         let slice = log.read(Read { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
         let bytes = slice.to_vec().unwrap();

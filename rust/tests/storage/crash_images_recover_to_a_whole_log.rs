@@ -122,8 +122,12 @@ fn aborted_transactions_are_known_after_a_power_cut() {
         disk.crash(ops, Crash::PowerCut { seed: ops as u64 * 31 + 5 }, image.path()).unwrap();
         let log = Home::new(image.path()).open_with(false);
         let end = log.log_end_offset();
-        let found: Vec<i64> =
-            log.aborted(Offset(0), end).iter().map(|aborted| aborted.last_offset).collect();
+        let found: Vec<i64> = log
+            .aborted(Offset(0), end)
+            .unwrap()
+            .iter()
+            .map(|aborted| aborted.last_offset)
+            .collect();
         let there: Vec<i64> = markers.iter().copied().filter(|at| *at < end.0).collect();
         assert_eq!(found, there, "after {ops} changes");
     }

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod a_recovery_tells_what_it_cuts;
 mod adopts_kafka_directories;
 mod compaction_keeps_the_last_of_each_key;
 mod compaction_survives_crashes;
@@ -17,10 +18,13 @@ mod cuts_zero_tail;
 mod damage_below_the_recovery_point_is_reported;
 mod disk_full_refuses_and_resumes;
 mod failed_fsync_takes_directory_offline;
+mod files_are_synced_before_they_are_closed;
+mod indexes_are_read_through_a_bounded_cache;
 mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
 mod logs_move_between_directories;
 mod one_sync_serves_all_that_wait;
+mod panics_are_noticed;
 mod producers_are_idempotent;
 mod reads_find_every_offset;
 mod rebuilds_deleted_indexes;

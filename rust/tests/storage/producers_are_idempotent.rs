@@ -116,19 +116,19 @@ fn open_transactions_hold_back_the_last_stable_offset() {
     assert_eq!(log.last_stable_offset(), Offset(2));
     let aborted =
         Aborted { producer_id: 5, first_offset: 1, last_offset: 4, last_stable_offset: 2 };
-    assert_eq!(log.aborted(Offset(0), Offset(5)), [aborted]);
+    assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     log = home.open();
     log.set_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(2));
-    assert_eq!(log.aborted(Offset(0), Offset(5)), [aborted]);
+    assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     append(&log, &marker(6, true)).unwrap();
     assert_eq!(log.last_stable_offset(), Offset(6));
     log.close().unwrap();
     let log = home.open_with(true);
     log.set_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(6));
-    assert_eq!(log.aborted(Offset(0), Offset(6)), [aborted]);
-    assert_eq!(log.aborted(Offset(5), Offset(6)), []);
+    assert_eq!(log.aborted(Offset(0), Offset(6)).unwrap(), [aborted]);
+    assert_eq!(log.aborted(Offset(5), Offset(6)).unwrap(), []);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
     AppendError, Appended, Cleaned, CleanerOptions, Descriptors, DirOptions, Log, LogConfig,
-    LogDir, Open, Read, Syncer,
+    LogDir, Open, Progress, Read, Syncer,
 };
 
 /// What time it is at the start of each test.
@@ -32,11 +32,14 @@ impl Home {
     }
 
     pub fn on(path: &Path, disk: Arc<dyn Disk>) -> Self {
-        let options =
-            DirOptions { disk, descriptors: Descriptors::new(16), ..DirOptions::default() };
+        let descriptors = Descriptors::new(16);
+        Self::with(path, &DirOptions { disk, descriptors, ..DirOptions::default() })
+    }
+
+    pub fn with(path: &Path, options: &DirOptions) -> Self {
         Self {
             path: path.to_owned(),
-            dir: LogDir::open(path, &options).unwrap(),
+            dir: LogDir::open(path, options).unwrap(),
             clock: ManualClock::at(NOW_MS),
             config: LogConfig { index_interval_bytes: 200, ..LogConfig::default() },
             dense: true,
@@ -50,16 +53,28 @@ impl Home {
     }
 
     pub fn open_with(&self, clean: bool) -> Arc<Log> {
-        self.open_as(&self.name, clean, None)
+        Log::open(&self.dir, &self.name, self.options(clean, None)).unwrap()
+    }
+
+    /// Opens another partition's log.
+    pub fn open_named(&self, name: &TopicPartition) -> Arc<Log> {
+        Log::open(&self.dir, name, self.options(false, None)).unwrap()
+    }
+
+    /// Recovers the log, and tells `progress` how far it is.
+    pub fn open_watched(&self, progress: &Arc<Progress>) -> Arc<Log> {
+        let checking = Some(Arc::new(progress.expect(self.name.to_string().into(), 0)));
+        let options = Open { checking, ..self.options(false, None) };
+        Log::open(&self.dir, &self.name, options).unwrap()
     }
 
     /// Opens the log, or another partition's, with a syncer that makes it durable.
     pub fn open_synced(&self, name: &TopicPartition, syncer: &Arc<Syncer>) -> Arc<Log> {
-        self.open_as(name, false, Some(Arc::clone(syncer)))
+        Log::open(&self.dir, name, self.options(false, Some(Arc::clone(syncer)))).unwrap()
     }
 
-    fn open_as(&self, name: &TopicPartition, clean: bool, syncer: Option<Arc<Syncer>>) -> Arc<Log> {
-        let options = Open {
+    fn options(&self, clean: bool, syncer: Option<Arc<Syncer>>) -> Open {
+        Open {
             config: Arc::new(self.config.clone()),
             topic_id: None,
             leader_epoch: Some(Epoch(0)),
@@ -68,8 +83,7 @@ impl Home {
             clock: Arc::new(self.clock.clone()),
             syncer,
             checking: None,
-        };
-        Log::open(&self.dir, name, options).unwrap()
+        }
     }
 
     pub fn partition(&self) -> PathBuf {

@@ -9,6 +9,7 @@
 //! has: nothing else is held up by that.
 //! Threads: one of its own, which ends with the last partition; the shard's lock is taken at the
 //! end only.
+//! A panic is logged and costs that partition its coordinator, as an error does.
 //! Not promised: a record that makes no sense is left out with a warning, not a reason to stop.
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use crate::record::compression::Codec;
 use crate::record::control::Control;
 use crate::record::legacy::{self, Message};
 use crate::record::{RecordError, convert};
+use crate::storage::panics::caught;
 use crate::storage::{Log, Read, ReadError};
 
 /// Bytes read at a time, as `offsets.load.buffer.size`.
@@ -76,7 +78,11 @@ impl Broker {
         let Some(broker) = self.me.upgrade().filter(|_| !shards.is_empty()) else { return };
         let spawned = std::thread::Builder::new().name("krust-groups".into()).spawn(move || {
             for shard in shards {
-                broker.load_shard(&shard);
+                let name = &shard.partition().name;
+                let load = || broker.load_shard(&shard);
+                if caught(&format_args!("the replay of {name}"), load).is_none() {
+                    shard.leave(&mut shard.locked());
+                }
             }
         });
         if let Err(error) = spawned {

@@ -9,7 +9,8 @@
 //!
 //! Of the logs that are due the one with the largest dirty part is next; with nothing to do a
 //! thread waits for `log.cleaner.backoff.ms`. A log whose records cannot be read is given up until
-//! the next start; a full disk is tried again.
+//! the next start, and so is one whose cleaning panics; a full disk is tried again. A panic
+//! elsewhere ends the thread: see [`Cleaner::has_failed`].
 //! Threads: `log.cleaner.threads`; a log is cleaned by one at a time.
 //! Not promised: memory for the map is taken when a cleaning begins and given back at its end.
 
@@ -23,7 +24,7 @@ mod transactions;
 mod verdicts;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ use parking_lot::{Condvar, Mutex};
 use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::log::Log;
+use super::panics::caught;
 use crate::clock::Clock;
 use crate::ids::Offset;
 
@@ -85,6 +87,7 @@ pub struct Cleaner {
     dirs: Vec<Arc<LogDir>>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    failed: AtomicBool,
     changed: Condvar,
     throttle: Throttle,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -132,6 +135,7 @@ impl Cleaner {
             dirs,
             clock,
             state: Mutex::new(State { options, running: 0, stopped: false }),
+            failed: AtomicBool::new(false),
             changed: Condvar::new(),
             throttle: Throttle::default(),
             threads: Mutex::default(),
@@ -159,13 +163,22 @@ impl Cleaner {
         }
     }
 
+    /// Whether a thread ended by a panic: compacted logs may only grow from then on.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// Starts threads that are missing; those too many leave by themselves.
     fn hire(self: &Arc<Self>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         while !state.stopped && state.running < state.options.threads {
             let me = Arc::clone(self);
             let name = format!("krust-cleaner-{}", state.running);
-            let thread = std::thread::Builder::new().name(name).spawn(move || me.run())?;
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                if caught(&"a cleaner thread", || me.run()).is_none() {
+                    me.failed.store(true, Ordering::Release);
+                }
+            })?;
             self.threads.lock().push(thread);
             state.running += 1;
         }
@@ -192,7 +205,9 @@ impl Cleaner {
         let now_ms = self.clock.wall_ms();
         let mut best: Option<(Arc<Log>, f64)> = None;
         for log in self.dirs.iter().filter(|dir| !dir.is_offline()).flat_map(|dir| dir.logs()) {
-            let ratio = match log.due(now_ms) {
+            let look = || log.due(now_ms);
+            let due = caught(&format_args!("a look at what is dirty of {}", log.name()), look);
+            let ratio = match due.unwrap_or_else(|| log.give_up()) {
                 Ok(ratio) => ratio,
                 Err(error) => {
                     tracing::warn!(log = %log.name(), "cannot tell what is dirty: {error}");
@@ -276,7 +291,9 @@ impl Log {
         {
             return Ok(None);
         }
-        let outcome = self.clean_dirty(now_ms, worker);
+        let clean = || self.clean_dirty(now_ms, worker);
+        let cleaned = caught(&format_args!("the cleaning of {}", self.name()), clean);
+        let outcome = cleaned.unwrap_or_else(|| self.give_up());
         let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)));
         self.cleaning.store(if hopeless { GIVEN_UP } else { IDLE }, Ordering::Release);
         match &outcome {
@@ -289,6 +306,12 @@ impl Log {
             Err(error) => tracing::warn!(log = %self.name(), "not cleaned: {error}"),
         }
         outcome
+    }
+
+    /// After a panic: nothing that the cleaner finds here makes sense to it.
+    fn give_up<R>(&self) -> Result<R, StorageError> {
+        self.cleaning.store(GIVEN_UP, Ordering::Release);
+        Err(StorageError::Meta(format!("the cleaner panicked over {}", self.name()).into()))
     }
 
     fn clean_dirty(

@@ -121,7 +121,7 @@ impl<'p> Pass<'p> {
         let mut verdicts = Verdicts::new(memory, wanted);
         let mut map = KeyMap::new(memory - verdicts.bytes(), options.load_factor, wanted);
         let mut transactions = Transactions::default();
-        transactions.expect(self.log.aborted(Offset(start), Offset(end)));
+        transactions.expect(self.log.aborted(Offset(start), Offset(end))?);
         let segments = self.view.segments.clone();
         let first = segments.partition_point(|s| s.base_offset <= start).saturating_sub(1);
         for (at, segment) in segments.iter().enumerate().skip(first) {
@@ -209,7 +209,7 @@ impl<'p> Pass<'p> {
         let mut output = self.log.laid_out(|| Output::create(&home, base, interval))?;
         for (at, segment) in group.iter().enumerate() {
             let next = group.get(at + 1).map_or(end, |next| next.base_offset);
-            transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next)));
+            transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next))?);
             let rules = Rules {
                 map,
                 verdicts,
@@ -468,8 +468,7 @@ fn put_all(opened: &Opened<'_>, start: i64, map: &mut KeyMap) -> bool {
 
 fn sizes(segments: &[Arc<Segment>]) -> Result<Vec<(i64, u64, u64)>, StorageError> {
     let size = |segment: &Arc<Segment>| {
-        let offsets = segment.with_offsets(<[u8]>::len)?;
-        let times = segment.with_times(<[u8]>::len)?;
+        let (offsets, times) = segment.index_sizes()?;
         Ok((segment.base_offset, segment.size(), offsets.max(times) as u64))
     };
     segments.iter().map(size).collect()

@@ -256,7 +256,7 @@ impl Log {
         let last_offset = header.base_offset + i64::from(header.last_offset_delta);
         self.note_index(writer, config, (&active, header, last_offset));
         if let Some(aborted) = note_producer(writer, batch, header) {
-            active.with_aborted(|list| list.push(aborted));
+            active.change_aborted(|list| list.push(aborted));
         }
         if writer.epochs.assign(Epoch(header.leader_epoch), Offset(header.base_offset)) {
             writer.epochs_saved = false;
@@ -318,13 +318,11 @@ impl Log {
         let at = writer.position - len;
         let home = self.home();
         let disk = home.dir.disk();
-        let outcome = active.file().and_then(|file| {
+        let outcome = active.change(|file| {
             let written = match more {
-                [] => disk.write_at(&file, &[&writer.staging], at),
-                [head, rest] if writer.staging.is_empty() => {
-                    disk.write_at(&file, &[head, rest], at)
-                }
-                [head, rest] => disk.write_at(&file, &[&writer.staging, head, rest], at),
+                [] => disk.write_at(file, &[&writer.staging], at),
+                [head, rest] if writer.staging.is_empty() => disk.write_at(file, &[head, rest], at),
+                [head, rest] => disk.write_at(file, &[&writer.staging, head, rest], at),
                 _ => Ok(()),
             };
             written.map_err(|error| home.dir.failed(&format!("write {}", self.name), error))
@@ -343,10 +341,10 @@ impl Log {
         tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
         writer.staging.clear();
         writer.unsynced_batches = 0;
-        let cut = active.file().and_then(|file| {
+        let cut = active.change(|file| {
             let home = self.home();
             let disk = home.dir.disk();
-            disk.set_len(&file, position).map_err(|error| home.dir.failed("cut", error))
+            disk.set_len(file, position).map_err(|error| home.dir.failed("cut", error))
         });
         if let Err(error) = cut {
             self.home().dir.take_offline(&error);
@@ -359,7 +357,7 @@ impl Log {
         let keep = next_offset - active.base_offset;
         active.offsets.cut(|entry| i64::from(entry.delta) < keep);
         active.times.cut(|entry| i64::from(entry.delta) < keep);
-        active.with_aborted(|list| list.retain(|entry| entry.last_offset < next_offset));
+        active.change_aborted(|list| list.retain(|entry| entry.last_offset < next_offset));
         if position == 0 {
             active.forget_first_timestamp();
         }

@@ -17,6 +17,7 @@ use super::super::cleaner::choose::{self, Bounds, Dirty, Facts};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
 use super::super::files;
+use super::super::panics::caught;
 use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
 use super::{Log, Writer};
 use crate::ids::Offset;
@@ -123,7 +124,10 @@ impl Log {
             self.discard(base)?;
             return Ok(false);
         }
-        let swapped = self.swap(base, (first, old), size);
+        let swap = || self.swap(base, (first, old), size);
+        let swapped = caught(&format_args!("the swap of a cleaned segment of {}", self.name), swap);
+        let half = || StorageError::Meta("a swap of a cleaned segment panicked".into());
+        let swapped = swapped.unwrap_or_else(|| Err(half()));
         if let Err(error) = &swapped {
             self.home().dir.take_offline(error);
         }
@@ -148,7 +152,7 @@ impl Log {
             let _no_flush = self.flushing.lock();
             let mut writer = self.writer.lock();
             // Who reads the old data may ask for its aborted transactions later.
-            old.iter().for_each(|segment| segment.with_aborted(|_| ()));
+            old.iter().try_for_each(Segment::keep_aborted)?;
             old.iter().for_each(|segment| segment.replace());
             old.iter().try_for_each(|segment| self.put_aside(&mut writer, segment, base))?;
             self.rename_all(base, [INDEX, TIME_INDEX, TXN_INDEX, LOG], (SWAP, ""))?;

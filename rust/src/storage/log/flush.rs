@@ -211,9 +211,9 @@ impl Log {
         active: &Arc<Segment>,
     ) -> Result<(), StorageError> {
         if writer.allocated > writer.position {
-            let file = active.file()?;
-            let fail = |error| self.home().dir.failed("trim", error);
-            self.home().dir.disk().set_len(&file, writer.position).map_err(fail)?;
+            let dir = &self.home().dir;
+            let fail = |error| dir.failed("trim", error);
+            active.change(|file| dir.disk().set_len(file, writer.position).map_err(fail))?;
             writer.allocated = writer.position;
         }
         active.save(true)?;

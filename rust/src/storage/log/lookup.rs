@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::errors::StorageError;
-use super::super::index::{self, TimeEntry};
+use super::super::recovery;
 use super::super::scan::{self, BatchAt, Step, Walker};
 use super::super::segment::{LOG, Segment};
 use super::super::txnindex::Aborted;
@@ -96,22 +96,51 @@ impl Log {
     }
 
     /// The aborted transactions with records in `from..to`.
-    pub fn aborted(&self, from: Offset, to: Offset) -> Vec<Aborted> {
-        let segments = self.segments.load();
-        let first = segments.holding(from.0);
+    pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<Aborted>, StorageError> {
+        self.steady(|segments| self.aborted_in(segments, from, to))
+    }
+
+    fn aborted_in(
+        &self,
+        segments: &[Arc<Segment>],
+        from: Offset,
+        to: Offset,
+    ) -> Result<Vec<Aborted>, StorageError> {
+        let first = segments.partition_point(|it| it.base_offset <= from.0).saturating_sub(1);
         let mut found = Vec::new();
         for segment in segments.iter().skip(first) {
+            self.mend_aborted(segments, segment)?;
             let complete = segment.with_aborted(|list| {
                 let hits =
                     |entry: &&Aborted| entry.last_offset >= from.0 && entry.first_offset < to.0;
                 found.extend(list.iter().filter(hits).copied());
                 list.iter().any(|entry| entry.last_stable_offset >= to.0)
-            });
+            })?;
             if complete {
                 break;
             }
         }
-        found
+        Ok(found)
+    }
+
+    /// Makes the aborted transactions of a segment anew where their file is none.
+    fn mend_aborted(
+        &self,
+        segments: &[Arc<Segment>],
+        segment: &Arc<Segment>,
+    ) -> Result<(), StorageError> {
+        match segment.with_aborted(|_| ()) {
+            Err(StorageError::Damaged { log, offset, reason }) => {
+                tracing::warn!(%log, offset, "aborted transactions are made anew: {reason}");
+            }
+            other => return other,
+        }
+        let next = segments.iter().map(|it| it.base_offset).find(|it| *it > segment.base_offset);
+        let (base, end) = (segment.base_offset, next.unwrap_or(self.log_end_offset().0));
+        let replayed = recovery::load_producers(&self.home(), segments, (base, end))?;
+        let here = |entry: &Aborted| (base..end).contains(&entry.last_offset);
+        segment.set_aborted(replayed.aborted.into_iter().filter(here).collect());
+        segment.save(segment.is_sealed())
     }
 
     /// The first record of a segment at or after a time, and not below `start`.
@@ -121,9 +150,7 @@ impl Log {
         (timestamp, start): (i64, i64),
         scratch: &mut Vec<u8>,
     ) -> Result<Option<Found>, StorageError> {
-        let near = segment.with_times(|bytes| {
-            index::floor(bytes, |entry: &TimeEntry| entry.timestamp < timestamp)
-        })?;
+        let near = segment.time_entry_below(timestamp)?;
         let from = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
         let size = segment.size();
         let position = segment.find(from, size)?.map_or(0, |batch| batch.position);

@@ -14,6 +14,7 @@
 //! took away is copied in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -64,6 +65,8 @@ pub(in super::super) struct Future {
 /// The copy of a segment.
 struct Copy {
     of: Arc<Segment>,
+    /// Open until it is synced.
+    file: Option<Arc<File>>,
     size: u64,
     /// With its indexes, and durable.
     whole: bool,
@@ -184,12 +187,17 @@ impl Future {
         };
         let (dir, path) = (Arc::clone(&self.home.dir), self.home.file(base, LOG));
         let fail = |error| dir.failed(&format!("write {}", path.display()), error);
-        let target = dir.disk().create(&path).map_err(fail)?;
+        let held = self.copies.get(&base).and_then(|copy| copy.file.clone());
+        let target = match held {
+            Some(file) => file,
+            None => Arc::new(dir.disk().create(&path).map_err(fail)?),
+        };
         if !self.copies.contains_key(&base) {
             let same = self.same(&source, &target, size).map_err(fail)?;
             dir.disk().set_len(&target, same).map_err(fail)?;
             let of = Arc::clone(segment);
-            let copy = Copy { of, size: same, whole: false, walked: 0, end: base };
+            let file = Some(Arc::clone(&target));
+            let copy = Copy { of, file, size: same, whole: false, walked: 0, end: base };
             self.copies.insert(base, copy);
         }
         let Some(copy) = self.copies.get_mut(&base) else { return Ok(false) };
@@ -220,18 +228,13 @@ impl Future {
             self.small(&segment.path(kind), &self.home.file(base, kind))?;
         }
         if let Some(copy) = self.copies.get_mut(&base) {
-            copy.whole = true;
+            (copy.whole, copy.file) = (true, None);
         }
         Ok(true)
     }
 
     /// How many of the first bytes are the same in both files.
-    fn same(
-        &mut self,
-        source: &std::fs::File,
-        target: &std::fs::File,
-        size: u64,
-    ) -> io::Result<u64> {
+    fn same(&mut self, source: &File, target: &File, size: u64) -> io::Result<u64> {
         let size = size.min(target.metadata()?.len());
         let mut at = 0;
         let mut other = Vec::new();
@@ -343,7 +346,7 @@ impl Future {
         let future = self.home.path.read().clone();
         let segments = log.segments.load_full();
         // Who reads the old data may ask for its aborted transactions later.
-        segments.iter().for_each(|segment| segment.with_aborted(|_| ()));
+        segments.iter().try_for_each(Segment::keep_aborted)?;
         dir.disk()
             .rename(&future, &live)
             .map_err(|error| dir.failed(&format!("rename {}", future.display()), error))?;

@@ -131,10 +131,9 @@ impl Log {
         self.tail.store(End { end, base: active.base_offset, position });
         let dir = &self.home().dir;
         let fail = |error| dir.failed("cut a segment", error);
-        let file = active.file()?;
-        dir.disk().set_len(&file, position).map_err(fail)?;
-        dir.sync_data(&active.path(LOG), &file)?;
-        active.with_aborted(|list| list.retain(|entry| entry.last_offset < end));
+        active.change(|file| dir.disk().set_len(file, position).map_err(fail))?;
+        active.sync()?;
+        active.change_aborted(|list| list.retain(|entry| entry.last_offset < end));
         active.rebuild()?;
         let (max, since_entry) = (active.max_timestamp()?, 0);
         writer.committed = Mark { position, next_offset: end, max, since_entry };

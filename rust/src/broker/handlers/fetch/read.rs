@@ -178,8 +178,8 @@ fn fill(
     let read = Read { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
     let slice = log.read(read).map_err(|error| errors::of_read(&error))?;
     if rules.read_committed && rules.version >= 4 {
-        found.aborted =
-            Some(if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Vec::new() });
+        let aborted = if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Ok(vec![]) };
+        found.aborted = Some(aborted.map_err(|error| errors::of_storage(&error))?);
     }
     // A first batch that is cut is of no use to anybody.
     if (slice.size as u64) < slice.first_size {

@@ -3,8 +3,11 @@
 //! Names: 20 digits of the base offset, then the kind. Invariants: what lies below `size` is whole
 //! batches and never changes while the segment lives; base_offset <= each offset in it.
 //! Threads: readers share it without a lock but that of an index, held for a search; the writer
-//! alone raises `size`. Files are opened when used and closed by the descriptor cache.
+//! alone raises `size`. Files are opened when used and closed by the descriptor cache; what is in
+//! memory of the indexes of a sealed segment belongs to the cache of indexes (`indexes`).
 //! Not promised: indexes may be missing or wrong; [`Segment::rebuild`] makes them anew.
+
+mod indexes;
 
 use std::fs::File;
 use std::io;
@@ -15,14 +18,14 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
 
-use super::descriptors::Holder;
+use super::descriptors::{Closed, Holder};
 use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::files;
-use super::index::{self, Index, OffsetEntry, TimeEntry};
-use super::indexing::IndexBuilder;
-use super::scan::{BatchAt, HEAD, Step, WINDOW, Walker};
-use super::txnindex::{self, Aborted};
+use super::index::{Index, OffsetEntry, TimeEntry};
+use super::scan::{BatchAt, HEAD, Step, Walker};
+use super::txnindex;
+use indexes::Listed;
 
 /// The kinds of files that belong to a segment.
 pub(crate) const LOG: &str = "log";
@@ -66,11 +69,18 @@ pub(crate) struct Segment {
     file: ArcSwapOption<File>,
     used: AtomicBool,
     registered: AtomicBool,
+    /// Changes of the `.log` file that began, that are done, and how many of them are synced.
+    begun: AtomicU64,
+    done: AtomicU64,
+    synced: AtomicU64,
     /// Its files are, or are about to be, those of the segment that took its place.
     replaced: AtomicBool,
     pub offsets: Index<OffsetEntry>,
     pub times: Index<TimeEntry>,
-    aborted: Mutex<Option<Vec<Aborted>>>,
+    aborted: Mutex<Option<Listed>>,
+    /// Its indexes were asked since the cache came by, and the cache knows of it.
+    asked: AtomicBool,
+    cached: AtomicBool,
     /// The largest timestamp, and the last offset of its batch; `UNKNOWN` until asked.
     max_timestamp: AtomicI64,
     offset_of_max: AtomicI64,
@@ -96,9 +106,10 @@ impl Segment {
     /// Makes the empty segment that a log goes on with.
     pub(crate) fn create(home: &Arc<Home>, base_offset: i64) -> Result<Arc<Self>, StorageError> {
         let segment = Arc::new(Self::bare(home, base_offset));
-        let path = segment.path(LOG);
-        let file = segment.open(&path, true)?;
-        home.dir.disk().set_len(&file, 0).map_err(|e| segment.failed("cut", e))?;
+        segment.open(&segment.path(LOG), true)?;
+        segment.change(|file| {
+            home.dir.disk().set_len(file, 0).map_err(|error| segment.failed("cut", error))
+        })?;
         Ok(segment)
     }
 
@@ -111,10 +122,15 @@ impl Segment {
             file: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             registered: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
             offsets: Index::empty(),
             times: Index::empty(),
-            aborted: Mutex::new(Some(Vec::new())),
+            aborted: Mutex::new(Some(Listed::default())),
+            asked: AtomicBool::new(false),
+            cached: AtomicBool::new(false),
             max_timestamp: AtomicI64::new(-1),
             offset_of_max: AtomicI64::new(-1),
             first_timestamp: AtomicI64::new(UNKNOWN),
@@ -150,6 +166,38 @@ impl Segment {
         self.not_replaced().map(|()| file)
     }
 
+    /// Runs `f`, which changes the file. From now on the descriptor cache keeps the file open until
+    /// it is synced: an error of the disk may be told to nobody else but who has it open.
+    pub(crate) fn change<R>(
+        self: &Arc<Self>,
+        f: impl FnOnce(&File) -> Result<R, StorageError>,
+    ) -> Result<R, StorageError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.file().and_then(|file| f(&file));
+        self.done.fetch_add(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Whether the file was changed since its last sync; nothing of a directory that is offline is
+    /// worth to be kept open.
+    fn is_unsynced(&self) -> bool {
+        self.begun.load(Ordering::SeqCst) != self.synced.load(Ordering::SeqCst)
+            && !self.home.dir.is_offline()
+    }
+
+    /// Makes the data durable.
+    fn sync_log(self: &Arc<Self>) -> Result<(), StorageError> {
+        let file = self.file()?;
+        self.sync_file(&file)
+    }
+
+    fn sync_file(&self, file: &File) -> Result<(), StorageError> {
+        let done = self.done.load(Ordering::SeqCst);
+        self.home.dir.sync_data(&self.path(LOG), file)?;
+        self.synced.fetch_max(done, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Before its files get the place of its own: whoever opens one by name from now on learns that
     /// it is not this segment's.
     pub(crate) fn replace(&self) {
@@ -179,8 +227,9 @@ impl Segment {
             }
         };
         let file = Arc::new(file.map_err(|e| StorageError::io("open", path, e))?);
-        self.file.store(Some(Arc::clone(&file)));
-        Ok(file)
+        // Somebody else may have opened it meanwhile: theirs stays.
+        let before = self.file.compare_and_swap(&None::<Arc<File>>, Some(Arc::clone(&file)));
+        Ok(before.as_ref().map_or(file, Arc::clone))
     }
 
     fn enter(self: &Arc<Self>) {
@@ -283,102 +332,6 @@ impl Segment {
         }
     }
 
-    /// What the index knows of where the batch that holds `offset` begins.
-    pub(crate) fn hint(self: &Arc<Self>, offset: i64) -> Result<Hint, StorageError> {
-        let delta = offset - self.base_offset;
-        if delta <= 0 {
-            return Ok(Hint { from: 0, is_first: true, next: None });
-        }
-        let (entry, next) = self.with_offsets(|bytes| {
-            index::around(bytes, |entry: &OffsetEntry| i64::from(entry.delta) <= delta)
-        })?;
-        let position = |entry: OffsetEntry| u64::try_from(entry.position).unwrap_or(0);
-        Ok(Hint {
-            from: entry.map_or(0, position),
-            is_first: entry.is_some_and(|entry| i64::from(entry.delta) == delta),
-            next: next.map(|next| (position(next), self.base_offset + i64::from(next.delta))),
-        })
-    }
-
-    /// Runs `f` over the offset index, made anew if it cannot be read.
-    pub(crate) fn with_offsets<R>(
-        self: &Arc<Self>,
-        f: impl Fn(&[u8]) -> R,
-    ) -> Result<R, StorageError> {
-        self.with_index((&self.offsets, INDEX), f)
-    }
-
-    /// Runs `f` over the time index, made anew if it cannot be read.
-    pub(crate) fn with_times<R>(
-        self: &Arc<Self>,
-        f: impl Fn(&[u8]) -> R,
-    ) -> Result<R, StorageError> {
-        self.with_index((&self.times, TIME_INDEX), f)
-    }
-
-    fn with_index<E: index::Entry, R>(
-        self: &Arc<Self>,
-        (index, kind): (&Index<E>, &str),
-        f: impl Fn(&[u8]) -> R,
-    ) -> Result<R, StorageError> {
-        self.enter();
-        self.used.store(true, Ordering::Relaxed);
-        let path = || self.path(kind);
-        let mut tries = 0;
-        loop {
-            match index.with(&path, &f) {
-                Ok(found) => return self.not_replaced().map(|()| found),
-                Err(error) if is_lost(&error) && tries == 0 => self.rebuild()?,
-                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
-                    self.home.dir.descriptors().make_room();
-                }
-                Err(error) => return Err(self.failed("read an index of", error)),
-            }
-            tries += 1;
-        }
-    }
-
-    /// Makes both indexes anew from the headers of the log.
-    pub(crate) fn rebuild(self: &Arc<Self>) -> Result<(), StorageError> {
-        let file = self.file()?;
-        let mut walker = Walker::new(&file, 0, self.size());
-        let mut builder = IndexBuilder::new(self.base_offset, 4096);
-        while let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
-            builder.add(&batch);
-        }
-        builder.install(self);
-        if self.is_sealed() {
-            self.not_replaced()?;
-            self.save(true)?;
-        }
-        Ok(())
-    }
-
-    /// The largest timestamp and the last offset of its batch; (-1, -1) without any.
-    pub(crate) fn max_timestamp(self: &Arc<Self>) -> Result<(i64, i64), StorageError> {
-        if self.max_timestamp.load(Ordering::Acquire) == UNKNOWN {
-            let last = self.with_times(index::last::<TimeEntry>)?;
-            match last {
-                Some(last) => self.check_max(last)?,
-                None if self.size() == 0 => self.set_max(-1, -1),
-                None => self.rebuild()?,
-            }
-        }
-        Ok((self.max_timestamp.load(Ordering::Acquire), self.offset_of_max.load(Ordering::Acquire)))
-    }
-
-    /// Takes the time index's last word if the batch it names says the same.
-    fn check_max(self: &Arc<Self>, last: TimeEntry) -> Result<(), StorageError> {
-        let offset = self.base_offset + i64::from(last.delta);
-        match self.find(offset, self.size())? {
-            Some(batch) if batch.max_timestamp == last.timestamp => {
-                self.set_max(last.timestamp, offset);
-                Ok(())
-            }
-            _ => self.rebuild(),
-        }
-    }
-
     pub(crate) fn set_max(&self, timestamp: i64, offset: i64) {
         self.offset_of_max.store(offset, Ordering::Release);
         self.max_timestamp.store(timestamp, Ordering::Release);
@@ -418,24 +371,6 @@ impl Segment {
         since.and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
     }
 
-    /// Runs `f` over the aborted transactions of the segment.
-    pub(crate) fn with_aborted<R>(&self, f: impl FnOnce(&mut Vec<Aborted>) -> R) -> R {
-        let mut aborted = self.aborted.lock();
-        let list = aborted.get_or_insert_with(|| {
-            let bytes = std::fs::read(self.path(TXN_INDEX)).unwrap_or_default();
-            txnindex::parse(&bytes).unwrap_or_else(|| {
-                tracing::error!(log = %self.home.name, base = self.base_offset, "bad .txnindex");
-                Vec::new()
-            })
-        });
-        f(list)
-    }
-
-    /// Replaces the list of aborted transactions, as recovery found it.
-    pub(crate) fn set_aborted(&self, list: Vec<Aborted>) {
-        *self.aborted.lock() = Some(list);
-    }
-
     /// Writes the indexes; `seal`: no more appends will come, so let go of their memory.
     pub(crate) fn save(&self, seal: bool) -> Result<(), StorageError> {
         let disk = self.home.dir.disk();
@@ -450,7 +385,7 @@ impl Segment {
         self.offsets.save(disk, &self.path(INDEX), seal).map_err(fail)?;
         self.times.save(disk, &self.path(TIME_INDEX), seal).map_err(fail)?;
         let mut aborted = self.aborted.lock();
-        if let Some(list) = &*aborted {
+        if let Some(Listed { list, .. }) = &*aborted {
             let path = self.path(TXN_INDEX);
             if !list.is_empty() {
                 files::replace_derived(disk, &path, &txnindex::to_bytes(list)).map_err(fail)?;
@@ -465,24 +400,10 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes it the one that is appended to: takes its indexes into memory.
-    pub(crate) fn unseal(self: &Arc<Self>) -> Result<(), StorageError> {
-        self.max_timestamp()?;
-        self.with_offsets(|_| ())?;
-        self.with_times(|_| ())?;
-        let fail = |e| self.failed("read an index of", e);
-        self.offsets.load(&self.path(INDEX)).map_err(fail)?;
-        self.times.load(&self.path(TIME_INDEX)).map_err(fail)?;
-        self.with_aborted(|_| ());
-        self.sealed.store(false, Ordering::Release);
-        Ok(())
-    }
-
     /// Makes the data, and for a sealed segment its indexes, durable.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<(), StorageError> {
+        self.sync_log()?;
         let dir = &self.home.dir;
-        let file = self.file()?;
-        dir.sync_data(&self.path(LOG), &file)?;
         if !self.is_sealed() {
             return Ok(());
         }
@@ -499,41 +420,31 @@ impl Segment {
 }
 
 impl Holder for Segment {
-    fn evict(&self) -> bool {
-        if self.used.swap(false, Ordering::Relaxed) {
-            return false;
+    fn close(&self, at_once: bool) -> Closed {
+        if self.used.swap(false, Ordering::Relaxed) && !at_once {
+            return Closed::Used;
         }
-        self.evict_now();
-        true
-    }
-
-    fn evict_now(&self) {
+        if self.is_unsynced() {
+            return Closed::Unsynced;
+        }
         self.registered.store(false, Ordering::Release);
-        self.file.store(None);
-        self.offsets.unmap();
-        self.times.unmap();
-    }
-}
-
-/// Where a search for an offset begins, and where it need not go beyond.
-pub(crate) struct Hint {
-    /// Where a batch begins that is the one sought, or lies before it.
-    pub from: u64,
-    /// Whether it is the one sought.
-    is_first: bool,
-    /// Where the batch of the next entry begins, which ends above the offset, and where it ends.
-    next: Option<(u64, i64)>,
-}
-
-impl Hint {
-    /// How much to read, so that the header sought is among it.
-    fn ahead(&self) -> usize {
-        match self.next {
-            _ if self.is_first => HEAD,
-            Some((next, _)) if next <= self.from + NEAR => {
-                usize::try_from(next.saturating_sub(self.from)).unwrap_or(0) + HEAD
+        let file = self.file.swap(None);
+        // A change that began meanwhile may have this file: it stays open.
+        if file.is_some() && self.is_unsynced() {
+            self.file.compare_and_swap(&None::<Arc<File>>, file);
+            if !self.registered.swap(true, Ordering::AcqRel) {
+                return Closed::Unsynced;
             }
-            _ => WINDOW,
+        }
+        Closed::Yes
+    }
+
+    fn sync_now(self: Arc<Self>) {
+        // What is not synced is open.
+        if let Some(file) = self.file.load_full().filter(|_| self.is_unsynced())
+            && let Err(error) = self.sync_file(&file)
+        {
+            tracing::warn!(log = %self.home.name, "not synced before it is closed: {error}");
         }
     }
 }
@@ -542,8 +453,4 @@ enum Walked {
     Found(BatchAt),
     None,
     Bad,
-}
-
-fn is_lost(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
 }

@@ -1,0 +1,139 @@
+//! The end of a log that a recovery does not believe: what goes is told, then it goes.
+//!
+//! The line names the log, the offsets and the bytes, of all segments behind the bad place too, and
+//! stands before anything is changed: the module `krust.storage.cut` logs to the process's log at
+//! once (see `py/logs`), so that a crash right afterwards does not take it along.
+//! Limits: one line a log; of what follows the bad place headers alone are read, and of segments
+//! behind it those of the last one.
+//! Threads: as `recovery`.
+//! Not promised: how many records there were in batches that cannot be read; offsets bound them.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::errors::StorageError;
+use super::recovery::{Recovered, Request, remove_segment};
+use super::scan::{Step, Walker};
+use super::segment::{Home, LOG, Segment};
+
+/// What lies behind the end of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// The first offset that is lost.
+    pub offset: i64,
+    /// The last one that a header names.
+    pub last_offset: Option<i64>,
+    pub bytes: u64,
+    pub segments: usize,
+}
+
+impl Loss {
+    /// What lies behind position `end` of the first of these segments, where `offset` should be.
+    fn behind(segments: &[Arc<Segment>], end: u64, offset: i64) -> Result<Self, StorageError> {
+        let sizes = segments.iter().map(|segment| segment.size());
+        let bytes = sizes.sum::<u64>().saturating_sub(end);
+        let mut last_offset = None;
+        for (index, segment) in segments.iter().enumerate().rev() {
+            let from = if index == 0 { end } else { 0 };
+            let named = (index > 0).then(|| segment.base_offset - 1);
+            last_offset = last_in(segment, from)?.or(named).filter(|last| *last >= offset);
+            if last_offset.is_some() {
+                break;
+            }
+        }
+        Ok(Self { offset, last_offset, bytes, segments: segments.len() })
+    }
+
+    /// How many offsets are lost, as far as is known.
+    pub(crate) fn offsets(&self) -> u64 {
+        self.last_offset.map_or(0, |last| last.abs_diff(self.offset) + 1)
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last_offset {
+            Some(last) => {
+                let (first, count) = (self.offset, self.offsets());
+                write!(f, "offsets {first} to {last} (at most {count} records)")?;
+            }
+            None => write!(f, "what follows offset {}, no whole batch", self.offset - 1)?,
+        }
+        write!(f, ", {} bytes in {} segments", self.bytes, self.segments)
+    }
+}
+
+/// The last offset of the headers from a position on.
+fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageError> {
+    let file = segment.file()?;
+    let fail = |error: io::Error| StorageError::io("read", &segment.path(LOG), error);
+    let mut walker = Walker::new(&file, from, segment.size());
+    let mut last = None;
+    while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        if last.is_some_and(|last| batch.base_offset <= last) {
+            break;
+        }
+        last = Some(batch.last_offset);
+    }
+    Ok(last)
+}
+
+/// Ends the log at `end` of segment `index`, unless that would cut what was known to be synced.
+///
+/// Each step is synced before the next, the later segments first: what was behind the end may be
+/// whole, and would come back when the power goes, behind a gap that offsets of a compacted log
+/// may have, or behind new records of the same size.
+pub(crate) fn cut(
+    home: &Arc<Home>,
+    (request, found): (&Request, &mut Recovered),
+    (index, end, reason): (usize, u64, &'static str),
+) -> Result<(), StorageError> {
+    let behind = found.segments.get(index..).unwrap_or_default();
+    let loss = Loss::behind(behind, end, found.log_end)?;
+    let gone = found.segments.split_off((index + 1).min(found.segments.len()));
+    let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
+    if found.log_end < request.recovery_point {
+        report(home, found, &format!("{reason}; {loss} stay as they are, and are not served"));
+        segment.publish_size(end);
+        return Ok(());
+    }
+    tracing::warn!("recovery cuts {} at offset {}: {reason}; lost: {loss}", home.name, loss.offset);
+    if let Some(checking) = request.checking {
+        checking.cut(&loss);
+    }
+    let dir = &home.dir;
+    let partition = home.path.read().clone();
+    gone.iter().rev().try_for_each(|segment| remove_segment(home, segment))?;
+    dir.sync_dir(&partition)?;
+    if end == 0 && index > 0 && segment.base_offset != found.log_end {
+        found.segments.pop();
+        remove_segment(home, &segment)?;
+        dir.sync_dir(&partition)
+    } else {
+        segment.publish_size(end);
+        let file = segment.file()?;
+        dir.disk().set_len(&file, end).map_err(|error| dir.failed("cut a segment", error))?;
+        dir.sync_data(&segment.path(LOG), &file)
+    }
+}
+
+/// Takes note of damage where the log ends.
+pub(crate) fn report(home: &Home, found: &mut Recovered, reason: &str) {
+    found.damage = Some(StorageError::Damaged {
+        log: Arc::clone(&home.name),
+        offset: found.log_end,
+        reason: reason.into(),
+    });
+}
+
+/// What all recoveries of a start have cut, in one line.
+pub fn tell_all(so_far: &super::progress::Cuts) {
+    let super::progress::Cuts { logs, bytes, offsets } = so_far;
+    if *logs > 0 {
+        tracing::warn!(
+            "recovery has cut {logs} logs, {bytes} bytes and at most {offsets} records in all; \
+             a line before tells of each"
+        );
+    }
+}

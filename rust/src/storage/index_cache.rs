@@ -1,0 +1,121 @@
+//! What is in memory of the indexes of sealed segments, of all logs together.
+//!
+//! No file is mapped: a sector that cannot be read would end the process with SIGBUS. Indexes are
+//! read with `pread`, in pages (see `pages`), and stay here until others need the room.
+//! Limit: `krust.index.cache.bytes` for all; who finds no room answers from what was just read and
+//! keeps nothing. Only the outline of an index (12 bytes a page) may go above it, by one a thread.
+//! Eviction is by second chance: a hand goes round the segments; who was asked since its last visit
+//! stays, else its pages go, and at the visit after that its outline.
+//! Threads: a lookup that finds its page never comes here; one mutex for those that read. Whoever
+//! holds the lock of an index may not ask for room.
+//! Not promised: an order among segments that were all asked since the hand came by.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// What all indexes may hold by default: the offset indexes of 16 GiB of logs.
+pub const INDEX_CACHE_BYTES: usize = 32 << 20;
+
+/// A segment some of whose indexes are in memory.
+pub(crate) trait Cached: Send + Sync {
+    /// Lets go of some of it, unless it was asked since the last call; all of it, `at_once`. True
+    /// if nothing is held any more.
+    fn let_go(&self, at_once: bool) -> bool;
+}
+
+/// The bookkeeping: how much is held, by whom.
+pub struct IndexCache {
+    limit: usize,
+    held: AtomicUsize,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    segments: VecDeque<Weak<dyn Cached>>,
+    /// With so many, those that are gone are looked for.
+    sweep_at: usize,
+}
+
+/// Bytes of the cache that are given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    cache: Arc<IndexCache>,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for IndexCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IndexCache {{ {} of {} bytes }}", self.held(), self.limit)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.cache.held.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl IndexCache {
+    /// A cache of at most `limit` bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, held: AtomicUsize::new(0), ring: Mutex::default() })
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Room for so many bytes, which others give up; `None`: there is none.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+        while !self.take(bytes) {
+            if bytes > self.limit || !self.make_room(bytes) {
+                return None;
+            }
+        }
+        Some(Charge { cache: Arc::clone(self), bytes })
+    }
+
+    /// The same, and above the limit where there is no room.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.reserve(bytes).unwrap_or_else(|| {
+            self.make_room(bytes);
+            self.held.fetch_add(bytes, Ordering::AcqRel);
+            Charge { cache: Arc::clone(self), bytes }
+        })
+    }
+
+    /// Takes note of a segment that holds something from now on.
+    pub(crate) fn enter(&self, segment: Weak<dyn Cached>) {
+        let mut ring = self.ring.lock();
+        if ring.segments.len() >= ring.sweep_at {
+            ring.segments.retain(|segment| segment.strong_count() > 0);
+            ring.sweep_at = ring.segments.len() * 2 + 64;
+        }
+        ring.segments.push_back(segment);
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let take = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok()
+    }
+
+    /// Has others let go until there is room; false if nobody holds anything more.
+    fn make_room(&self, bytes: usize) -> bool {
+        let mut ring = self.ring.lock();
+        let mut patience = ring.segments.len() * 3;
+        while self.held().saturating_add(bytes) > self.limit {
+            let Some(oldest) = ring.segments.pop_front() else { return false };
+            let at_once = patience == 0;
+            patience = patience.saturating_sub(1);
+            if oldest.upgrade().is_some_and(|segment| !segment.let_go(at_once)) {
+                ring.segments.push_back(oldest);
+            }
+        }
+        true
+    }
+}

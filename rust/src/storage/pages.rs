@@ -1,0 +1,250 @@
+//! The index of a sealed segment as a file that is read in pages: its outline, which is the first
+//! entry of each page and the last of all, and those of the pages that are in memory.
+//!
+//! An index is read through when it is opened for the first time: whether its keys rise decides
+//! whether it is one. From then on a lookup needs one page, which one `pread` brings if it is not
+//! there, and the outline has the entry that follows the page.
+//! Invariants: a page that is in memory begins with the outline's entry, rises strictly, and ends
+//! below the next page's first: a file that changed under its readers is no index any more.
+//! Threads: plain values; `index` has the lock, and holds none over what is read here.
+//! Not promised: truth, as in `index`.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::files::{self, Disk};
+use super::index::{self, Entry};
+use super::index_cache::{Charge, IndexCache};
+
+/// Bytes of a page, about: as many whole entries as fit.
+const PAGE: usize = 16 << 10;
+/// Pages read at once while an index is opened.
+const AT_ONCE: usize = 4;
+/// What keeping an index open costs beside its pages.
+const OVERHEAD: usize = 128;
+
+/// Tells one opening of an index from another.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// Where an index lies, and who keeps what is read of it.
+pub(crate) struct Source<'s> {
+    pub disk: &'s dyn Disk,
+    pub cache: &'s Arc<IndexCache>,
+    pub path: &'s dyn Fn() -> PathBuf,
+    /// To be called when something is kept.
+    pub enter: &'s dyn Fn(),
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Pages<E: Entry> {
+    opened: u64,
+    count: usize,
+    firsts: Box<[E]>,
+    last: Option<E>,
+    pages: Box<[Option<Page>]>,
+    _charge: Charge,
+}
+
+/// The bytes of a page, kept.
+#[derive(Debug)]
+pub(crate) struct Page {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+/// A page that a lookup needs and that is not in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    opened: u64,
+    number: usize,
+    entries: usize,
+}
+
+/// Two entries next to each other; one is missing at the ends.
+pub(crate) type Around<E> = (Option<E>, Option<E>);
+
+const fn per_page<E: Entry>() -> usize {
+    PAGE / E::SIZE
+}
+
+/// No index, or another one than before.
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+impl Source<'_> {
+    fn open(&self) -> io::Result<File> {
+        self.disk.open(&(self.path)())
+    }
+
+    /// Reads all of `bytes`; a file that ends before is no index.
+    fn read(&self, file: &File, bytes: &mut [u8], at: usize) -> io::Result<()> {
+        match files::read_exact_at(self.disk, file, bytes, at as u64) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(invalid()),
+            other => other,
+        }
+    }
+
+    /// All entries' bytes of an index. Errors as [`Pages::open`].
+    pub(crate) fn read_whole<E: Entry>(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.scan::<E>(&mut |piece| bytes.extend_from_slice(piece))?;
+        Ok(bytes)
+    }
+
+    /// Reads an index through, up to its tail of zeros: gives `take` pieces of whole pages, the
+    /// last one of what there is.
+    fn scan<E: Entry>(&self, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let file = self.open()?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let whole = len / E::SIZE * E::SIZE;
+        let most = AT_ONCE * per_page::<E>() * E::SIZE;
+        let mut piece = vec![0; whole.min(most)];
+        let mut last = vec![0; E::SIZE];
+        let is_full = whole > most && {
+            self.read(&file, &mut last, whole - E::SIZE)?;
+            last.iter().any(|byte| *byte != 0)
+        };
+        let (mut at, mut before) = (0, None);
+        while at < whole {
+            let piece = piece.get_mut(..most.min(whole - at)).unwrap_or_default();
+            self.read(&file, piece, at)?;
+            let valid = if is_full { piece.len() } else { index::valid_len::<E>(piece) };
+            let entries = piece.get(..valid).unwrap_or_default();
+            before = index::rises::<E>(entries, before).ok_or_else(invalid)?;
+            take(entries);
+            at += piece.len();
+            if valid < piece.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E: Entry> Pages<E> {
+    /// Opens an index.
+    /// Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the disk's.
+    pub(crate) fn open(source: &Source<'_>) -> io::Result<Self> {
+        let (mut firsts, mut last, mut count, mut page) = (Vec::new(), None, 0, Vec::new());
+        source.scan::<E>(&mut |piece| {
+            let size = per_page::<E>() * E::SIZE;
+            firsts.extend(piece.chunks(size).filter_map(E::read));
+            last = index::last::<E>(piece).or(last);
+            page.clear();
+            if count == 0 && piece.len() <= size {
+                page.extend_from_slice(piece);
+            }
+            count += piece.len() / E::SIZE;
+        })?;
+        let pages = || std::iter::repeat_with(|| None).take(firsts.len());
+        let outline = firsts.len() * (size_of::<E>() + size_of::<Option<Page>>()) + OVERHEAD;
+        let mut opened = Self {
+            opened: OPENED.fetch_add(1, Ordering::Relaxed),
+            count,
+            last,
+            pages: pages().collect(),
+            firsts: firsts.into(),
+            _charge: source.cache.charge(outline),
+        };
+        if count > 0 && count * E::SIZE == page.len() {
+            opened.keep(0, Page::new(source, page.into()));
+        }
+        Ok(opened)
+    }
+
+    /// How many entries there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The last entry.
+    pub(crate) const fn last(&self) -> Option<E> {
+        self.last
+    }
+
+    /// The last entry for which `pred` holds and the one after it, where it holds for a head.
+    pub(crate) fn around(&self, pred: &impl Fn(&E) -> bool) -> Result<Around<E>, Missing> {
+        let after = match self.firsts.len() {
+            1 => usize::from(self.firsts.first().is_some_and(pred)),
+            _ => self.firsts.partition_point(pred),
+        };
+        let Some(number) = after.checked_sub(1) else {
+            return Ok((None, self.firsts.first().copied()));
+        };
+        match self.pages.get(number) {
+            Some(Some(page)) => Ok(self.within(number, &page.bytes, pred)),
+            _ => {
+                let entries = per_page::<E>().min(self.count - number * per_page::<E>());
+                Err(Missing { opened: self.opened, number, entries })
+            }
+        }
+    }
+
+    fn within(&self, number: usize, page: &[u8], pred: &impl Fn(&E) -> bool) -> Around<E> {
+        let (entry, next) = index::around(page, pred);
+        (entry, next.or_else(|| self.firsts.get(number + 1).copied()))
+    }
+
+    /// What the page that was missing answers, and it is kept where there is room; `None`: the
+    /// index was opened again meanwhile. Errors: the page is not that of this index.
+    pub(crate) fn answer(
+        &mut self,
+        missing: &Missing,
+        (bytes, page): (&[u8], Option<Page>),
+        pred: &impl Fn(&E) -> bool,
+    ) -> io::Result<Option<Around<E>>> {
+        if self.opened != missing.opened {
+            return Ok(None);
+        }
+        let number = missing.number;
+        let last = index::rises::<E>(bytes, None).flatten().ok_or_else(invalid)?;
+        let next = self.firsts.get(number + 1);
+        let follows = next.is_none_or(|next| next.may_follow(Some(&last)));
+        if E::read(bytes) != self.firsts.get(number).copied() || !follows {
+            return Err(invalid());
+        }
+        let found = self.within(number, bytes, pred);
+        self.keep(number, page);
+        Ok(Some(found))
+    }
+
+    fn keep(&mut self, number: usize, page: Option<Page>) {
+        if let Some(place) = self.pages.get_mut(number) {
+            *place = page;
+        }
+    }
+
+    /// Lets go of all pages. Whether what is left is worth to be kept.
+    pub(crate) fn let_go(&mut self) -> bool {
+        let had_any = self.pages.iter().any(Option::is_some);
+        self.pages.fill_with(|| None);
+        had_any && self.pages.len() > 1
+    }
+}
+
+impl Page {
+    /// `None` where there is no room.
+    fn new(source: &Source<'_>, bytes: Box<[u8]>) -> Option<Self> {
+        let charge = source.cache.reserve(bytes.len() + OVERHEAD)?;
+        Some(Self { bytes, _charge: charge })
+    }
+}
+
+impl Missing {
+    /// Reads the page, and keeps a copy where there is room for one.
+    pub(crate) fn read<E: Entry>(
+        &self,
+        source: &Source<'_>,
+    ) -> io::Result<(Vec<u8>, Option<Page>)> {
+        let file = source.open()?;
+        let mut bytes = vec![0; self.entries * E::SIZE];
+        source.read(&file, &mut bytes, self.number * per_page::<E>() * E::SIZE)?;
+        let page = Page::new(source, bytes.as_slice().into());
+        Ok((bytes, page))
+    }
+}

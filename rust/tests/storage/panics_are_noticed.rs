@@ -1,0 +1,260 @@
+//! A panic in a thread that works on logs costs what it was about, and never ends a thread in
+//! silence: nobody waits for a thread that is gone.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use krust::clock::Clock;
+use krust::ids::{Offset, TopicPartition};
+use krust::storage::files::{Disk, RealDisk};
+use krust::storage::{
+    AppendError, Chore, Cleaner, CleanerOptions, Intervals, Keeper, Log, LogConfig, Mover,
+    StorageError, Syncer,
+};
+
+use crate::support::{Home, append, batch, expected, fill, keyed, read_all, stage};
+
+/// For how long a test waits for a thread, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A disk that panics: when it syncs data, or when it makes or renames a file whose path has a
+/// word.
+#[derive(Debug, Default)]
+struct Panics {
+    in_sync: AtomicBool,
+    over: Mutex<Option<&'static str>>,
+}
+
+impl Panics {
+    fn look(&self, path: &Path) {
+        let over = *self.over.lock().unwrap();
+        let path = format!("{}/", path.display());
+        let hit = over.is_some_and(|word| path.contains(word));
+        assert!(!hit, "planted: {path}");
+    }
+
+    fn over(&self, word: &'static str) {
+        *self.over.lock().unwrap() = Some(word);
+    }
+}
+
+impl Disk for Panics {
+    fn create(&self, path: &Path) -> io::Result<File> {
+        self.look(path);
+        RealDisk.create(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.look(from);
+        self.look(to);
+        RealDisk.rename(from, to)
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        assert!(!self.in_sync.load(Ordering::SeqCst), "planted in a sync");
+        file.sync_data()
+    }
+}
+
+fn home(path: &Path) -> (Home, Arc<Panics>) {
+    let disk = Arc::new(Panics::default());
+    (Home::on(path, Arc::clone(&disk) as _), disk)
+}
+
+fn other() -> TopicPartition {
+    TopicPartition::new("other", 0)
+}
+
+/// Ends a test's threads, also when it fails.
+struct Stop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Stop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn of_a_sync_by_those_who_wait_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut home, disk) = home(dir.path());
+    home.config.ack_flush = true;
+    let (tell, told) = channel();
+    let syncer = Syncer::start(Box::new(move |name| tell.send(name.clone()).unwrap())).unwrap();
+    let log = home.open_synced(&home.name, &syncer);
+    disk.in_sync.store(true, Ordering::SeqCst);
+    let appended = stage(&log, &batch(&[b"x"])).unwrap();
+    log.commit(appended.staged).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), home.name, "who waits is told");
+    assert!(log.is_offline());
+    assert_eq!(log.flushed_offset(), Offset(0));
+    disk.in_sync.store(false, Ordering::SeqCst);
+    let refused = append(&log, &batch(&[b"x"]));
+    assert!(matches!(refused, Err(AppendError::Storage(StorageError::Offline(_)))));
+    assert!(!syncer.has_failed(), "other directories are synced as before");
+    syncer.stop();
+}
+
+#[test]
+fn of_whoever_is_told_of_syncs_as_the_end_of_the_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut home, _) = home(dir.path());
+    home.config.ack_flush = true;
+    let (tell, told) = channel();
+    let waker = move |_: &TopicPartition| {
+        tell.send(()).unwrap();
+        panic!("planted");
+    };
+    let syncer = Syncer::start(Box::new(waker)).unwrap();
+    let log = home.open_synced(&home.name, &syncer);
+    append(&log, &batch(&[b"x"])).unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    syncer.stop();
+    assert!(syncer.has_failed());
+}
+
+/// A keeper with chores every millisecond, of which the first one panics in its first rounds; each
+/// round of the second is told.
+fn keeper(home: &Home, panics: usize) -> (Arc<Keeper>, Receiver<()>) {
+    let (left, (tell, told)) = (AtomicUsize::new(panics), channel());
+    let less = move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    let bad = Chore { interval_ms: 1, run: Box::new(move || assert!(less().is_err(), "planted")) };
+    let tell = move || tell.send(()).unwrap_or_default();
+    let good = Chore { interval_ms: 1, run: Box::new(tell) };
+    let intervals = Intervals { retention_ms: 1, ..Intervals::default() };
+    let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
+    let keeper =
+        Keeper::start(vec![Arc::clone(&home.dir)], intervals, clock, vec![bad, good]).unwrap();
+    (keeper, told)
+}
+
+#[test]
+fn of_a_chore_twice_as_a_delay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, _) = home(dir.path());
+    let (keeper, told) = keeper(&home, 2);
+    for _ in 0..20 {
+        told.recv_timeout(PATIENCE).unwrap();
+    }
+    keeper.stop();
+    assert!(!keeper.has_failed());
+}
+
+#[test]
+fn of_a_chore_three_times_in_a_row_as_the_end_of_the_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, _) = home(dir.path());
+    let (keeper, told) = keeper(&home, usize::MAX);
+    while told.recv_timeout(PATIENCE).is_ok() {}
+    keeper.stop();
+    assert!(keeper.has_failed());
+}
+
+#[test]
+fn of_a_retention_by_that_log_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut home, disk) = home(dir.path());
+    home.config = LogConfig { segment_bytes: 300, retention_bytes: 600, ..home.config };
+    let logs = [home.open(), home.open_named(&other())];
+    logs.iter().for_each(|log| fill(log, 30));
+    disk.over("t-0/");
+    let (keeper, told) = keeper(&home, 0);
+    let _stop = Stop(|| keeper.stop());
+    while logs[1].log_start_offset() == Offset(0) {
+        told.recv_timeout(PATIENCE).unwrap();
+    }
+    assert!(!keeper.has_failed());
+}
+
+/// A log whose first segment has what is superseded.
+fn dirty(log: &Log) {
+    for n in 0..20 {
+        let value = n.to_string();
+        append(log, &keyed(&[("key", Some(&value))])).unwrap();
+    }
+}
+
+#[test]
+fn of_a_cleaning_by_that_log_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut home, disk) = home(dir.path());
+    home.config = LogConfig { segment_bytes: 300, compact: true, delete: false, ..home.config };
+    home.dense = false;
+    let logs = [home.open(), home.open_named(&other())];
+    logs.iter().for_each(|log| dirty(log));
+    let before = [logs[0].size(), logs[1].size()];
+    disk.over("t-0/");
+    let options = CleanerOptions {
+        dedupe_buffer_bytes: 1 << 20,
+        io_buffer_bytes: 64 << 10,
+        backoff_ms: 1,
+        ..CleanerOptions::default()
+    };
+    let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
+    let cleaner = Cleaner::start(vec![Arc::clone(&home.dir)], options, clock).unwrap();
+    let _stop = Stop(|| cleaner.stop());
+    while logs[1].size() == before[1] {
+        std::thread::yield_now();
+    }
+    assert_eq!(logs[0].size(), before[0]);
+    assert!(!cleaner.has_failed());
+    cleaner.stop();
+    let again = logs[0].compact(home.clock.wall_ms(), &CleanerOptions::default());
+    assert!(matches!(again, Ok(None)), "given up: {again:?}");
+    assert!(!home.dir.is_offline());
+}
+
+#[test]
+fn of_a_swap_of_a_cleaned_segment_by_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut home, disk) = home(dir.path());
+    home.config = LogConfig { segment_bytes: 300, compact: true, ..home.config };
+    home.dense = false;
+    let log = home.open();
+    dirty(&log);
+    disk.over(".swap");
+    let outcome = log.compact(home.clock.wall_ms(), &CleanerOptions::default());
+    assert!(matches!(outcome, Err(StorageError::Meta(_))), "{outcome:?}");
+    assert!(home.dir.is_offline());
+}
+
+/// A log that shall move to another directory of a disk that panics over `word`.
+fn moved(word: &'static str) -> (Home, Home, Arc<Log>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, disk) = home(&dir.path().join("here"));
+    let there = Home::on(&dir.path().join("there"), Arc::clone(&disk) as _);
+    let log = here.open();
+    fill(&log, 10);
+    disk.over(word);
+    let mover = Mover::start(Box::new(|_| ())).unwrap();
+    mover.ask(&log, &there.dir, None);
+    while !mover.moves().is_empty() {
+        std::thread::yield_now();
+    }
+    mover.stop();
+    assert!(!mover.has_failed());
+    *disk.over.lock().unwrap() = None;
+    (here, there, log, dir)
+}
+
+#[test]
+fn of_a_move_as_its_end() {
+    let (here, there, log, _dir) = moved("0.log");
+    assert!(Arc::ptr_eq(&log.dir(), &here.dir));
+    assert!(!here.dir.is_offline() && !there.dir.is_offline());
+    fill(&log, 1);
+    assert_eq!(read_all(&log), expected(0..11));
+    assert_eq!(there.dir.partitions().unwrap(), [], "the copy is gone");
+}
+
+#[test]
+fn of_a_log_that_changes_its_place_by_both_directories() {
+    let (here, there, log, _dir) = moved("there/t-0/");
+    assert!(here.dir.is_offline() && there.dir.is_offline());
+    assert!(append(&log, &batch(&[b"x"])).is_err());
+}
