@@ -888,12 +888,20 @@ krust.group.connection.grace.ms  long  500  0..  yes  fixed
     How long a dynamic member whose connection closed has to be heard of again.
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
+krust.group.metadata.max.bytes  long  16777216  65536..  yes  fixed
+    Most metadata and assignments of one classic group; who joins beyond is refused (81).
+krust.group.metadata.memory.bytes  long  50331648  65536..  yes  fixed
+    The same, of all groups together.
 krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.index.cache.bytes  long  33554432  0..  yes  fixed
     Most memory for the indexes of segments that are not written any more, of all logs.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
+krust.policy.request.memory.bytes  long  8388608  65536..  yes  fixed
+    Most memory for the parts of one request that changes or describes the cluster or a group.
+krust.policy.response.max.bytes  long  67108864  65536..  yes  fixed
+    Largest answer to one request that describes topics, brokers or groups.
 krust.request.memory.bytes  long  268435456  1048576..  yes  fixed
     Most memory of all requests together, once they are read, and of their answers.
 krust.retention.policy  list  ""  *  yes  fixed

@@ -2,7 +2,8 @@
 //! value, and the table of all APIs.
 //!
 //! Every struct gets `Default`, the `Coded` and `Element` traits (`Nullable` where a schema says
-//! so), both `Value` traits, and inherent `decode`, `encode`, `size`, `skip` that take a version.
+//! so), both `Value` traits, and inherent `decode`, `encode`, `size`, `skip` that take a version;
+//! `skip` adds up what the message costs as a tree.
 //! What a type of field looks like in bytes is not decided here but in `protocol/codec.rs`; this
 //! file decides which fields a version has, in which order, and under which tag.
 
@@ -313,21 +314,28 @@ impl Emitter<'_> {
 
     fn skip(&mut self) -> Result<(), Error> {
         let mut text = String::new();
+        let count = self.one.fields.len();
+        let tagged = !self.tagged().is_empty();
+        writeln!(text, "let mut sum = cost::map({count});")?;
         for field in self.plain() {
-            let skip = format!("<{} as Coded>::skip(r, form)?;", rust_type(field));
+            let skip = format!("sum += <{} as Coded>::skip(r, form)?;", rust_type(field));
             match within(field.versions, self.one.versions) {
                 Some(test) => writeln!(text, "if {test} {{ {skip} }}")?,
                 None => writeln!(text, "{skip}")?,
             }
         }
-        if self.has_tags() {
+        if self.has_tags() && tagged {
+            writeln!(text, "let before = r.remaining();")?;
+            writeln!(text, "if form.flexible {{ r.skip_tagged()?; }}")?;
+            writeln!(text, "sum += cost::tagged(before - r.remaining());")?;
+        } else if self.has_tags() {
             writeln!(text, "if form.flexible {{ r.skip_tagged()?; }}")?;
         }
         writeln!(
             self.out,
-            "fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {{"
+            "fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {{"
         )?;
-        writeln!(self.out, "{text}Ok(())\n}}")
+        writeln!(self.out, "{text}Ok(sum)\n}}")
     }
 
     fn element(&mut self) -> Result<(), Error> {

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import owners, quotas
 from krust.controller.state import Message, Policy, RefusedError, Request, State, refused_code
@@ -27,11 +27,11 @@ from krust.metadata.contents import BadZnodeError, EntityConfig
 from krust.metadata.store import Refusal, is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
     from krust.controller.quotas import Owner
-    from krust.controller.state import Steps
-    from krust.metadata.store import Node
+    from krust.controller.state import Asked, Steps
+    from krust.metadata.store import Done, Node, Operation
 
 EXACT, DEFAULT, ANY = range(3)
 """How a component of DescribeClientQuotas matches."""
@@ -40,6 +40,8 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """By their numbers."""
 
 _ALMOST = 1e-6
+_TOGETHER = 100
+"""so many entities are written in one transaction, which costs one sync of the store"""
 _TRIES = 3
 """for a node that others change at the same time"""
 _AGAIN = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
@@ -47,6 +49,14 @@ _SCRAM = re.compile(r"salt=[^,]*,stored_key=[^,]*,server_key=[^,]*,iterations=([
 _BROKEN = "The server experienced an unexpected error when processing the request."
 
 _Match = tuple[int, str | None]
+
+
+class _Alteration(NamedTuple):
+    """What is to become of one entity's quotas."""
+
+    owner: Owner
+    ops: list[Message]
+    result: Message
 
 
 def describe(state: State, request: Request) -> Policy:
@@ -71,17 +81,24 @@ def describe(state: State, request: Request) -> Policy:
 
 def alter(state: State, request: Request) -> Policy:
     """AlterClientQuotas."""
+    only_check = bool(request.message["validate_only"])
     results: dict[frozenset[tuple[str, str | None]], Message] = {}
+    asked: list[_Alteration] = []
     for entry in request.message["entries"]:
         named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
         entity = _entity(named.items())
         result: Message = {"error_code": Code.NONE, "error_message": None, "entity": entity}
+        results[frozenset(named.items())] = result
         try:
-            owner = _owner(named)
-            yield from _change(state, owner, entry["ops"], bool(request.message["validate_only"]))
+            asked.append(_Alteration(_owner(named), entry["ops"], result))
         except RefusedError as refused:
             result |= {"error_code": refused.code, "error_message": str(refused)}
-        results[frozenset(named.items())] = result
+    rest = asked if only_check else (yield from _alter_together(state, asked))
+    for each in rest:
+        try:
+            yield from _change(state, each.owner, each.ops, only_check)
+        except RefusedError as refused:
+            each.result.update(error_code=refused.code, error_message=str(refused))
     return {"entries": list(results.values())}
 
 
@@ -109,9 +126,50 @@ def describe_scram(state: State, request: Request) -> Policy:
     return {"error_code": Code.NONE, "error_message": "", "results": results}
 
 
+def _alter_together(
+    state: State, asked: list[_Alteration]
+) -> Generator[Asked, list[Done], list[_Alteration]]:
+    """Write what is simple, many in one transaction: owners of one part that are named once and
+    keep a node whose parent is there. Returns the others, and those whose transaction failed: each
+    of them is to be written alone, and hears why it cannot be.
+    """
+    times = Counter(each.owner for each in asked)
+    simple: list[_Alteration] = []
+    rest: list[_Alteration] = []
+    for each in asked:
+        is_path_of_one = len(each.owner) == 1 and is_path(_path(each.owner))
+        (simple if times[each.owner] == 1 and is_path_of_one else rest).append(each)
+    for start in range(0, len(simple), _TOGETHER):
+        operations: list[Operation] = []
+        written = []
+        for each in simple[start : start + _TOGETHER]:
+            try:
+                place = yield from owners.look(each.owner)
+                config = _changed(each.owner, place.config, each.ops)
+            except (BadZnodeError, RefusedError, ServerError):
+                rest.append(each)
+                continue
+            if not config or place.missing:
+                rest.append(each)
+            elif config != place.config:
+                operations += owners.writes(place, config)
+                written.append(each)
+        if not written:
+            continue
+        (done,) = yield [operations]
+        try:
+            if done.refused is None:
+                yield from owners.reread(state, *(each.owner for each in written))
+            else:
+                rest += written
+        except ServerError:
+            rest += written
+    return rest
+
+
 def _change(state: State, owner: Owner, ops: list[Message], only_check: bool) -> Steps:
     """Write the quotas of one; he has them from then on."""
-    path = f"{znodes.CONFIG}/{quotas.path(owner)}"
+    path = _path(owner)
     if not is_path(path):
         raise RefusedError(Code.INVALID_REQUEST, f"{path} cannot be stored")
     refused: Refusal | None = None
@@ -132,6 +190,10 @@ def _change(state: State, owner: Owner, ops: list[Message], only_check: bool) ->
         raise RefusedError(Code.REQUEST_TIMED_OUT, str(error)) from None
     if refused is not None:
         raise RefusedError(refused_code(refused), f"{path}: {refused.value}")
+
+
+def _path(owner: Owner) -> str:
+    return f"{znodes.CONFIG}/{quotas.path(owner)}"
 
 
 def _owner(named: Mapping[str, str | None]) -> Owner:

@@ -63,11 +63,12 @@ def load(state: State) -> Steps:
             state.allow(owner, found.get(owner, {}))
 
 
-def reread(state: State, owner: Owner) -> Steps:
-    """Read the quotas of one into the State. ServerError: the tree cannot be read now."""
-    path = f"{znodes.CONFIG}/{quotas.path(owner)}"
-    (done,) = yield [[Read(path)]]
-    state.allow(owner, _quotas(state, owner, _node(path, done.results[0])))
+def reread(state: State, *owners: Owner) -> Steps:
+    """Read the quotas of some into the State. ServerError: the tree cannot be read now."""
+    paths = [f"{znodes.CONFIG}/{quotas.path(owner)}" for owner in owners]
+    answers = yield [[Read(path)] for path in paths]
+    for owner, path, done in zip(owners, paths, answers, strict=True):
+        state.allow(owner, _quotas(state, owner, _node(path, done.results[0])))
 
 
 def nodes(
@@ -127,6 +128,12 @@ def look(owner: Owner) -> Generator[Asked, list[Done], Place]:
 
 def write(place: Place, config: dict[str, str]) -> Generator[Asked, list[Done], Refusal | None]:
     """Let this be what is set, and tell every broker; what kept it from being written."""
+    (done,) = yield [writes(place, config)]
+    return done.refused
+
+
+def writes(place: Place, config: dict[str, str]) -> list[Operation]:
+    """The operations after which this is what is set, and every broker is told."""
     data = EntityConfig(config).encode()
     asked: list[Operation]
     if not config and not place.children:
@@ -138,8 +145,7 @@ def write(place: Place, config: dict[str, str]) -> Generator[Asked, list[Done], 
         asked = [*(Create(above) for above in place.missing), Create(place.path, data)]
     change = ConfigChange(quotas.path(place.owner)).encode()
     asked.append(Create(znodes.CHANGES, change, sequential=True))
-    (done,) = yield [asked]
-    return done.refused
+    return asked
 
 
 def _read(places: list[str]) -> Generator[Asked, list[Done], dict[str, Node]]:

@@ -138,8 +138,7 @@ class Group(Roster):
 
     def assign(self, turn: Turn, given: dict[str, bytes]) -> None:
         """The assignment is here: store it, answer all that wait."""
-        for member in self.members.values():
-            member.assignment = given.get(member.id, b"")
+        self.hand_out(given)
         self._called = self._offer = None
         if not self.unsynced:
             self._sync_due = None
@@ -437,8 +436,8 @@ class Group(Roster):
     def _prepare(self, turn: Turn, member_id: str, why: str) -> None:
         """Call everybody to join."""
         if self.state == COMPLETING_REBALANCE:
+            self.hand_out({})
             for member in self.members.values():
-                member.assignment = b""
                 if member.sync is not None:
                     self._end_sync(turn, member, replies.sync(Code.REBALANCE_IN_PROGRESS))
         if why:

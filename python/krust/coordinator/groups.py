@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from krust.coordinator import convert, replies
+from krust.coordinator.budget import Budget
 from krust.coordinator.classic import Group
 from krust.coordinator.consumer import replies as consumer_replies
 from krust.coordinator.consumer.group import ConsumerGroup
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 ASK_AGAIN_MS = 10_000
 """A group that was dropped and not replayed for so long is asked for again."""
 
+OUTDATED_AT_ONCE = 2
+"""consumer groups that look in one batch at topics that changed; each may assign anew"""
 AnyGroup = Group | ConsumerGroup
 Live = tuple[int, "Message", "Message"]
 """a record of a consumer group that is not a tombstone"""
@@ -55,6 +58,9 @@ class Coordinator:
         self._groups: dict[str, AnyGroup] = {}
         self._lost: dict[str, int] = {}
         """dropped groups, and when to ask for them again"""
+        self.budget = Budget(settings)
+        self._outdated: dict[str, None] = {}
+        """consumer groups that have not looked yet at topics that changed"""
         self._timers: list[tuple[int, str]] = []
         self._scheduled: dict[str, int] = {}
         self._dirty: dict[str, None] = {}
@@ -76,12 +82,13 @@ class Coordinator:
         for event in events:
             self._guarded(turn, event)
         self._on_time(turn)
+        self._look_at_topics(turn)
         for group_id in list(turn.open):
             self._converge(turn, group_id)
         for group_id in list(self._dirty):
             self._publish(turn, group_id)
         self._dirty.clear()
-        turn.out.wake_at_ms = self._next_due()
+        turn.out.wake_at_ms = turn.now_ms if self._outdated else self._next_due()
         return turn.out
 
     def tick(self, now_ms: int) -> Outcome:
@@ -120,6 +127,7 @@ class Coordinator:
         out.replies += [(each.ticket, replies.refused(each, code), ()) for each in asked]
         self._groups.clear()
         self._dirty.clear()
+        self.budget.clear()
         for group_id in out.reload:
             self._ask_again(group_id, now_ms)
         out.wake_at_ms = self._next_due()
@@ -185,6 +193,8 @@ class Coordinator:
             code = Code.INVALID_SESSION_TIMEOUT
         elif group is None and member_id:
             code = Code.UNKNOWN_MEMBER_ID
+        elif not self.budget.has_room(group, message):
+            code = Code.GROUP_MAX_SIZE_REACHED
         else:
             if group is None:
                 group = self._groups[group_id] = Group(group_id, turn.now_ms)
@@ -208,6 +218,8 @@ class Coordinator:
                 reply = replies.left(event, [code] * len(event.message["members"]))
                 turn.out.replies.append((event.ticket, reply, (group_id,)))
                 return
+        elif event.api == "SyncGroup" and not self.budget.may_assign(group, event.message):
+            code = Code.UNKNOWN_SERVER_ERROR  # as Kafka, where a group's record is too large
         else:
             (group.sync if event.api == "SyncGroup" else group.leave)(turn, event)
             return
@@ -300,6 +312,14 @@ class Coordinator:
             if isinstance(group, ConsumerGroup) and (
                 group.resolved or not names.isdisjoint(group.subscribed())
             ):
+                self._outdated[group.id] = None
+
+    def _look_at_topics(self, turn: Turn) -> None:
+        """Have some groups look at topics that changed; the others do so in the next batches."""
+        for group_id in list(self._outdated)[:OUTDATED_AT_ONCE]:
+            del self._outdated[group_id]
+            group = self._groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
                 self._step(turn, group, "topics changed", group.topics_changed)
 
     def _session_expired(self, turn: Turn, event: Event) -> None:
@@ -417,25 +437,12 @@ class Coordinator:
         return shown
 
     def _list(self, turn: Turn, event: Event) -> None:
-        states = {each.lower() for each in event.message.get("states_filter") or ()}
-        types = {each.lower() for each in event.message.get("types_filter") or ()}
         found = [
             (each.id, each.protocol_type, each.state, each.kind) for each in self._groups.values()
         ]
         unknown = set(self.settings.groups_with_offsets()) - self._groups.keys() - self._lost.keys()
         found += [(group_id, "", EMPTY, Group.kind) for group_id in sorted(unknown)]
-        groups = [
-            {
-                "group_id": group_id,
-                "protocol_type": protocol_type,
-                "group_state": state,
-                "group_type": kind,
-            }
-            for group_id, protocol_type, state, kind in found
-            if (not states or state.lower() in states) and (not types or kind in types)
-        ]
-        reply = {"throttle_time_ms": 0, "error_code": Code.NONE, "groups": groups}
-        turn.out.replies.append((event.ticket, reply, ()))
+        turn.out.replies.append((event.ticket, replies.listed(event, found), ()))
 
     def _delete(self, turn: Turn, event: Event) -> None:
         asked = event.message["groups_names"]
@@ -468,6 +475,7 @@ class Coordinator:
         group = self._groups.get(group_id)
         if group is None:
             return
+        self.budget.count(group)
         if group.is_nothing():
             self._forget(group)
             return
@@ -533,6 +541,7 @@ class Coordinator:
             self._drop(turn, group_id, take_back(turn.out, group_id))
 
     def _forget(self, group: AnyGroup) -> None:
+        self.budget.forget(group.id)
         group.state = DEAD
         del self._groups[group.id]
         self._scheduled.pop(group.id, None)

@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 Protocols = tuple[tuple[str, bytes], ...]
 """name and metadata (a consumer's subscription), best first"""
 
+_MEMBER_BYTES = 1024
+"""what a member costs that says nothing"""
+_PROTOCOL_BYTES = 192
+"""what a protocol costs beside its name and metadata"""
+
+
+def size(protocols: Protocols) -> int:
+    """The bytes that a member with these protocols is counted with."""
+    said = sum(len(name) + len(data) + _PROTOCOL_BYTES for name, data in protocols)
+    return said + _MEMBER_BYTES
+
 
 @dataclass(slots=True)
 class Turn:
@@ -107,6 +118,10 @@ class Member:
     def waits(self) -> bool:
         """Whether silence is no sign of death."""
         return self.join is not None or self.sync is not None
+
+    def size(self) -> int:
+        """The bytes that it is counted with: its protocols, and what anybody costs."""
+        return size(self.protocols)
 
     def names(self) -> dict[str, None]:
         """Its protocols, each once, best first."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust.coordinator.assignors.spec import GroupSpec
 
@@ -116,8 +116,8 @@ def _built_in() -> dict[str, str]:
     return {"uniform": "uniform", "range": "range"}
 
 
-def _no_topics(_: str) -> list[str]:
-    return []
+def _no_topics(_: str) -> frozenset[str]:
+    return frozenset()
 
 
 def _no_topic(_: str) -> None:
@@ -132,6 +132,10 @@ class GroupSettings:
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
+    max_group_bytes: int = 2**63 - 1
+    """of what the members of a classic group say of themselves, and of their assignments"""
+    max_bytes: int = 2**63 - 1
+    """of the same, in all groups"""
     server_assignor: Callable[[str], bool] = _nobody
     """whether krust, not the leader, assigns in this group"""
     has_offsets: Callable[[str], bool] = _nobody
@@ -153,5 +157,5 @@ class GroupSettings:
     """a topic by its name"""
     topic_of: Callable[[str], str | None] = _no_topic
     """a topic's name by its id"""
-    match_topics: Callable[[str], list[str]] = _no_topics
+    match_topics: Callable[[str], Iterable[str]] = _no_topics
     """the topics that a regular expression means; ValueError: it is none"""

@@ -162,3 +162,20 @@ def _undescribed(shown: Message, code: Code) -> Message:
     if "group_epoch" in shown:
         return consumer_described(group_id, code)
     return described(group_id, "", code)
+
+
+def listed(event: Event, found: list[tuple[str, str, str, str]]) -> Message:
+    """ListGroups: id, protocol type, state and kind of each group that passes its filters."""
+    states = {each.lower() for each in event.message.get("states_filter") or ()}
+    types = {each.lower() for each in event.message.get("types_filter") or ()}
+    groups = [
+        {
+            "group_id": group_id,
+            "protocol_type": protocol_type,
+            "group_state": state,
+            "group_type": kind,
+        }
+        for group_id, protocol_type, state, kind in found
+        if (not states or state.lower() in states) and (not types or kind in types)
+    ]
+    return {"throttle_time_ms": 0, "error_code": Code.NONE, "groups": groups}

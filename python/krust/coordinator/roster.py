@@ -17,6 +17,8 @@ from krust.coordinator.states import EMPTY, STABLE
 from krust.errors import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from krust.coordinator.member import Turn
     from krust.coordinator.outcome import Message
 
@@ -43,6 +45,9 @@ class Roster:
         """member id -> when it expires"""
         self.unsynced: set[str] = set()
         self.supported: Counter[str] = Counter()
+        self.protocol_bytes = 0
+        """what its members say of themselves"""
+        self.assignment_bytes = 0
         self.waiting = 0
         self.subscribed: list[str] | None = None
         self.history = History()
@@ -68,7 +73,20 @@ class Roster:
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
 
+    @property
+    def metadata_bytes(self) -> int:
+        """What its members say and are assigned."""
+        return self.protocol_bytes + self.assignment_bytes
+
+    def hand_out(self, given: Mapping[str, bytes]) -> None:
+        """These are the members' assignments now."""
+        self.assignment_bytes = 0
+        for member in self.members.values():
+            member.assignment = given.get(member.id, b"")
+            self.assignment_bytes += len(member.assignment)
+
     def _count(self, member: Member, by: int) -> None:
+        self.protocol_bytes += by * member.size()
         for name in member.names():
             self.supported[name] += by
             if not self.supported[name]:

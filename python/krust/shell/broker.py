@@ -31,8 +31,8 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
-from krust.settings import BROKER
 from krust.shell import identity, metadata, provenance
+from krust.shell.core_settings import threads, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from krust.shell.groups import Groups
     from krust.shell.peers import Peers
     from krust.shell.retaining import Retaining
+
+    _Event = tuple[int, str, int, Message, Message]
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""
@@ -61,6 +63,9 @@ _GOODBYE_S = 5.0
 
 _RETRY_S = 1.0
 """between two attempts to be in the cluster again"""
+
+_TURN_S = 0.05
+"""requests that were not begun after so long wait for the next turn, behind those of groups"""
 
 _SESSION = {
     SessionState.SUSPENDED: (
@@ -107,6 +112,10 @@ class Shell:
         self._returning = 0
         self._return_at = inf
         self._later: list[tuple[int, Request]] = []
+        self._waiting: deque[_Event] = deque()
+        self._quotas_due = False
+        self._unsent: list[tuple[int, Request, Message | Exception]] = []
+        """answers that wait for quotas to hold"""
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
@@ -116,8 +125,8 @@ class Shell:
                 "cluster_id": None,
                 "log_dirs": [str(each) for each in dirs],
                 "temporary": temporary,
-                "threads": _threads(config),
-                "settings": _typed(config, None, alone=self._alone),
+                "threads": threads(config),
+                "settings": typed(config, None, alone=self._alone),
             }
         )
         self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
@@ -206,19 +215,15 @@ class Shell:
         return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
         due_s = min(self._store.due_s(), return_s)
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
-        events = self.server.events(groups.wait_ms(int(most_ms)))
-        of_groups = []
-        for event in events or ():
-            ticket, api, version, message, client = event
-            if groups.decides(api):
-                of_groups.append(event)
-            elif api == "AlterReplicaLogDirs":
-                self._place(ticket, Request(api, version, message, client, _now_ms()))
-            else:
-                self._ask(ticket, Request(api, version, message, client, _now_ms()))
+        events = self.server.events(0 if self._waiting else groups.wait_ms(int(most_ms)))
+        of_groups: list[_Event] = []
+        while events:  # an event's memory is leased for as long as anything names it
+            (of_groups if groups.decides(events[0][1]) else self._waiting).append(events.pop(0))
+        self._decide_waiting()
         if events is not None:
             groups.handle(of_groups)
         self._hear()
+        self._let_quotas_hold()
         if self._controller.due_ms(_now_ms()) <= 0:
             self._perform(self._controller.tick(_now_ms()))
         for asked, answer in self._peers.answers() if self._peers is not None else ():
@@ -227,6 +232,17 @@ class Shell:
             self._return()
         _drain()
         return events is not None
+
+    def _decide_waiting(self) -> None:
+        """Decide requests in the order they came, for as long as a turn lasts."""
+        end_s = time.monotonic() + _TURN_S
+        while self._waiting and time.monotonic() < end_s:
+            ticket, api, version, message, client = self._waiting.popleft()
+            request = Request(api, version, message, client, _now_ms())
+            if api == "AlterReplicaLogDirs":
+                self._place(ticket, request)
+            else:
+                self._ask(ticket, request)
 
     def _answered(self, asked: ToBroker, answer: Message | None) -> None:
         """Another broker answered; whatever it says costs no more than a line."""
@@ -405,6 +421,8 @@ class Shell:
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)
         if self._held is None:
+            self._quotas_due |= outcome.changes.quotas
+            outcome.changes.quotas = False
             self._apply(outcome.changes, {})
         else:
             self._held.add(outcome.changes)
@@ -414,8 +432,19 @@ class Shell:
             request = self._asked.pop(ticket, None)
             if request is None:
                 self._answers[ticket] = answer
+            elif request.api == "AlterClientQuotas":
+                self._unsent.append((ticket, request, answer))
             else:
                 self._answer(ticket, request, answer)
+
+    def _let_quotas_hold(self) -> None:
+        """Hand the core the whole table, once a turn however many changed; then answer."""
+        if self._quotas_due:
+            self._quotas_due = False
+            self._apply(Changes(quotas=True), {})
+        unsent, self._unsent = self._unsent, []
+        for each in unsent:
+            self._answer(*each)
 
     def _answer(self, ticket: int, request: Request, answer: Message | Exception) -> None:
         """Answer a client."""
@@ -448,6 +477,7 @@ class Shell:
         self._hear()
         while ticket not in self._answers:
             self._look()
+        self._let_quotas_hold()
         return self._answers.pop(ticket)
 
     def _look(self) -> None:
@@ -500,7 +530,10 @@ class Shell:
         topics: dict[str, Topic | None] = dict(changes.topics)
         if changes.brokers:
             topics = {**self.state.topics, **topics}
-            more = {**more, "settings": _typed(self.config, self.state, alone=self._alone)}
+            more = {
+                **more,
+                "settings": typed(self.config, self.state, alone=self._alone),
+            }
         if changes.live or changes.controller:
             more = {**more, **self._cluster()}
             if self._peers is not None:
@@ -555,29 +588,6 @@ def _retaining(config: Config, server: Server) -> Retaining | None:
     interval_s = max(config.whole("log.retention.check.interval.ms"), 1) / 1000
     timeout_s = config.whole("krust.retention.timeout.ms") / 1000
     return Retaining(Settings(ruled, interval_s, timeout_s), server)
-
-
-def _threads(config: Config) -> int:
-    """Network threads; 0: as the core sees fit."""
-    wanted = config.whole("krust.threads")
-    if wanted == 0 and config.source("num.network.threads").kind != "default":
-        wanted = min(config.whole("num.network.threads"), os.cpu_count() or 1)
-    return wanted
-
-
-def _typed(config: Config, state: State | None, *, alone: bool) -> dict[str, Any]:
-    """The broker's settings that act, typed, with what changed since the start.
-
-    alone  there are no other brokers, and so no listener for them
-    """
-    text = state.broker_text if state is not None else config.text
-    typed = {
-        name: setting.parse(text(name))
-        for name, setting in BROKER.items()
-        if setting.support == "yes"
-    }
-    typed["inter.broker.listener.name"] = None if alone else inter_broker_listener(config)
-    return typed
 
 
 def _drain() -> None:

@@ -3,6 +3,8 @@
 One call to the core carries a whole batch: records, fences, replies, in this order. Groups whose
 records could not be written are forgotten by the coordinator and read again by the core; so are
 those of which a bug of the coordinator's made something that the core does not understand.
+A turn is short: events are decided in batches, and those that a turn did not come to wait for the
+next one, in their order. What a regular expression means is found once, until topics change.
 Time: the wall clock at the start plus what a monotonic clock has gone since, so that no jump of the
 wall clock ends a rebalance. When a group became empty is said by the wall clock as it is: offsets,
 whose times are of that clock, expire by it.
@@ -15,6 +17,7 @@ import logging
 import re
 import time
 import uuid
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +34,15 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, Topics
     from krust.coordinator.outcome import AssignCall, Message, Outcome, Reply
     from krust.shell.assigning import Assigning
+
+_TURN_S = 0.05
+"""no batch begins after so long in one turn"""
+
+_BATCH = 64
+"""the most events decided at once"""
+
+_PATTERNS = 256
+"""regular expressions whose topics are remembered"""
 
 _log = logging.getLogger("krust.groups")
 
@@ -51,6 +63,7 @@ class Groups:
         self._assigning: Assigning | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         more = {"server_assignor": self._assigns().wants} if self._rules else {}
+        self._patterns = _Patterns(server)
         policy = (state.broker_text("group.consumer.migration.policy") or "").lower()
         protocols = (state.broker_text("group.coordinator.rebalance.protocols") or "").lower()
         settings = GroupSettings(
@@ -69,11 +82,14 @@ class Groups:
             downgrades=policy in ("downgrade", "bidirectional"),
             topics=partial(_shape, state),  # no method: who stops must not be in a cycle
             topic_of=state.names.get,
-            match_topics=server.match_topics,
+            match_topics=self._patterns.match_topics,
+            max_group_bytes=state.whole("krust.group.metadata.max.bytes"),
+            max_bytes=state.whole("krust.group.metadata.memory.bytes"),
             **more,
         )
         self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
         self._wake_at_ms: int | None = None
+        self._waiting: deque[Event] = deque()
         self._topics_changed: list[str] = []
 
     def decides(self, api: str) -> bool:
@@ -82,7 +98,7 @@ class Groups:
 
     def wait_ms(self, most: int) -> int:
         """How long the policy thread may wait for events before something here is due."""
-        if self._topics_changed:
+        if self._topics_changed or self._waiting:
             return 0
         if self._wake_at_ms is None:
             return most
@@ -90,25 +106,38 @@ class Groups:
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """The controller has changed topics; groups hear of it with the next batch."""
+        before = len(self._topics_changed)
         self._topics_changed += names
+        if len(self._topics_changed) > before:
+            self._patterns.clear()
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
-        """Decide a batch of events (none: what is due) and have the core do it."""
-        now_ms = self._now_ms()
-        batch = [Event(*each) for each in events]
+        """Take events, decide those that came first (or what is due), and have the core do it."""
+        self._waiting += [Event(*each) for each in events]
         if self._assigning is not None:
-            batch += self._assigning.take()
+            self._waiting += self._assigning.take()
         if self._topics_changed:
             names, self._topics_changed = self._topics_changed, []
-            batch.insert(0, Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {}))
-        if batch or (self._wake_at_ms is not None and self._wake_at_ms <= now_ms):
-            wall_ms = time.time_ns() // 1_000_000
-            try:
-                outcome = self.coordinator.handle_batch(batch, now_ms, wall_ms)
-            except Exception:
-                _log.exception("the coordinator failed; every group is read again")
-                outcome = self.coordinator.abandoned(batch, now_ms)
-            self._follow(outcome)
+            changed = Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {})
+            self._waiting.appendleft(changed)
+        end_s = time.monotonic() + _TURN_S
+        while self._waiting or self._is_due():
+            self._decide(batch(self._waiting))
+            if time.monotonic() >= end_s:
+                break
+
+    def _is_due(self) -> bool:
+        return self._wake_at_ms is not None and self._wake_at_ms <= self._now_ms()
+
+    def _decide(self, events: list[Event]) -> None:
+        now_ms = self._now_ms()
+        wall_ms = time.time_ns() // 1_000_000
+        try:
+            outcome = self.coordinator.handle_batch(events, now_ms, wall_ms)
+        except Exception:
+            _log.exception("the coordinator failed; every group is read again")
+            outcome = self.coordinator.abandoned(events, now_ms)
+        self._follow(outcome)
 
     def close(self) -> None:
         """End what runs for the groups."""
@@ -199,6 +228,44 @@ class Groups:
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
+
+def batch(waiting: deque[Event]) -> list[Event]:
+    """Take the events to decide next: at most one consumer group's heartbeats, because each such
+    group brings its members to their target when the batch ends.
+    """
+    taken: list[Event] = []
+    group_id: str | None = None
+    while waiting and len(taken) < _BATCH:
+        event = waiting[0]
+        if event.api == "ConsumerGroupHeartbeat":
+            if group_id not in (None, event.message["group_id"]):
+                break
+            group_id = event.message["group_id"]
+        taken.append(waiting.popleft())
+    return taken
+
+
+class _Patterns:
+    """What regular expressions mean now; the ones asked for last are remembered."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._topics: dict[str, frozenset[str]] = {}
+
+    def match_topics(self, pattern: str) -> frozenset[str]:
+        """The topics that match; ValueError: it is no regular expression."""
+        found = self._topics.get(pattern)
+        if found is None:
+            found = frozenset(self._server.match_topics(pattern))
+            if len(self._topics) >= _PATTERNS:
+                del self._topics[next(iter(self._topics))]
+            self._topics[pattern] = found
+        return found
+
+    def clear(self) -> None:
+        """Topics are others now."""
+        self._topics.clear()
 
 
 def _shape(state: State, name: str) -> TopicShape | None:

@@ -8,11 +8,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::apis::Api;
 use super::image::ClusterImage;
 use super::parked::{Parked, Wait};
-use super::policy::{Asked, Client, Event, Question};
-use super::{Broker, Output, ParkedId, Replies, Session, ThreadState};
+use super::policy::{Asked, Client, Event, Question, Slices};
+use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState};
+use crate::memory::Lease;
 use crate::protocol::value::Value;
 use crate::storage::FileRange;
 use crate::wire::{Reader, Sink, Writer};
@@ -168,17 +171,30 @@ impl<'f> Call<'_, 'f> {
     }
 
     /// Hands the request to the policy, and parks it until the answer is there. To the answer's
-    /// list is added what was `settled` here.
-    pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>) {
+    /// list is added what was `settled` here; `lease` pays for the request.
+    pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>, lease: Lease) {
         let thread = self.thread.index;
         let parked = self.thread.parked.name();
         let head = self.request.head;
-        let question = Question { head, settled };
+        let client = self.client();
+        let answer_max = self.broker.settings.load().policy_response_bytes;
+        let (request, slices, lease) = match Slices::of((head, &client), request, answer_max, lease)
+        {
+            Ok((first, slices)) => (first, Some(Mutex::new(slices)), None),
+            Err((request, lease)) => (request, None, Some(Arc::new(lease))),
+        };
+        let question = Arc::new(Question { head, settled, slices });
         let ticket = self.broker.tickets.open(Asked::Request { thread, parked, question });
         self.park_as(parked, None, Wait::Policy(ticket));
         let (api, version) = (head.api.name, head.version);
-        let client = self.client();
-        self.broker.policy.submit(Event { ticket, api, version, request, client });
+        self.submit(Event { ticket, api, version, request, client, lease });
+    }
+
+    /// Hands an event of this request to the policy. What the client sent behind it is handled
+    /// after the answer.
+    pub(crate) fn submit(&mut self, event: Event) {
+        self.session.behind = Behind::WaitsForThePolicy;
+        self.broker.policy.submit(event);
     }
 
     /// Who asks, as the policy is told.

@@ -63,7 +63,7 @@ use fetch_sessions::FetchSessions;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
-use policy::{Asked, Tickets};
+use policy::{Answered, Asked, Tickets};
 use quotas::{Account, Quotas};
 
 /// What other threads tell a reactor thread.
@@ -109,6 +109,10 @@ pub struct Settings {
     pub recovery_threads_per_dir: usize,
     /// `krust.request.memory.bytes`: what requests may cost together, read buffers apart.
     pub request_memory_bytes: usize,
+    /// `krust.policy.request.memory.bytes`: what one request may cost as a tree for the policy.
+    pub policy_request_bytes: usize,
+    /// `krust.policy.response.max.bytes`: how large the answer to a request on many things may be.
+    pub policy_response_bytes: usize,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: quotas::Windows,
 }
@@ -129,6 +133,8 @@ impl Default for Settings {
             offsets_retention_check_ms: 600_000,
             recovery_threads_per_dir: 2,
             request_memory_bytes: 256 << 20,
+            policy_request_bytes: 8 << 20,
+            policy_response_bytes: 64 << 20,
             quota_windows: quotas::Windows::default(),
         }
     }
@@ -155,6 +161,8 @@ pub struct Broker {
     memory: Arc<MemoryPool>,
     /// The longest that a network thread was busy for one connection.
     work: WorkMeter,
+    /// Of requests that cost too much as a tree.
+    too_large: RareLine,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -189,6 +197,38 @@ pub struct Session {
     is_speaker: bool,
     /// What its client may use, where anything is limited.
     account: Option<Arc<Account>>,
+    /// What happens to the frames behind the one that is handled.
+    behind: Behind,
+}
+
+/// What happens to the frames of a connection behind the one that was handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Behind {
+    /// They are handled next.
+    #[default]
+    IsNext,
+    /// They are handled when the policy has decided.
+    WaitsForThePolicy,
+    /// They are handled later, and it is handled again before them: there is no memory for it now.
+    WaitsWithIt,
+}
+
+/// A line of the log that a peer can cause: at most one each second, and how many were left out.
+#[derive(Debug, Default)]
+struct RareLine(Mutex<(Option<i64>, u64)>);
+
+impl RareLine {
+    /// Says it now, or counts it.
+    fn warn(&self, now_ms: i64, say: impl FnOnce(u64)) {
+        let mut state = self.0.lock();
+        let (said_ms, more) = *state;
+        if said_ms.is_some_and(|said_ms| now_ms < said_ms + 1000) {
+            state.1 = more + 1;
+        } else {
+            *state = (Some(now_ms), 0);
+            say(more);
+        }
+    }
 }
 
 impl Broker {
@@ -220,6 +260,7 @@ impl Broker {
             keeper: OnceLock::new(),
             cleaner: OnceLock::new(),
             mover: OnceLock::new(),
+            too_large: RareLine::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             groups,
@@ -270,21 +311,30 @@ impl Broker {
     /// Errors: the value is not a response of the event's API. The client that asked is
     /// disconnected then, so that it does not wait for ever.
     pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
-        match self.tickets.close(ticket) {
-            Some(Asked::Request { thread, parked, question }) => {
-                let (wake, outcome) = match question.reply(response) {
-                    Ok(output) => (Wake::Answer(parked, output), Ok(())),
-                    Err(error) => (Wake::Fail(parked), Err(error)),
-                };
+        if let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket) {
+            let (wake, outcome) = match question.answered(response) {
+                Ok(Answered::Whole(output)) => (Wake::Answer(parked, output), Ok(())),
+                Ok(Answered::Slice(part)) => match question.proceed(ticket, part) {
+                    Ok(next) => {
+                        self.policy.submit(*next);
+                        return Ok(());
+                    }
+                    Err(output) => (Wake::Answer(parked, output), Ok(())),
+                },
+                Err(error) => (Wake::Fail(parked), Err(error)),
+            };
+            if self.tickets.close(ticket).is_some() {
                 self.post(thread, wake);
-                outcome
             }
+            return outcome;
+        }
+        match self.tickets.close(ticket) {
+            Some(Asked::Request { .. }) | None => Ok(()),
             Some(Asked::AutoCreate { thread, parked }) => {
                 self.post(thread, Wake::Created(parked, policy::refused_topics(response)));
                 Ok(())
             }
             Some(Asked::ProducerIds) => self.producer_ids_came(response),
-            None => Ok(()),
         }
     }
 

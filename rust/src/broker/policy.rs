@@ -8,13 +8,19 @@
 //! is nobody's: events that want no answer have it (of groups `SessionExpired`, `GroupsLoaded`,
 //! `GroupsUnloaded`, `OffsetsExpired`; of disks `LogDirFailed`: `{"replicas": [{"topic",
 //! "partition"}]}`, all that are lost).
+//! A request that names many things which are decided one by one (`LISTS`) is submitted in slices,
+//! the next one when the one before is answered: others are decided in between, and only the
+//! answer's bytes on the wire are kept. What is named twice is asked for once.
+//! Limits: `krust.policy.request.memory.bytes` for the tree and the objects of a client's request,
+//!     `krust.policy.response.max.bytes` for the answer of one that is sliced. Both are leased from
+//!     the broker's pool, the tree for as long as the event or the objects made of it exist.
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: submitted from reactor threads, answered from any.
 //! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -22,9 +28,10 @@ use parking_lot::Mutex;
 use super::call::Head;
 use super::image::FastHasher;
 use super::{Output, ParkedId};
-use crate::protocol::value::{Value, ValueError};
+use crate::memory::Lease;
+use crate::protocol::value::{Problem, Value, ValueError};
 use crate::protocol::{Direction, ErrorCode, encode_any};
-use crate::wire::Sink;
+use crate::wire::{Reader, Sink};
 
 /// Decides. The implementation hands the event to whoever does, and returns at once.
 pub trait Policy: Send + Sync {
@@ -53,6 +60,9 @@ pub struct Event {
     pub request: Value,
     /// Who asks.
     pub client: Client,
+    /// Pays for the request while it, or what was made of it, exists; `None`: it is the broker's
+    /// own, or a slice of one that is paid for as a whole.
+    pub lease: Option<Arc<Lease>>,
 }
 
 /// Who asks.
@@ -71,7 +81,8 @@ pub struct Client {
 impl Event {
     /// An event of the broker's own that wants no answer.
     pub(crate) fn internal(api: &'static str, request: Value) -> Self {
-        Self { ticket: Ticket(0), api, version: 0, request, client: Client::default() }
+        let client = Client::default();
+        Self { ticket: Ticket(0), api, version: 0, request, client, lease: None }
     }
 }
 
@@ -79,7 +90,7 @@ impl Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// A client's request, parked as `parked` on `thread`.
-    Request { thread: usize, parked: ParkedId, question: Question },
+    Request { thread: usize, parked: ParkedId, question: Arc<Question> },
     /// Topics that a Metadata request wants created; it is parked likewise.
     AutoCreate { thread: usize, parked: ParkedId },
     /// A block of producer ids, for whoever waits.
@@ -87,27 +98,189 @@ pub(crate) enum Asked {
 }
 
 /// What a client asked of the policy.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) head: Head,
     /// Entries of the answer's list that were settled here; the policy did not hear of them.
     pub(crate) settled: Vec<Value>,
+    /// What is still to be asked, where the request is asked in slices.
+    pub(crate) slices: Option<Mutex<Slices>>,
+}
+
+/// An API whose request is a list of things that are decided one by one.
+#[derive(Debug)]
+struct ListApi {
+    key: i16,
+    /// The request's list, and the answer's.
+    fields: (&'static str, &'static str),
+    /// How many are asked for at once; 0: all.
+    slice: usize,
+    /// What the tree and the objects of one entry of the answer take, from experience and above.
+    entry_bytes: usize,
+}
+
+/// DescribeGroups, DescribeConfigs, DeleteGroups, AlterClientQuotas, ConsumerGroupDescribe. Groups
+/// that are deleted are deleted together: each slice would wait for a commit.
+const LISTS: [ListApi; 5] = [
+    ListApi { key: 15, fields: ("groups", "groups"), slice: 32, entry_bytes: 8 << 10 },
+    ListApi { key: 32, fields: ("resources", "results"), slice: 16, entry_bytes: 128 << 10 },
+    ListApi { key: 42, fields: ("groups_names", "results"), slice: 0, entry_bytes: 512 },
+    ListApi { key: 49, fields: ("entries", "entries"), slice: 200, entry_bytes: 4 << 10 },
+    ListApi { key: 69, fields: ("group_ids", "groups"), slice: 32, entry_bytes: 8 << 10 },
+];
+
+/// The slices of one request.
+#[derive(Debug)]
+pub(crate) struct Slices {
+    list: &'static ListApi,
+    /// The request without its list.
+    frame: Value,
+    client: Client,
+    /// What was not asked for yet.
+    rest: VecDeque<Value>,
+    answered: Entries,
+    answer_max: usize,
+    lease: Lease,
+}
+
+/// Entries of an answer's list, as they are on the wire.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries {
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+/// What became of an answer.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    /// The reply to the client.
+    Whole(Output),
+    /// Entries of it; more are to be asked for.
+    Slice(Entries),
+}
+
+/// Removes what a request's list names again; the list stays in order.
+pub(crate) fn deduplicate(key: i16, request: &mut Value) {
+    let Some(list) = LISTS.iter().find(|list| list.key == key) else { return };
+    let Some(entries) = entries_mut(request, list.fields.0) else { return };
+    let keys = RandomState::new();
+    let mut seen = HashSet::new();
+    entries.retain(|entry| {
+        let mut hasher = keys.build_hasher();
+        entry.hash_into(&mut hasher);
+        seen.insert(std::hash::Hasher::finish(&hasher))
+    });
+}
+
+fn entries_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
+    let Value::Map(fields) = value else { return None };
+    match fields.iter_mut().find(|(field, _)| field == name) {
+        Some((_, Value::List(entries))) => Some(entries),
+        _ => None,
+    }
+}
+
+impl Slices {
+    /// Splits a request that is asked in slices: the first slice, and the rest. A request that is
+    /// not is given back with its lease.
+    pub(crate) fn of(
+        (head, client): (Head, &Client),
+        mut request: Value,
+        answer_max: usize,
+        mut lease: Lease,
+    ) -> Result<(Value, Self), (Value, Lease)> {
+        let list = LISTS.iter().find(|list| list.key == head.api.key && list.slice > 0);
+        let Some(list) = list else { return Err((request, lease)) };
+        let entries = entries_mut(&mut request, list.fields.0).map(std::mem::take);
+        let entries = entries.unwrap_or_default();
+        let most = list.slice.min(entries.len()) * list.entry_bytes;
+        if !lease.grow(most) {
+            tracing::debug!(api = head.api.name, "the pool has no room for an answer yet");
+        }
+        let (client, rest) = (client.clone(), VecDeque::from(entries));
+        let answered = Entries::default();
+        let mut slices = Self { list, frame: request, client, rest, answered, answer_max, lease };
+        Ok((slices.next(), slices))
+    }
+
+    /// The next slice, as a request.
+    fn next(&mut self) -> Value {
+        let count = self.list.slice.min(self.rest.len());
+        let mut request = self.frame.clone();
+        if let Some(entries) = entries_mut(&mut request, self.list.fields.0) {
+            entries.extend(self.rest.drain(..count));
+        }
+        request
+    }
+
+    /// Whether the answer may grow by so much.
+    fn may_hold(&mut self, more: usize) -> bool {
+        self.answered.bytes.len() + more <= self.answer_max && self.lease.grow(more)
+    }
+
+    /// The answer to all that was not asked for: there is no room for more.
+    fn refused(&mut self) -> Vec<Value> {
+        let code = Value::Int(ErrorCode::InvalidRequest.code().into());
+        let entry = |entry: Value| {
+            let mut fields = match entry {
+                Value::Map(mut fields) => {
+                    fields.retain(|(name, _)| name.starts_with("resource_") || name == "entity");
+                    let text = "the answer is larger than krust.policy.response.max.bytes: ask \
+                                for fewer at once";
+                    fields.push(("error_message".into(), Value::Str(text.into())));
+                    fields
+                }
+                group_id => vec![("group_id".into(), group_id)],
+            };
+            fields.push(("error_code".into(), code.clone()));
+            Value::Map(fields)
+        };
+        self.rest.drain(..).map(entry).collect()
+    }
 }
 
 impl Question {
+    /// What the policy's answer becomes: the reply, or a part of it.
+    pub(crate) fn answered(&self, response: &Value) -> Result<Answered, ValueError> {
+        let Some(slices) = &self.slices else { return self.reply(response).map(Answered::Whole) };
+        let is_last = slices.lock().rest.is_empty();
+        let mut response = Cow::Borrowed(response);
+        if is_last && !self.settled.is_empty() {
+            self.settle(response.to_mut());
+        }
+        self.entries(&response).map(Answered::Slice)
+    }
+
+    /// Takes a part of the reply: the next slice to ask for as `ticket`, or the whole reply.
+    pub(crate) fn proceed(&self, ticket: Ticket, part: Entries) -> Result<Box<Event>, Output> {
+        let Some(slices) = &self.slices else { return Err(Output::default()) };
+        let mut slices = slices.lock();
+        let has_room = slices.may_hold(part.bytes.len());
+        slices.answered.add(part);
+        if !has_room && !slices.rest.is_empty() {
+            let refused = slices.refused();
+            let field = (slices.list.fields.1.into(), Value::List(refused));
+            let mut refused = Value::Map(vec![field]);
+            self.settle(&mut refused);
+            if let Ok(part) = self.entries(&refused) {
+                slices.answered.add(part);
+            }
+        }
+        if slices.rest.is_empty() {
+            return Err(self.whole(&slices.answered));
+        }
+        let (request, client) = (slices.next(), slices.client.clone());
+        let Head { api, version, .. } = self.head;
+        Ok(Box::new(Event { ticket, api: api.name, version, request, client, lease: None }))
+    }
+
     /// The reply, with what was settled here behind what the policy answered.
-    pub(crate) fn reply(&self, response: &Value) -> Result<Output, ValueError> {
+    fn reply(&self, response: &Value) -> Result<Output, ValueError> {
         let mut head = self.head;
         let Head { api, version, .. } = head;
         let mut response = Cow::Borrowed(response);
-        if !self.settled.is_empty()
-            && let Value::Map(fields) = response.to_mut()
-        {
-            for (_, value) in fields {
-                if let Value::List(entries) = value {
-                    entries.extend_from_slice(&self.settled);
-                }
-            }
+        if !self.settled.is_empty() {
+            self.settle(response.to_mut());
         }
         let body = encode_any(api.key, version, Direction::Response, &response)?;
         if let Some(Value::Int(told)) = response.field("throttle_time_ms") {
@@ -115,6 +288,56 @@ impl Question {
             head.throttle_time_ms = head.throttle_time_ms.max(told);
         }
         Ok(head.output(|writer, _| writer.raw(&body.buf)))
+    }
+
+    fn settle(&self, response: &mut Value) {
+        let Value::Map(fields) = response else { return };
+        for (_, value) in fields {
+            if let Value::List(entries) = value {
+                entries.extend_from_slice(&self.settled);
+            }
+        }
+    }
+
+    /// The entries of an answer as they are on the wire. Around them such a response has but its
+    /// throttle time, their count, and the tags.
+    fn entries(&self, response: &Value) -> Result<Entries, ValueError> {
+        let Head { api, version, .. } = self.head;
+        let body = encode_any(api.key, version, Direction::Response, response)?;
+        let is_flexible = api.response_is_tagged(version);
+        let mut reader = Reader::new(&body.buf);
+        let mut read = || {
+            if api.throttle_at(version).is_some() {
+                reader.i32()?;
+            }
+            let count = reader.long_len(is_flexible)?.unwrap_or_default();
+            let bytes = reader.take(reader.remaining() - usize::from(is_flexible))?.to_vec();
+            Ok(Entries { count, bytes })
+        };
+        read().map_err(|_: crate::wire::DecodeError| Problem::Unknown.into())
+    }
+
+    /// The reply made of all entries.
+    fn whole(&self, entries: &Entries) -> Output {
+        let Head { api, version, .. } = self.head;
+        let is_flexible = api.response_is_tagged(version);
+        self.head.output(|writer, _| {
+            if api.throttle_at(version).is_some() {
+                writer.i32(0);
+            }
+            writer.long_len(is_flexible, Some(entries.count));
+            writer.raw(&entries.bytes);
+            if is_flexible {
+                writer.unsigned_varint(0);
+            }
+        })
+    }
+}
+
+impl Entries {
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.bytes.extend_from_slice(&more.bytes);
     }
 }
 

@@ -20,7 +20,7 @@ use super::parked::{Parked, ParkedRequests, Wait};
 use super::partition::Wakes;
 use super::quotas::Meter;
 use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
-use super::{Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
+use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
 use crate::protocol::header::RequestHeader;
 use crate::wire::Reader;
 use crate::work;
@@ -46,7 +46,8 @@ impl Service for Broker {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let own = &self.settings.load().inter_broker_listener;
         let is_brokers_own = own.as_ref() == Some(&peer.listener);
-        Session { peer, is_brokers_own, connection, is_speaker: false, account: None }
+        let behind = Behind::IsNext;
+        Session { peer, is_brokers_own, connection, is_speaker: false, account: None, behind }
     }
 
     fn turns_away(&self, thread: &mut ThreadState, address: IpAddr) -> Option<i64> {
@@ -69,12 +70,10 @@ impl Service for Broker {
                 break;
             }
             work::add(work::REQUEST + frame.len());
-            let mut decides = false;
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
                     meter.open(at.session, &request);
-                    decides = matches!(request.head.api.run, Run::Policy);
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
                     let mut call = Call { broker: self, thread, session, replies, request };
@@ -85,15 +84,22 @@ impl Service for Broker {
                 }
             };
             meter.count(at.session);
+            let left = received.frames.len() - number;
+            match (std::mem::take(&mut at.session.behind), &outcome) {
+                (_, Ok(Flow::Close) | Err(_)) | (Behind::IsNext, _) => {}
+                (Behind::WaitsForThePolicy, _) => {
+                    flow = Flow::Hold;
+                    replies.leave(left - 1);
+                    break;
+                }
+                (Behind::WaitsWithIt, _) => {
+                    replies.leave(left);
+                    break;
+                }
+            }
             match outcome {
                 Ok(Flow::Go) => {}
-                Ok(Flow::Hold) => {
-                    flow = Flow::Hold;
-                    if decides {
-                        replies.leave(received.frames.len() - number - 1);
-                        break;
-                    }
-                }
+                Ok(Flow::Hold) => flow = Flow::Hold,
                 Ok(Flow::Close) | Err(_) => {
                     flow = Flow::Close;
                     break;

@@ -3,9 +3,11 @@
 //!
 //! Format: see `wire`. A nullable struct is a byte, -1 (null) or 1, before its fields.
 //! Promise: `put` into a `Counter` and into a `Writer` is the same code, so a size is never wrong.
+//! Promise: `skip` allocates nothing, and says what the message costs as a tree (`value::cost`).
 //! Not promised: `skip` goes by lengths; it finds neither bad UTF-8 nor a null in the wrong
 //! version.
 
+use super::value::cost;
 use crate::ids::TopicId;
 use crate::wire::{Counter, DecodeError, Reader, Sink};
 
@@ -24,8 +26,8 @@ pub trait Coded<'a>: Sized {
     fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError>;
     /// Writes the value.
     fn put<S: Sink>(&self, s: &mut S, form: Form);
-    /// Passes over one value.
-    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError>;
+    /// Passes over one value: the memory that it takes as a tree, at most.
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError>;
 }
 
 /// A value that arrays may hold.
@@ -40,8 +42,8 @@ pub trait Nullable<'a>: Coded<'a> {
     fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError>;
     /// Writes the value or null.
     fn put_nullable<S: Sink>(value: Option<&Self>, s: &mut S, form: Form);
-    /// Passes over the value or null.
-    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError>;
+    /// Passes over the value or null, as [`Coded::skip`] does.
+    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError>;
 }
 
 macro_rules! scalars {
@@ -58,8 +60,8 @@ macro_rules! scalars {
             }
 
             #[inline]
-            fn skip(r: &mut Reader<'_>, _: Form) -> Result<(), DecodeError> {
-                r.take($size).map(drop)
+            fn skip(r: &mut Reader<'_>, _: Form) -> Result<usize, DecodeError> {
+                r.take($size).map(|_| cost::scalar($size))
             }
         }
 
@@ -76,7 +78,7 @@ scalars!(bool, bool, 1; i8, i8, 1; i16, i16, 2; u16, u16, 2; i32, i32, 4; i64, i
 
 macro_rules! views {
     ($($kind:ty, $read:ident, $read_nullable:ident, $write:ident, $length:ident,
-      $classic:literal);*)
+      $cost:ident, $classic:literal);*)
     => {$(
         impl<'a> Coded<'a> for &'a $kind {
             #[inline]
@@ -89,9 +91,9 @@ macro_rules! views {
                 s.$write(form.flexible, Some(self));
             }
 
-            fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+            fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
                 let len = r.$length(form.flexible)?.unwrap_or_default();
-                r.take(len).map(drop)
+                r.take(len).map(cost::$cost)
             }
         }
 
@@ -112,15 +114,15 @@ macro_rules! views {
                 s.$write(form.flexible, value.copied());
             }
 
-            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
                 Self::skip(r, form)
             }
         }
     )*};
 }
 
-views!(str, string, nullable_string, string, string_len, 2;
-    [u8], bytes, nullable_bytes, bytes, long_len, 4);
+views!(str, string, nullable_string, string, string_len, text, 2;
+    [u8], bytes, nullable_bytes, bytes, long_len, bytes, 4);
 
 impl<'a, T: Element<'a>> Coded<'a> for Vec<T> {
     fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
@@ -134,9 +136,9 @@ impl<'a, T: Element<'a>> Coded<'a> for Vec<T> {
         }
     }
 
-    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
-        let count = r.count(form.flexible, T::min_size(form))?.unwrap_or_default();
-        (0..count).try_for_each(|_| T::skip(r, form))
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
+        let Some(count) = r.count(form.flexible, T::min_size(form))? else { return Ok(0) };
+        (0..count).try_fold(cost::list(count), |sum, _| Ok(sum + T::skip(r, form)?))
     }
 }
 
@@ -157,7 +159,7 @@ impl<'a, T: Element<'a>> Nullable<'a> for Vec<T> {
         }
     }
 
-    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+    fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
         Self::skip(r, form)
     }
 }
@@ -173,7 +175,7 @@ impl<'a, T: Nullable<'a>> Coded<'a> for Option<T> {
         T::put_nullable(self.as_ref(), s, form);
     }
 
-    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
         T::skip_nullable(r, form)
     }
 }
@@ -310,7 +312,7 @@ impl<'a> Coded<'a> for Records<'a> {
         }
     }
 
-    fn skip(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
+    fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
         <&[u8]>::skip(r, form)
     }
 }

@@ -82,6 +82,22 @@ pub struct AnyCodec {
     pub size: fn(&Value, i16) -> Result<usize, ValueError>,
     /// How many bytes the message at the front of the bytes takes.
     pub skip: fn(&[u8], i16) -> Result<usize, DecodeError>,
+    /// The memory that the message takes as a tree and as the interpreter's objects, at most;
+    /// found without decoding it.
+    pub tree_size: fn(&[u8], i16) -> Result<usize, DecodeError>,
+}
+
+/// The memory that a message would take as a tree and as the interpreter's objects, at most: what
+/// has to be leased before [`decode_any`] is called. See [`value::cost`].
+pub fn tree_size(
+    key: i16,
+    version: i16,
+    direction: Direction,
+    bytes: &[u8],
+) -> Result<usize, DecodeError> {
+    let facts = api(key).filter(|facts| facts.has(version));
+    let facts = facts.ok_or(DecodeError::Unsupported { key, version })?;
+    (facts.codec(direction).tree_size)(bytes, version)
 }
 
 /// Decodes the message of an API known only by key. All of `bytes` must be the message.
@@ -131,8 +147,8 @@ macro_rules! message_methods {
                 counter.0
             }
 
-            /// Passes over the message by its lengths.
-            pub fn skip(r: &mut Reader<$read>, version: i16) -> Result<(), DecodeError> {
+            /// Passes over the message by its lengths: the memory that it takes as a tree, at most.
+            pub fn skip(r: &mut Reader<$read>, version: i16) -> Result<usize, DecodeError> {
                 <Self as Coded>::skip(r, form(version))
             }
 
@@ -164,8 +180,8 @@ macro_rules! nullable_struct {
                 }
             }
 
-            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<(), DecodeError> {
-                if is_present(r)? { <Self as Coded>::skip(r, form) } else { Ok(()) }
+            fn skip_nullable(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError> {
+                if is_present(r)? { <Self as Coded>::skip(r, form) } else { Ok(0) }
             }
         }
     };
@@ -217,6 +233,7 @@ macro_rules! any_codec {
                 $message::skip(&mut reader, version)?;
                 Ok(bytes.len() - reader.remaining())
             },
+            tree_size: |bytes, version| $message::skip(&mut Reader::new(bytes), version),
         }
     };
 }
@@ -227,7 +244,7 @@ mod generated {
         Coded, Element, Form, Nullable, Records, get_optional, is_present, put_optional,
         put_required, put_tagged,
     };
-    pub(super) use super::value::{FromValue, ToValue, Value, ValueError};
+    pub(super) use super::value::{FromValue, ToValue, Value, ValueError, cost};
     pub(super) use super::{AnyCodec, ApiFacts};
     pub(super) use crate::ids::TopicId;
     pub(super) use crate::wire::{Counter, DecodeError, Reader, Sink, Writer};

@@ -2,6 +2,8 @@
 //!
 //! Whose time is up is asked of the broker by the thread that takes, when it wakes: expiry needs
 //! no thread of its own.
+//! A turn gets no more than [`TURN_EVENTS`] events, nor more than one above [`TURN_BYTES`] of
+//! what they cost: the rest is for the next turn, in the order it came.
 //! Limit: a connection that waits for a decision is not read from, so there are at most as many
 //! events as parked requests.
 //! Threads: pushing takes a short lock and never meets the interpreter; taking waits detached.
@@ -12,6 +14,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::broker::{Broker, Event, Policy};
+
+/// The most events of one turn.
+const TURN_EVENTS: usize = 256;
+/// What the events of one turn may cost as Python's objects, the last one not counted.
+const TURN_BYTES: usize = 8 << 20;
 
 /// The queue.
 #[derive(Default)]
@@ -29,8 +36,8 @@ struct State {
 }
 
 impl Events {
-    /// All that waits, and the members of groups whose time is up; waits itself for at most
-    /// `timeout` where there is nothing. `None` after [`Events::close`].
+    /// What waits, as much as a turn gets, and the members of groups whose time is up; waits itself
+    /// for at most `timeout` where there is nothing. `None` after [`Events::close`].
     pub(super) fn take(&self, broker: &Broker, timeout: Duration) -> Option<Vec<Event>> {
         let end = Instant::now() + timeout;
         loop {
@@ -52,7 +59,7 @@ impl Events {
         }
         state.hurried = false;
         let nudged = std::mem::take(&mut state.nudged);
-        (!state.closed).then(|| (state.waiting.drain(..).collect(), nudged))
+        (!state.closed).then(|| (state.turn(), nudged))
     }
 
     /// Lets a taker go on at once, with nothing if nothing waits.
@@ -65,6 +72,20 @@ impl Events {
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// The events of one turn.
+    fn turn(&mut self) -> Vec<Event> {
+        let mut cost = 0;
+        let count = self.waiting.iter().take(TURN_EVENTS).take_while(|event| {
+            let fits = cost < TURN_BYTES;
+            cost += event.lease.as_ref().map_or(0, |lease| lease.bytes());
+            fits
+        });
+        let count = count.count();
+        self.waiting.drain(..count).collect()
     }
 }
 

@@ -23,7 +23,7 @@ use super::settings::{self, Table};
 use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
 use crate::clock::SystemClock;
 use crate::ids::{Offset, TopicPartition};
-use crate::memory::PoolUse;
+use crate::memory::{Lease, PoolUse};
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
@@ -59,6 +59,13 @@ pub(super) struct Server {
     intervals: Intervals,
     cleaner: Option<CleanerOptions>,
     pid: u32,
+}
+
+/// What pays for the objects of an event: it goes with the event's client, and gives the memory
+/// back when Python has let go of that.
+#[pyclass(frozen, module = "krust._krust")]
+struct PaidMemory {
+    _lease: Arc<Lease>,
 }
 
 #[pymethods]
@@ -233,12 +240,15 @@ impl Server {
             return Err(server(py, &what, None));
         }
         let list = PyList::empty(py);
-        for Event { ticket, api, version, request, client } in events {
+        for Event { ticket, api, version, request, client, lease } in events {
             let who = PyDict::new(py);
             who.set_item("id", client.id)?;
             who.set_item("host", client.host)?;
             who.set_item("listener", &*client.listener)?;
             who.set_item("connection", client.connection)?;
+            if let Some(lease) = lease {
+                who.set_item("memory", PaidMemory { _lease: lease })?;
+            }
             list.append((ticket.0, api, version, to_python(py, &request)?, who))?;
         }
         Ok(Some(list))

@@ -100,6 +100,10 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             .size("num.recovery.threads.per.data.dir", default.recovery_threads_per_dir)?,
         request_memory_bytes: table
             .size("krust.request.memory.bytes", default.request_memory_bytes)?,
+        policy_request_bytes: table
+            .size("krust.policy.request.memory.bytes", default.policy_request_bytes)?,
+        policy_response_bytes: table
+            .size("krust.policy.response.max.bytes", default.policy_response_bytes)?,
         quota_windows: Windows {
             number: table.or("quota.window.num", default.quota_windows.number)?,
             size_ms: table

@@ -31,6 +31,7 @@ mod offsets_are_committed_and_fetched;
 mod offsets_are_listed;
 mod offsets_expire;
 mod offsets_outlive_a_restart;
+mod policy_requests_are_paid_for;
 mod produced_is_fetched_at_every_version;
 mod quiet_members_are_answered_from_the_fence;
 mod quotas_are_kept;

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::super::policy::Asked;
+use super::super::policy::{Answered, Asked, Question};
 use super::super::{Broker, Event, Mailbox, Output, ParkedId, Ticket, Wake};
 use super::{AppendedAt, FenceRow, GroupRecord};
 use crate::protocol::value::{Value, ValueError};
@@ -39,11 +39,26 @@ pub struct WrongReply {
     pub error: ValueError,
 }
 
-/// A reply that is ready to leave.
+/// A reply that is ready to leave, or a slice of a request that may be asked for.
 struct Letter {
     thread: usize,
     parked: ParkedId,
-    output: Output,
+    content: Content,
+}
+
+enum Content {
+    Reply(Output),
+    Next(Box<Event>),
+}
+
+/// An answer that is encoded, and what it belongs to.
+struct Encoded {
+    ticket: Ticket,
+    groups: Vec<String>,
+    thread: usize,
+    parked: ParkedId,
+    question: Arc<Question>,
+    answered: Answered,
 }
 
 /// Replies that wait for logs.
@@ -60,7 +75,7 @@ impl Broker {
     /// failed.
     pub fn coordinate(&self, decided: Decided) -> Result<Vec<String>, WrongReply> {
         let Decided { records, fences, replies } = decided;
-        let letters = self.encode(replies)?;
+        let answers = self.encode(replies)?;
         let mut places: HashMap<String, AppendedAt> = HashMap::new();
         let mut failed: HashSet<String> = HashSet::new();
         for (group_id, records) in by_group(records) {
@@ -73,7 +88,7 @@ impl Broker {
             }
         }
         let appended: Vec<AppendedAt> = places.values().cloned().collect();
-        for group_id in letters.iter().flat_map(|(_, groups, _)| groups) {
+        for group_id in answers.iter().flat_map(|answer| &answer.groups) {
             if places.contains_key(group_id) || failed.contains(group_id) {
                 continue;
             }
@@ -84,9 +99,9 @@ impl Broker {
         }
         self.publish(fences, &failed);
         let mut by_groups: HashMap<Vec<String>, Vec<Letter>> = HashMap::new();
-        for (ticket, groups, letter) in letters {
-            let fails = groups.iter().any(|group_id| failed.contains(group_id));
-            if !fails && self.tickets.close(ticket).is_some() {
+        for answer in answers {
+            let fails = answer.groups.iter().any(|group_id| failed.contains(group_id));
+            if !fails && let Some((groups, letter)) = self.letter(answer) {
                 by_groups.entry(groups).or_default().push(letter);
             }
         }
@@ -126,17 +141,35 @@ impl Broker {
     fn encode(
         &self,
         replies: Vec<(Ticket, Value, Vec<String>)>,
-    ) -> Result<Vec<(Ticket, Vec<String>, Letter)>, WrongReply> {
-        let mut letters = Vec::with_capacity(replies.len());
+    ) -> Result<Vec<Encoded>, WrongReply> {
+        let mut answers = Vec::with_capacity(replies.len());
         for (index, (ticket, response, groups)) in replies.into_iter().enumerate() {
             let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket)
             else {
                 continue;
             };
-            let output = question.reply(&response).map_err(|error| WrongReply { index, error })?;
-            letters.push((ticket, groups, Letter { thread, parked, output }));
+            let answered = question.answered(&response);
+            let answered = answered.map_err(|error| WrongReply { index, error })?;
+            answers.push(Encoded { ticket, groups, thread, parked, question, answered });
         }
-        Ok(letters)
+        Ok(answers)
+    }
+
+    /// What an answer becomes, and the groups whose logs it waits for; the last one closes its
+    /// ticket. `None`: nobody waits any more.
+    fn letter(&self, answer: Encoded) -> Option<(Vec<String>, Letter)> {
+        let Encoded { ticket, groups, thread, parked, question, answered } = answer;
+        let output = match answered {
+            Answered::Whole(output) => output,
+            Answered::Slice(part) => match question.proceed(ticket, part) {
+                Ok(next) => {
+                    return Some((groups, Letter { thread, parked, content: Content::Next(next) }));
+                }
+                Err(output) => output,
+            },
+        };
+        self.tickets.close(ticket)?;
+        Some((groups, Letter { thread, parked, content: Content::Reply(output) }))
     }
 
     /// Lets the rows hold, one after the other, but for groups whose append failed.
@@ -152,31 +185,44 @@ impl Broker {
     /// Sends once it is known of each log whether it is committed that far. Where one is lost, the
     /// connections are closed instead if that `matters`.
     fn send_after(&self, logs: &[AppendedAt], matters: bool, letters: Vec<Letter>) {
-        let Some(mailbox) = self.mailbox.get() else { return };
         if logs.is_empty() {
-            return send(&**mailbox, letters, false);
+            return self.send(letters, false);
         }
         let waiting = Waiting { left: logs.len(), lost: false, letters };
         let waiting = Arc::new(parking_lot::Mutex::new(waiting));
         for at in logs {
-            let (waiting, mailbox) = (Arc::clone(&waiting), Arc::clone(mailbox));
+            let (waiting, broker) = (Arc::clone(&waiting), self.me.clone());
             let action = move |outcome: Result<(), _>| {
                 let mut waiting = waiting.lock();
                 waiting.left -= 1;
                 waiting.lost |= matters && outcome.is_err();
-                if waiting.left == 0 {
-                    send(&*mailbox, std::mem::take(&mut waiting.letters), waiting.lost);
+                if waiting.left == 0
+                    && let Some(broker) = broker.upgrade()
+                {
+                    let letters = std::mem::take(&mut waiting.letters);
+                    broker.send(letters, waiting.lost);
                 }
             };
             self.when_committed(at, Box::new(action));
         }
     }
-}
 
-fn send(mailbox: &dyn Mailbox<Wake>, letters: Vec<Letter>, lost: bool) {
-    for Letter { thread, parked, output } in letters {
-        let wake = if lost { Wake::Fail(parked) } else { Wake::Answer(parked, output) };
-        mailbox.post(thread, wake);
+    fn send(&self, letters: Vec<Letter>, lost: bool) {
+        for Letter { thread, parked, content } in letters {
+            let wake = match content {
+                Content::Reply(output) if !lost => Wake::Answer(parked, output),
+                Content::Next(event) if !lost => {
+                    self.policy.submit(*event);
+                    continue;
+                }
+                Content::Next(event) => {
+                    self.tickets.close(event.ticket);
+                    Wake::Fail(parked)
+                }
+                Content::Reply(_) => Wake::Fail(parked),
+            };
+            Mailbox::post(self, thread, wake);
+        }
     }
 }
 

@@ -80,7 +80,7 @@ fn create(call: &mut Call<'_, '_>, waiting: Waiting) {
     let names = Value::List(vec![Value::Str(TOPIC.into())]);
     let request = Value::Map(vec![("topics".into(), names)]);
     let client = call.client();
-    call.broker.policy.submit(Event { ticket, api: "AutoCreate", version: 0, request, client });
+    call.submit(Event { ticket, api: "AutoCreate", version: 0, request, client, lease: None });
 }
 
 /// The node that leads the partition of a group.

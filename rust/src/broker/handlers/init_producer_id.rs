@@ -101,6 +101,7 @@ impl Broker {
             version: 0,
             request: Value::Map(vec![("broker_id".into(), Value::Int(node))]),
             client: Client::default(),
+            lease: None,
         });
     }
 

@@ -138,12 +138,14 @@ fn create(call: &mut Call<'_, '_>, names: Vec<Value>, waiting: Waiting) {
     let thread = call.thread.index;
     let parked = call.park(None, Wait::Metadata(waiting));
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
-    call.broker.policy.submit(Event {
+    let client = call.client();
+    call.submit(Event {
         ticket,
         api: "AutoCreate",
         version: 0,
         request: Value::Map(vec![("topics".into(), Value::List(names))]),
-        client: call.client(),
+        client,
+        lease: None,
     });
 }
 

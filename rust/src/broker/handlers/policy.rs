@@ -21,6 +21,10 @@
 //! Behaviour: the connection is not read from until the answer is there, so a client's decisions
 //!     are made in its order. An answer that is no response of the API closes the connection.
 //!     What concerns groups passes `group` first.
+//!     What the request costs as a tree is known before it is one. A client's may cost
+//!     `krust.policy.request.memory.bytes`, or four times its own size; one that costs more closes
+//!     the connection, with a line in the log. Where the broker's pool has no room for it just
+//!     now, it is handled again a little later.
 //! Version notes: the policy sees only the fields of the request's version, and may answer with
 //!     fields that the version lacks: they are left out.
 //! Not done: deadlines; `timeout_ms` is for the policy to keep.
@@ -28,17 +32,50 @@
 use super::super::apis::Outcome;
 use super::super::call::Call;
 use super::super::service::Flow;
+use super::super::{Behind, policy};
 use super::group::{self, Admitted};
-use crate::protocol::{Direction, decode_any, encode_any};
+use crate::protocol::{Direction, decode_any, encode_any, tree_size};
 use crate::wire::Sink;
+
+/// A request may cost so many times its own size, whatever the setting says: names and assignments
+/// are kept once as a tree and once as objects.
+const FACTOR: usize = 4;
+/// When a request that found no room in the pool is handled again.
+const AGAIN_MS: i32 = 20;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let head = call.request.head;
     let (key, version) = (head.api.key, head.version);
-    let request = decode_any(key, version, Direction::Request, call.request.body)?;
+    let body = call.request.body;
+    let cost = tree_size(key, version, Direction::Request, body)?;
+    let most = call.broker.settings.load().policy_request_bytes;
+    let most = most.max(body.len().saturating_mul(FACTOR));
+    if cost > most && !head.api.is_between_brokers() {
+        let client = call.session.peer.remote;
+        call.broker.too_large.warn(call.broker.clock.monotonic_ms(), |more| {
+            tracing::warn!(
+                api = head.api.name,
+                %client,
+                bytes = body.len(),
+                cost,
+                limit = most,
+                more,
+                "a request has too many parts: its connection is closed. Send fewer at once, or \
+                 raise krust.policy.request.memory.bytes"
+            );
+        });
+        return Ok(Flow::Close);
+    }
+    let Some(lease) = call.broker.memory.lease(cost) else {
+        call.session.behind = Behind::WaitsWithIt;
+        call.replies.mute(AGAIN_MS);
+        return Ok(Flow::Go);
+    };
+    let mut request = decode_any(key, version, Direction::Request, body)?;
+    policy::deduplicate(key, &mut request);
     match group::admit(call, request) {
         Admitted::Ask { request, settled } => {
-            call.ask_policy(request, settled);
+            call.ask_policy(request, settled, lease);
             Ok(Flow::Hold)
         }
         Admitted::Answer(response) => {
