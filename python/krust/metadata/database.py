@@ -39,10 +39,16 @@ class Contents(NamedTuple):
 
     zxid: int
     rows: Sequence[Row]
-    total: int
+    sums: dict[str, int]
+    """path -> checksum of the row"""
+
+    @property
+    def total(self) -> int:
+        """The sum of the checksums."""
+        return sum(self.sums.values())
 
 
-EMPTY = Contents(0, (), 0)
+EMPTY = Contents(0, (), {})
 
 
 class BadDatabaseError(Exception):
@@ -149,16 +155,17 @@ def _contents(file: sqlite3.Connection) -> Contents:
         )
     ]
     try:
-        whole = rows.total(found)
+        sums = rows.checksums(found)
     except (struct.error, TypeError, AttributeError):
         raise BadDatabaseError("a row is no node") from None
     if not isinstance(zxid, int):
         raise BadDatabaseError("it does not say which change was its last")
+    whole = sum(sums.values())
     if form == FORMAT and (
         facts.get("total") != whole or facts.get("seal") != rows.seal(form, zxid, whole)
     ):
         raise BadDatabaseError("it is damaged: its checksum is that of other contents")
-    return Contents(zxid, found, whole)
+    return Contents(zxid, found, sums)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

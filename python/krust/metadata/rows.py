@@ -63,9 +63,9 @@ def checksum(row: bytes) -> int:
     return crc32(row)
 
 
-def total(rows: Iterable[Row]) -> int:
-    """The sum of the checksums."""
-    return sum(crc32(row.encode()) for row in rows)
+def checksums(rows: Iterable[Row]) -> dict[str, int]:
+    """Path -> checksum; their sum is the tree's total."""
+    return {row.path: crc32(row.encode()) for row in rows}
 
 
 def seal(form: int, zxid: int, whole: int) -> int:

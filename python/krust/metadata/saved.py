@@ -173,7 +173,7 @@ class Saved:
             path,
             source,
         )
-        return Contents(copy.zxid or 0, list(tree.values()), copy.total)
+        return Contents(copy.zxid or 0, list(tree.values()), rows.checksums(tree.values()))
 
     def _begin(self, contents: Contents, source: Source | None) -> None:
         """Have the database hold the contents.
@@ -195,7 +195,7 @@ class Saved:
                 ) from None
         self._contents = contents
         self.zxid, self._total = contents.zxid, contents.total
-        self._sums = {row.path: rows.checksum(row.encode()) for row in contents.rows}
+        self._sums = dict(contents.sums)
 
     def _meet(self, journal: Journal, copy: Copy | None, contents: Contents) -> None:
         """Have a second copy hold the same as the database."""
