@@ -12,6 +12,9 @@ where the tree did not know the partition; or else a broker that takes the direc
 its log.
 Where a partition has no state yet (whoever made the topic ended before), it gets one here. A topic
 whose znode cannot be read is left alone, on disk too.
+Kafka makes all directories of a topic at once, krust one when it is first written to. So where
+numbers are missing, Kafka's own topics get as many partitions as the settings say: a group's place
+among them depends on their count. Of other topics the highest number is the last.
 Not promised: a gap in the numbers of an adopted topic's partitions is filled with empty ones.
 """
 
@@ -145,8 +148,11 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
     topic_id = ids.pop() if ids else state.new_id()
     epochs = {each.partition: each.leader_epoch + 1 for each in parts}
     own = (state.node_id,)
+    count = max(epochs) + 1
+    if name in INTERNAL and len(epochs) < count:
+        count = max(count, state.whole(topics.PARTITIONS[name]))
     partitions = tuple(
-        Partition(own, state.node_id, epochs.get(index, 0), own) for index in range(max(epochs) + 1)
+        Partition(own, state.node_id, epochs.get(index, 0), own) for index in range(count)
     )
     config = configs.internal_config(state, name) if name in INTERNAL else dict(KEEP)
     return Topic(name, topic_id, partitions, config)

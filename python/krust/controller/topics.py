@@ -49,7 +49,7 @@ _DESCRIBED = 5
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
 
-_PARTITIONS = {
+PARTITIONS = {
     "__consumer_offsets": "offsets.topic.num.partitions",
     "__transaction_state": "transaction.state.log.num.partitions",
 }
@@ -367,7 +367,7 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
         _check_replicas(state, replicas)
         return replicas
     if count == -1:
-        count = state.whole(_PARTITIONS.get(wanted["name"], "num.partitions"))
+        count = state.whole(PARTITIONS.get(wanted["name"], "num.partitions"))
     if wanted["name"] in _FACTORS and (factor == -1 or (factor > 1 and state.shared)):
         factor = _capped(state, wanted["name"], factor)
     if factor == -1:

@@ -67,6 +67,22 @@ def test_without_its_metadata_a_directory_of_krusts_is_refused_and_can_be_adopte
         assert broker.topics() == ["orders", "other"]
 
 
+def test_an_adopted_offsets_topic_has_as_many_partitions_as_before(tmp_path: Path) -> None:
+    with krust.Broker(tmp_path) as broker:
+        with krust.Consumer(bootstrap_servers=broker.bootstrap, group_id="g") as consumer:
+            broker.create_topic("t", 1)
+            consumer.commit({("t", 0): 7})
+        assert broker._running().state.topics["__consumer_offsets"]
+    written = [path for path in tmp_path.glob("__consumer_offsets-*") if path.is_dir()]
+    assert 0 < len(written) < 50
+    for name in FILES:
+        (tmp_path / name).unlink()
+    with krust.Broker(tmp_path, adopt=True) as broker:
+        assert len(broker._running().state.topics["__consumer_offsets"].partitions) == 50
+        with krust.Consumer(bootstrap_servers=broker.bootstrap, group_id="g") as consumer:
+            assert consumer.committed([("t", 0)]) == {("t", 0): 7}
+
+
 def test_a_directory_of_kafkas_is_taken_over_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
