@@ -12,7 +12,9 @@ Threads: one. Not promised: use by two processes.
 
 from __future__ import annotations
 
+import os
 import struct
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.metadata import rows
@@ -91,19 +93,35 @@ class Database:
 
 
 def create(path: Path, contents: Contents) -> Database:
-    """Make the file, with everything in one transaction. UnwritableError: it cannot be."""
+    """Make the file, with everything in it before it has its name, and synced once.
+
+    raises  UnwritableError: it cannot be made
+    """
     import sqlite3
 
+    draft = path.with_name(f"{path.name}.tmp")
     try:
-        file = _connect(path)
-        file.execute("BEGIN IMMEDIATE")
-        file.execute(_META)
-        file.execute(_NODE)
-        made = Database(file)
-        made.write(contents.rows, (), contents.zxid, contents.total)
-    except sqlite3.Error as error:
+        remove(draft)
+        file = sqlite3.connect(draft)
+        with closing(file):
+            file.execute("PRAGMA journal_mode = OFF")
+            file.execute("PRAGMA synchronous = OFF")
+            file.execute("BEGIN IMMEDIATE")
+            file.execute(_META)
+            file.execute(_NODE)
+            Database(file).write(contents.rows, (), contents.zxid, contents.total)
+            file.execute("PRAGMA journal_mode = WAL")
+        for place in (draft, path.parent):
+            handle = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if place is draft:
+                draft.replace(path)
+        return Database(_connect(path))
+    except (sqlite3.Error, OSError) as error:
         raise UnwritableError(str(error)) from None
-    return made
 
 
 def read(path: Path) -> tuple[Database, Contents]:
