@@ -19,6 +19,7 @@ from typing import Self
 
 READY_S = 60
 OURS = {  # no settings of the broker
+    "KRUST_ATTACK_ALL",
     "KRUST_CLUSTER_ROUNDS",
     "KRUST_CLUSTER_SEED",
     "KRUST_CLUSTER_SEEDS",
