@@ -8,13 +8,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
 IMAGES ?= 1000000
+PLACES ?= 5000
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz attack crash crash-images planted \
+	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -134,6 +135,9 @@ crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_film --nocapture
+
+corruption: ## PLACES (5,000) places of a log directory damaged, started on and verified
+	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --ignored --nocapture
 
 planted: ## plant bugs in a copy of the log, each to be caught by the test meant for it
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)

@@ -32,6 +32,7 @@ __all__ = [
     "__version__",
     "error_facts",
     "forked",
+    "log_dir_verify",
     "log_verify",
     "logs",
     "offset_at",
@@ -594,8 +595,11 @@ class LogDump:
         (offset, timestamp in ms, key, value, headers).
         """
 
-def log_verify(directory: str | Path) -> list[tuple[str, int, str]]:
-    """What is wrong in a partition's directory: (file, position in bytes, what)."""
+def log_verify(directory: str | Path) -> list[tuple[str, int, str, str]]:
+    """What is wrong in a partition's directory: (file, position in bytes, what, what to do)."""
+
+def log_dir_verify(directory: str | Path) -> list[tuple[str, int, str, str]]:
+    """What is wrong with a log directory's own files: as `log_verify`."""
 
 def forked() -> None:
     """Tell the module that this process is a child made by fork: clients made before refuse."""

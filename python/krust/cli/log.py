@@ -45,19 +45,25 @@ def dump(options: Options, path: str, where: str | None, records: bool, headers:
 @shared.client
 @click.pass_obj
 def verify(options: Options, directories: tuple[str, ...]) -> None:
-    """Check segments and indexes of partitions, or of a whole data directory; exit 9 if damaged."""
+    """Check all files of partitions, or of a whole data directory; exit 9 if damaged.
+
+    Of each problem: the file, the place in it, what it means, what to do. Run it while no broker
+    uses the directory. Where a broker was killed, files of its last segments may lag.
+    """
     partitions = [
-        found for directory in directories for found in logfacts.partitions(Path(directory))
+        found for directory in directories for found in logfacts.directories(Path(directory))
     ]
     rows = logfacts.metadata_problems(directories)
     with click.progressbar(
         partitions, label="verify", file=_progress(options), hidden=len(partitions) < 2
     ) as bar:
         for partition in bar:
-            for path, position, what in _krust.log_verify(str(partition)):
-                rows.append({"file": path, "position": position, "problem": what})
+            rows += _problems(_krust.log_verify(str(partition)))
+    for directory in directories:
+        if Path(directory) not in partitions:
+            rows += _problems(_krust.log_dir_verify(directory))
     if rows or options.output not in ("table", "wide"):
-        output.rows(options, ("file", "position", "problem"), rows)
+        output.rows(options, ("file", "position", "problem", "remedy"), rows)
     session.note(options, f"{len(partitions)} partitions, {len(rows)} problems")
     if rows:
         session.sys_exit(Exit.PROBLEMS)
@@ -155,6 +161,13 @@ def compact(options: Options, directories: tuple[str, ...], *, dry_run: bool) ->
     ]
     columns = ("partition", "segments", "bytes", "records", "keys", "would_stay", "would_go")
     output.rows(options, (*columns, "tombstones", "without_key", "clean_to"), found)
+
+
+def _problems(found: list[tuple[str, int, str, str]]) -> list[dict[str, object]]:
+    return [
+        {"file": path, "position": position, "problem": what, "remedy": remedy}
+        for path, position, what, remedy in found
+    ]
 
 
 def _progress(options: Options) -> Any:

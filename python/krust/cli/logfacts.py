@@ -83,6 +83,15 @@ def partitions(directory: Path, *, every: bool = False) -> list[Path]:
     return [path for path in found if every or kind(path) == "live"]
 
 
+def directories(directory: Path) -> list[Path]:
+    """The same as `partitions`, and those that have no `.log` file (any more)."""
+    found = partitions(directory)
+    if found == [directory]:
+        return found
+    named = (path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir())
+    return sorted({*found, *(path for path in named if kind(path) == "live")})
+
+
 def batches(file: Path, *, records: bool = False) -> Iterator[dict[str, Any]]:
     """Every batch of a file as `LogDump` tells it."""
     opened = _krust.LogDump(file)

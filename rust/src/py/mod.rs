@@ -44,7 +44,7 @@ mod _krust {
     #[pymodule_export]
     use super::logs::logs;
     #[pymodule_export]
-    use super::logtools::{LogDump, log_verify};
+    use super::logtools::{LogDump, log_dir_verify, log_verify};
     #[pymodule_export]
     use super::producer::Producer;
     #[pymodule_export]

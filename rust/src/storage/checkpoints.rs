@@ -11,6 +11,14 @@ use std::path::Path;
 
 use crate::ids::{Offset, TopicPartition};
 
+/// The files' names.
+pub(crate) const RECOVERY: &str = "recovery-point-offset-checkpoint";
+pub(crate) const LOG_START: &str = "log-start-offset-checkpoint";
+pub(crate) const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
+pub(crate) const CLEANED: &str = "cleaner-offset-checkpoint";
+/// All of them.
+pub(crate) const FILES: [&str; 4] = [RECOVERY, LOG_START, HIGH_WATERMARK, CLEANED];
+
 /// The offsets of one checkpoint file.
 type Offsets = BTreeMap<TopicPartition, Offset>;
 
@@ -48,10 +56,10 @@ impl Table {
     pub(crate) fn read(path: &Path) -> Self {
         let kept = |file| Kept { file, offsets: read(&path.join(file)), changed: false };
         Self {
-            recovery: kept("recovery-point-offset-checkpoint"),
-            log_start: kept("log-start-offset-checkpoint"),
-            high_watermark: kept("replication-offset-checkpoint"),
-            cleaned: kept("cleaner-offset-checkpoint"),
+            recovery: kept(RECOVERY),
+            log_start: kept(LOG_START),
+            high_watermark: kept(HIGH_WATERMARK),
+            cleaned: kept(CLEANED),
         }
     }
 
@@ -103,7 +111,7 @@ impl Kept {
 }
 
 /// Reads the text of a checkpoint; `None` if it is not one.
-fn parse(text: &str) -> Option<Offsets> {
+pub(crate) fn parse(text: &str) -> Option<Offsets> {
     let mut lines = text.lines();
     if lines.next()?.trim() != "0" {
         return None;
@@ -140,7 +148,11 @@ fn read(path: &Path) -> Offsets {
         Ok(text) => parse(&text).ok_or_else(|| "it is none".to_owned()),
     };
     parsed.unwrap_or_else(|error| {
-        tracing::error!(path = %path.display(), "checkpoint not readable, taken as empty: {error}");
+        tracing::error!(
+            path = %path.display(),
+            "the checkpoint is not readable and counts as empty: {error}; logs are checked from \
+             their beginning, deleted records that lie in kept segments may be seen again"
+        );
         Offsets::new()
     })
 }

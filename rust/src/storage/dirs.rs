@@ -23,12 +23,13 @@ use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
 use super::log::Log;
+use super::meta::{self, META};
 use super::names::{self, Found, Kind};
 use super::progress;
-use crate::ids::{Offset, TopicId, TopicPartition};
+use crate::ids::{Offset, TopicPartition};
 
-const META: &str = "meta.properties";
-const CLEAN: &str = ".kafka_cleanshutdown";
+/// The marker of a shutdown in order.
+pub(crate) const CLEAN: &str = ".kafka_cleanshutdown";
 const LOCK: &str = ".lock";
 
 /// `fcntl` locks do not keep out the same process, so it keeps its own list.
@@ -183,14 +184,11 @@ impl LogDir {
         match mine.as_deref() {
             Some(known) if known == cluster_id => Ok(()),
             Some(known) => Err(self.meta_error(&format!(
-                "cluster.id is {known}, this broker belongs to {cluster_id}"
+                "cluster.id is {known}, this broker belongs to {cluster_id}; start it with the \
+                 log.dirs and the metadata of one cluster, or delete this file if they are"
             ))),
             None => {
-                let text = format!(
-                    "#\nbroker.id={}\nversion=0\ncluster.id={cluster_id}\n",
-                    self.broker_id
-                );
-                self.replace(META, text.as_bytes())?;
+                self.replace(META, meta::text(self.broker_id, cluster_id).as_bytes())?;
                 *mine = Some(cluster_id.to_owned());
                 Ok(())
             }
@@ -262,7 +260,13 @@ impl LogDir {
     /// `log.flush.offset.checkpoint.interval.ms`, never on a reactor thread.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.online()?;
-        self.logs().iter().for_each(|log| self.note(log));
+        for log in self.logs() {
+            // The oldest epoch begins where the log starts: it is never behind the checkpoint.
+            if log.checkpointed_start().is_some() {
+                log.save_epochs()?;
+            }
+            self.note(&log);
+        }
         self.write_offsets(&mut self.offsets.lock())
     }
 
@@ -320,63 +324,6 @@ impl LogDir {
     /// What the checkpoints say of a partition.
     pub(crate) fn points(&self, name: &TopicPartition) -> Points {
         self.offsets.lock().points(name)
-    }
-
-    /// Renames the directory of a partition to `…-stray` and forgets the partition. Returns the new
-    /// path; `None`: there was no such directory.
-    pub(crate) fn set_aside(
-        &self,
-        name: &TopicPartition,
-        path: &Path,
-    ) -> Result<Option<PathBuf>, StorageError> {
-        let target = self.path().join(names::stray_name(name));
-        let fail = |error| self.failed(&format!("set {name} aside"), error);
-        let there = files::rename_if_there(self.disk(), path, &target).map_err(fail)?;
-        if there {
-            self.sync_dir(self.path())?;
-            tracing::warn!(partition = %name, kept = %target.display(), "not this broker's");
-        }
-        self.forget(name)?;
-        Ok(there.then_some(target))
-    }
-
-    /// Sets a partition's directory aside that no log is open of: always, or (`unless`) where it
-    /// belongs to another topic of its name.
-    pub fn set_stray_aside(
-        &self,
-        name: &TopicPartition,
-        unless: Option<TopicId>,
-    ) -> Result<(), StorageError> {
-        let path = self.path().join(name.to_string());
-        if let Some(id) = unless
-            && names::read_topic_id(&path).is_none_or(|found| found == id)
-        {
-            return Ok(());
-        }
-        self.set_aside(name, &path).map(drop)
-    }
-
-    /// Deletes the directory of a partition that no log is open of.
-    pub fn delete_unopened(&self, name: &TopicPartition) -> Result<(), StorageError> {
-        let target = self.path().join(names::delete_name(name));
-        let fail = |error| self.failed(&format!("delete {name}"), error);
-        let path = self.path().join(name.to_string());
-        let there = files::rename_if_there(self.disk(), &path, &target).map_err(fail)?;
-        if there {
-            self.sync_dir(self.path())?;
-        }
-        self.forget(name)?;
-        if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
-    }
-
-    /// Removes a directory that nobody wants any more: on its way out, or a copy of a partition.
-    pub fn remove_aside(&self, path: &Path) {
-        if !self.is_offline()
-            && let Err(error) = files::remove_tree(self.disk(), path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), "what nobody wants stays: {error}");
-        }
     }
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
@@ -508,26 +455,27 @@ impl LogDir {
 
     fn check_meta(&self, options: &DirOptions) -> Result<(), StorageError> {
         let path = self.path.join(META);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        let known = match std::fs::read(&path) {
+            Ok(bytes) if bytes.is_empty() => meta::Meta::default(),
+            Ok(bytes) => meta::parse(&bytes).map_err(|what| {
+                self.meta_error(&format!(
+                    "{what}; restore it from another log directory of this broker, or delete it: \
+                     the next start writes it anew"
+                ))
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => meta::Meta::default(),
             Err(error) => return Err(StorageError::io("read", &path, error)),
         };
-        let value = |key: &str| {
-            text.lines().filter_map(|line| line.split_once('=')).find(|(k, _)| k.trim() == key)
-        };
-        if !text.is_empty() && value("version").is_none_or(|(_, v)| v.trim() != "0") {
-            return Err(self.meta_error("version is not 0"));
-        }
-        if let Some((_, id)) = value("broker.id")
-            && id.trim().parse() != Ok(options.broker_id)
+        if let Some(id) = known.broker_id
+            && id.parse() != Ok(options.broker_id)
         {
             let mine = options.broker_id;
-            return Err(self.meta_error(&format!("broker.id is {id}, this broker is {mine}")));
+            return Err(self.meta_error(&format!(
+                "broker.id is {id}, this broker is {mine}; start with broker.id={id}, or with the \
+                 log.dirs of broker {mine}"
+            )));
         }
-        if let Some((_, id)) = value("cluster.id") {
-            *self.cluster_id.lock() = Some(id.trim().to_owned());
-        }
+        *self.cluster_id.lock() = known.cluster_id;
         options.cluster_id.as_deref().map_or(Ok(()), |id| self.join(id))
     }
 
@@ -610,7 +558,7 @@ mod tests {
         };
         drop(LogDir::open(dir.path(), &options("one", 1)).unwrap());
         let text = std::fs::read_to_string(dir.path().join(META)).unwrap();
-        assert_eq!(text, "#\nbroker.id=1\nversion=0\ncluster.id=one\n");
+        assert!(text.ends_with("\nbroker.id=1\nversion=0\ncluster.id=one\n"));
         assert!(LogDir::open(dir.path(), &options("two", 1)).is_err());
         assert!(LogDir::open(dir.path(), &options("one", 2)).is_err());
         let any = DirOptions { broker_id: 1, ..DirOptions::default() };

@@ -95,6 +95,12 @@ pub(crate) fn read_topic_id(path: &Path) -> Option<TopicId> {
     value("topic_id")?.parse().ok().filter(|id| *id != TopicId::ZERO)
 }
 
+/// Whether an id differs from the one that is due in one letter: no two topics' ids are so near.
+pub(crate) fn is_misread(found: TopicId, due: TopicId) -> bool {
+    let (found, due) = (found.to_string(), due.to_string());
+    found.bytes().zip(due.bytes()).filter(|(one, other)| one != other).count() == 1
+}
+
 /// The text of `partition.metadata`.
 pub(crate) fn topic_id_text(id: TopicId) -> String {
     format!("version: 0\ntopic_id: {id}")
@@ -111,6 +117,11 @@ fn parse_name(name: &str) -> Option<(TopicPartition, Kind)> {
         }
     }
     Some((parse_partition(name)?, Kind::Live))
+}
+
+/// Reads the name of the directory of a partition that is served.
+pub(crate) fn parse_live(name: &str) -> Option<TopicPartition> {
+    parse_name(name).filter(|(_, kind)| *kind == Kind::Live).map(|(name, _)| name)
 }
 
 fn parse_partition(name: &str) -> Option<TopicPartition> {

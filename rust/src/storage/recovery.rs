@@ -16,6 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::consistency;
 use super::cut::{cut, report};
 use super::epochs::Epochs;
 use super::errors::StorageError;
@@ -40,6 +41,7 @@ pub(crate) struct Request<'r> {
     pub interval: u64,
     pub recovery_point: i64,
     pub log_start: Option<i64>,
+    pub high_watermark: Option<i64>,
     pub checking: Option<&'r Checking>,
 }
 
@@ -79,19 +81,34 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
     for (base, size) in &listing {
         found.segments.push(Segment::existing(home, *base, *size));
     }
-    let first = found.segments.first().map_or(0, |segment| segment.base_offset);
-    found.log_start = request.log_start.unwrap_or(first).max(first);
+    let first = found.segments.first().map(|segment| segment.base_offset);
     let epochs = read_epochs(home);
+    let begin = (first, epochs.as_ref().unwrap_or(&found.epochs));
+    found.log_start = consistency::log_start(home, request, begin);
     found.epochs_saved = epochs.is_some();
     let mut has_epochs = epochs.is_some();
     found.epochs = epochs.unwrap_or_default();
     let end = if request.clean { clean_end(&mut found)? } else { None };
+    // A log that is longer than what the shutdown noted is not what it left.
+    let end = end.filter(|(end, _)| *end <= request.recovery_point);
     match end {
-        Some(end) => found.log_end = end,
+        Some((end, epoch)) => {
+            found.log_end = end;
+            if consistency::lost_its_end(home, request, end) {
+                report(home, &mut found, "the log ends too early");
+            }
+            let facts = (&found.segments[..], found.log_start);
+            has_epochs =
+                has_epochs && consistency::has_right_epochs(home, facts, &found.epochs, epoch)?;
+        }
         None => {
             let wrong = check(home, request, &mut found)?;
             let read_whole = first_to_check(&found.segments, request.recovery_point) == 0;
-            has_epochs = read_whole || (has_epochs && !wrong);
+            let facts = (&found.segments[..], found.log_start);
+            has_epochs = read_whole
+                || (has_epochs
+                    && !wrong
+                    && consistency::has_right_epochs(home, facts, &found.epochs, None)?);
         }
     }
     if found.log_end < found.log_start && found.damage.is_none() {
@@ -105,10 +122,7 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
 /// Begins an empty log at its start offset: all that is left lies below, and offsets of records
 /// that were deleted are not used again.
 fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
-    if !found.segments.is_empty() {
-        let (log, start, segments) = (&home.name, found.log_start, found.segments.len());
-        tracing::info!(%log, start, segments, "all that is left lies below the log start: removed");
-    }
+    consistency::keep_aside(home, found)?;
     for segment in found.segments.drain(..).rev() {
         remove_segment(home, &segment)?;
     }
@@ -149,6 +163,7 @@ fn finish(
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
         let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
+        segment.order.trust();
         segment.set_aborted(replayed.aborted.iter().filter(here).copied().collect());
         if index + 1 < found.segments.len() {
             segment.save(true)?;
@@ -184,12 +199,13 @@ fn first_to_check(segments: &[Arc<Segment>], recovery_point: i64) -> usize {
     segments.partition_point(|segment| segment.base_offset <= recovery_point).saturating_sub(1)
 }
 
-/// Where the log ends after a clean shutdown; `None` if its last segment does not look like one.
-fn clean_end(found: &mut Recovered) -> Result<Option<i64>, StorageError> {
-    let Some(last) = found.segments.last() else { return Ok(Some(0)) };
+/// Where the log ends after a clean shutdown, and the epoch of its last batch; `None` if its last
+/// segment does not look like one.
+fn clean_end(found: &mut Recovered) -> Result<Option<(i64, Option<i32>)>, StorageError> {
+    let Some(last) = found.segments.last() else { return Ok(Some((0, None))) };
     let size = last.size();
     if size == 0 {
-        return Ok(Some(last.base_offset));
+        return Ok(Some((last.base_offset, None)));
     }
     let entry = last.last_offset_entry()?;
     let from = entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0);
@@ -198,8 +214,8 @@ fn clean_end(found: &mut Recovered) -> Result<Option<i64>, StorageError> {
     let mut next = None;
     loop {
         match walker.step().map_err(|e| StorageError::io("read", &last.path(LOG), e))? {
-            Step::Batch(batch) if next.is_none_or(|next| batch.base_offset >= next) => {
-                next = Some(batch.last_offset + 1);
+            Step::Batch(batch) if next.is_none_or(|(next, _)| batch.base_offset >= next) => {
+                next = Some((batch.last_offset + 1, Some(batch.leader_epoch)));
             }
             Step::End if next.is_some() => break,
             _ => return Ok(None),
@@ -253,7 +269,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         }
         index += 1;
     }
-    if found.log_end < request.recovery_point && found.damage.is_none() {
+    if found.damage.is_none() && consistency::lost_its_end(home, request, found.log_end) {
         report(home, found, "the log ends too early");
     }
     Ok(wrong)
@@ -448,7 +464,12 @@ pub(crate) fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
 
 fn read_epochs(home: &Home) -> Option<Epochs> {
     let path = home.path.read().join("leader-epoch-checkpoint");
-    std::fs::read_to_string(path).ok().and_then(|text| Epochs::parse(&text))
+    let bytes = std::fs::read(path).ok()?;
+    let epochs = std::str::from_utf8(&bytes).ok().and_then(Epochs::parse);
+    if epochs.is_none() {
+        tracing::warn!(log = %home.name, "leader-epoch-checkpoint is none: it is made anew");
+    }
+    epochs
 }
 
 /// `00000000000000000042.log` as 42 and `log`.
@@ -496,6 +517,10 @@ fn list(home: &Arc<Home>) -> Result<Option<BTreeMap<i64, u64>>, StorageError> {
     }
     for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
         if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
+            if kind == INDEX {
+                let next = segments.range(base..).next().map(|(next, _)| *next);
+                consistency::name_missing(home, (base, next));
+            }
             remove(home, home.file(base, kind))?;
         }
     }

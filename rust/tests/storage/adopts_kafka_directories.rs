@@ -217,3 +217,12 @@ fn directories_of_message_sets() {
         }
     }
 }
+
+#[test]
+fn verify_finds_nothing_wrong_with_them() {
+    for name in ["kafka-0.8.2.2", "kafka-0.10.2.2", "kafka-3.9.1-clean"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let found = inspect::verify_directory(&unpack(name, scratch.path())).unwrap();
+        assert_eq!(found, [], "{name}");
+    }
+}

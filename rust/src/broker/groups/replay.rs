@@ -65,6 +65,8 @@ struct Replayed {
     /// Keys and values of transactions that are open, by producer.
     open: HashMap<i64, Vec<Pending>>,
     skipped: u64,
+    /// First and last offsets of batches with a wrong checksum, until they are logged.
+    damaged: Vec<(i64, i64)>,
 }
 
 /// A record's place among those of consumer groups, and its value.
@@ -202,7 +204,15 @@ impl Replayed {
             let read = Read { offset: self.next, max_bytes: CHUNK, upper, min_one: true };
             bytes.clear();
             log.read(read)?.read_into(&mut bytes)?;
-            match self.chunk(&bytes)? {
+            let outcome = self.chunk(&bytes);
+            for (from, to) in self.damaged.drain(..) {
+                tracing::error!(
+                    partition = %log.name(), from, to,
+                    "a batch has a wrong checksum and is left out: what groups wrote with it is \
+                     lost, and what they committed before counts again"
+                );
+            }
+            match outcome? {
                 Some(next) if next > self.next => self.next = next,
                 _ => {
                     self.next = self.next.max(upper);
@@ -218,7 +228,11 @@ impl Replayed {
         for batch in batch::iter(bytes) {
             match batch {
                 Ok(batch) => {
-                    self.batch(&batch)?;
+                    if batch.crc_ok() {
+                        self.batch(&batch)?;
+                    } else {
+                        self.damaged.push((batch.header().base_offset, batch.last_offset()));
+                    }
                     next = Some(Offset(batch.last_offset() + 1));
                 }
                 Err(RecordError::Truncated { .. }) => break,

@@ -235,7 +235,7 @@ impl Log {
     }
 
     /// Writes the epochs' file if it lags, without holding up appends.
-    fn save_epochs(&self) -> Result<(), StorageError> {
+    pub(in super::super) fn save_epochs(&self) -> Result<(), StorageError> {
         let text = {
             let mut writer = self.writer.lock();
             if writer.epochs_saved || self.segments.load().is_empty() {

@@ -15,6 +15,7 @@ use super::super::segment::{LOG, Segment};
 use super::super::txnindex::Aborted;
 use super::Log;
 use crate::ids::{Epoch, Offset};
+use crate::record::RecordError;
 use crate::record::batch::Batch;
 use crate::record::compression::budget;
 use crate::record::convert::each_record;
@@ -215,6 +216,9 @@ pub(in crate::storage) fn find_record(
         })
     } else {
         Batch::parse(bytes).and_then(|batch| {
+            if !batch.crc_ok() {
+                return Err(RecordError::Corrupt("checksum"));
+            }
             each_record(&batch, |record| {
                 look(record.offset, record.timestamp);
                 Ok(())

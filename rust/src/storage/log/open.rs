@@ -47,6 +47,7 @@ impl Log {
             interval: options.config.index_interval_bytes,
             recovery_point: points.recovery.map_or(0, |offset| offset.0),
             log_start: points.log_start.map(|offset| offset.0),
+            high_watermark: points.high_watermark.map(|offset| offset.0),
             checking: options.checking.as_deref(),
         };
         let found = recovery::recover(&home, &request)?;

@@ -147,7 +147,8 @@ impl Log {
         if read.min_one {
             budget = budget.max(first.size);
         }
-        let (ranges, stopped) = collect(segments, (from, stop), budget)?;
+        let shown = self.in_order(segments, (from, stop), (read.offset.0, budget))?;
+        let (ranges, stopped) = collect(segments, (from, shown), budget)?;
         if stopped == stop
             && let Some(segment) = segments.get(stop.index)
         {
@@ -201,11 +202,55 @@ impl Log {
                 None => segment.find(offset, end)?,
             };
             if let Some(batch) = found {
+                if batch.base_offset > offset && !self.is_gap(segments, index, offset)? {
+                    return Err(segment.unreadable(offset));
+                }
                 return Ok(Some((Place { index, position: batch.position }, batch)));
             }
             index += 1;
         }
         Ok(None)
+    }
+
+    /// Up to where bytes may be shown from `from` on, so that no record is shown at an offset that
+    /// is not its own (see `order`).
+    fn in_order(
+        &self,
+        segments: &Segments,
+        (from, stop): (Place, Place),
+        (offset, mut budget): (i64, u64),
+    ) -> Result<Place, StorageError> {
+        let mut at = from;
+        while at < stop && budget > 0 {
+            let Some(segment) = segments.get(at.index) else { break };
+            let end = if at.index == stop.index { stop.position } else { segment.size() };
+            let to = end.min(at.position.saturating_add(budget));
+            let limit = segments.get(at.index + 1).map_or(i64::MAX, |next| next.base_offset);
+            let good = segment.in_order((at.position, to), limit)?;
+            if good < to {
+                let shown = Place { index: at.index, position: good };
+                return if shown > from { Ok(shown) } else { Err(segment.unreadable(offset)) };
+            }
+            budget -= to.saturating_sub(at.position);
+            at = Place { index: at.index + 1, position: 0 };
+        }
+        Ok(stop)
+    }
+
+    /// Whether nothing lies between `offset` and the batch found for it because nothing ever did:
+    /// where offsets are dense, the batch may be there and bear a wrong offset.
+    fn is_gap(&self, segments: &Segments, to: usize, offset: i64) -> Result<bool, StorageError> {
+        if self.config.load().compact || offset < self.log_start_offset().0 {
+            return Ok(true);
+        }
+        for index in segments.holding(offset)..=to {
+            let Some(segment) = segments.get(index) else { break };
+            let limit = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+            if !segment.is_in_order(limit)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn recall(&self, segments: &Segments, offset: i64) -> Option<Place> {

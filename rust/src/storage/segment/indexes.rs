@@ -51,13 +51,14 @@ impl Segment {
         self.in_offsets(Index::last)
     }
 
-    /// The last entry of the time index whose timestamp is below `timestamp`.
+    /// The last entry of the time index whose timestamp is below `timestamp`; it is right.
     pub(crate) fn time_entry_below(
         self: &Arc<Self>,
         timestamp: i64,
     ) -> Result<Option<TimeEntry>, StorageError> {
         let is_below = |entry: &TimeEntry| entry.timestamp < timestamp;
-        self.in_times(|index, source| index.around(source, is_below)).map(|found| found.0)
+        let found = self.in_times(|index, source| index.around(source, is_below))?;
+        self.checked_time(found.0)
     }
 
     /// Bytes of both indexes.
@@ -143,16 +144,13 @@ impl Segment {
         Ok((self.max_timestamp.load(Ordering::Acquire), self.offset_of_max.load(Ordering::Acquire)))
     }
 
-    /// Takes the time index's last word if the batch it names says the same.
+    /// Takes the time index's last word if the segment says the same.
     fn check_max(self: &Arc<Self>, last: TimeEntry) -> Result<(), StorageError> {
-        let offset = self.base_offset + i64::from(last.delta);
-        match self.find(offset, self.size())? {
-            Some(batch) if batch.max_timestamp == last.timestamp => {
-                self.set_max(last.timestamp, offset);
-                Ok(())
-            }
-            _ => self.rebuild(),
+        if !self.is_largest_time(last)? {
+            return self.rebuild();
         }
+        self.set_max(last.timestamp, self.base_offset + i64::from(last.delta));
+        Ok(())
     }
 
     /// Makes it the one that is appended to: takes its indexes into memory.
@@ -185,17 +183,20 @@ impl Segment {
         Ok(found)
     }
 
-    fn read_aborted(&self) -> Result<Vec<Aborted>, StorageError> {
+    fn read_aborted(self: &Arc<Self>) -> Result<Vec<Aborted>, StorageError> {
         let bytes = match files::read(self.home.dir.disk(), &self.path(TXN_INDEX)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(|error| self.failed("read an index of", error))?,
         };
         self.not_replaced()?;
-        txnindex::parse(&bytes).ok_or_else(|| StorageError::Damaged {
-            log: Arc::clone(&self.home.name),
-            offset: self.base_offset,
-            reason: "its .txnindex is none".into(),
-        })
+        match txnindex::parse(&bytes) {
+            Some(list) if self.has_markers(&list)? => Ok(list),
+            _ => Err(StorageError::Damaged {
+                log: Arc::clone(&self.home.name),
+                offset: self.base_offset,
+                reason: "its .txnindex does not agree with it".into(),
+            }),
+        }
     }
 
     /// The aborted transactions of a segment that is appended to.

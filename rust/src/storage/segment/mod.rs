@@ -23,6 +23,7 @@ use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::files;
 use super::index::{Index, OffsetEntry, TimeEntry};
+use super::order::Order;
 use super::scan::{BatchAt, HEAD, Step, Walker};
 use super::txnindex;
 use indexes::Listed;
@@ -75,6 +76,7 @@ pub(crate) struct Segment {
     synced: AtomicU64,
     /// Its files are, or are about to be, those of the segment that took its place.
     replaced: AtomicBool,
+    pub order: Order,
     pub offsets: Index<OffsetEntry>,
     pub times: Index<TimeEntry>,
     aborted: Mutex<Option<Listed>>,
@@ -93,6 +95,7 @@ impl Segment {
     pub(crate) fn existing(home: &Arc<Home>, base_offset: i64, size: u64) -> Arc<Self> {
         let segment = Self {
             sealed: AtomicBool::new(true),
+            order: Order::of(size),
             offsets: Index::closed(),
             times: Index::closed(),
             aborted: Mutex::new(None),
@@ -126,6 +129,7 @@ impl Segment {
             done: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
+            order: Order::of(0),
             offsets: Index::empty(),
             times: Index::empty(),
             aborted: Mutex::new(Some(Listed::default())),
@@ -145,6 +149,11 @@ impl Segment {
     /// Bytes that readers may see.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// The partition.
+    pub(crate) fn log_name(&self) -> &str {
+        &self.home.name
     }
 
     pub(crate) fn publish_size(&self, size: u64) {
@@ -301,7 +310,7 @@ impl Segment {
         }
     }
 
-    fn unreadable(&self, offset: i64) -> StorageError {
+    pub(crate) fn unreadable(&self, offset: i64) -> StorageError {
         StorageError::Damaged {
             log: Arc::clone(&self.home.name),
             offset,

@@ -1,0 +1,94 @@
+//! Directories of partitions that are not served: set aside as strays, deleted, or told from those
+//! that are by the topic's id in `partition.metadata`.
+//!
+//! Threads: any; a partition's directory is touched by whoever opens or removes it.
+//! Not promised: a damaged id that differs in more than one letter looks like another topic's. What
+//! is set aside is kept, and the log says where.
+
+use std::path::{Path, PathBuf};
+
+use super::dirs::LogDir;
+use super::errors::StorageError;
+use super::{files, names};
+use crate::ids::{TopicId, TopicPartition};
+
+impl LogDir {
+    /// Renames the directory of a partition to `…-stray` and forgets the partition. Returns the new
+    /// path; `None`: there was no such directory.
+    pub(crate) fn set_aside(
+        &self,
+        name: &TopicPartition,
+        path: &Path,
+    ) -> Result<Option<PathBuf>, StorageError> {
+        let target = self.path().join(names::stray_name(name));
+        let fail = |error| self.failed(&format!("set {name} aside"), error);
+        let there = files::rename_if_there(self.disk(), path, &target).map_err(fail)?;
+        if there {
+            self.sync_dir(self.path())?;
+            tracing::warn!(partition = %name, kept = %target.display(), "not this broker's");
+        }
+        self.forget(name)?;
+        Ok(there.then_some(target))
+    }
+
+    /// Sets a partition's directory aside that no log is open of: always, or (`unless`) where it
+    /// belongs to another topic of its name.
+    pub fn set_stray_aside(
+        &self,
+        name: &TopicPartition,
+        unless: Option<TopicId>,
+    ) -> Result<(), StorageError> {
+        let path = self.path().join(name.to_string());
+        if let Some(id) = unless
+            && !self.is_of_another(name, (&path, id))?
+        {
+            return Ok(());
+        }
+        self.set_aside(name, &path).map(drop)
+    }
+
+    /// Whether the directory of a partition is that of another topic of its name. A file that tells
+    /// no id, or one that differs in one letter, is damaged, and is written anew.
+    fn is_of_another(
+        &self,
+        name: &TopicPartition,
+        (path, id): (&Path, TopicId),
+    ) -> Result<bool, StorageError> {
+        let file = path.join(names::METADATA);
+        let Ok(bytes) = std::fs::read(&file) else { return Ok(false) };
+        match names::read_topic_id(path) {
+            Some(found) if found == id => return Ok(false),
+            Some(found) if !names::is_misread(found, id) => return Ok(true),
+            _ => {}
+        }
+        let found = String::from_utf8_lossy(&bytes);
+        tracing::warn!(
+            partition = %name, ?found, topic_id = %id,
+            "partition.metadata is damaged, it is written anew"
+        );
+        self.replace_file(&file, names::topic_id_text(id).as_bytes()).map(|()| false)
+    }
+
+    /// Deletes the directory of a partition that no log is open of.
+    pub fn delete_unopened(&self, name: &TopicPartition) -> Result<(), StorageError> {
+        let target = self.path().join(names::delete_name(name));
+        let fail = |error| self.failed(&format!("delete {name}"), error);
+        let path = self.path().join(name.to_string());
+        let there = files::rename_if_there(self.disk(), &path, &target).map_err(fail)?;
+        if there {
+            self.sync_dir(self.path())?;
+        }
+        self.forget(name)?;
+        if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
+    }
+
+    /// Removes a directory that nobody wants any more: on its way out, or a copy of a partition.
+    pub fn remove_aside(&self, path: &Path) {
+        if !self.is_offline()
+            && let Err(error) = files::remove_tree(self.disk(), path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), "what nobody wants stays: {error}");
+        }
+    }
+}
