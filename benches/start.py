@@ -1,6 +1,8 @@
-"""What it costs to start, to stop, to stand idle, and to hold 10,000 partitions.
+"""What it costs to start, to stop, to stand idle, and to hold many partitions.
 
-    python benches/start.py [--partitions 10000]
+    python benches/start.py [--partitions 10000] [--topics 100] [--written] [--only partitions]
+
+--written puts a record into each partition, so that each has a directory that a start opens.
 
 Times are medians; a process is compared with `python -c 'import click'` of the same run, because
 nothing that speaks click can be faster. Prints a table and ends.
@@ -33,18 +35,24 @@ ROUNDS = 50
 PROCESSES = 15
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 DESCRIPTORS = 4096
+LARGE = 8000
+"""descriptors for more than 10,000 partitions"""
 
 
 def main() -> None:
     """Measure everything, print each line as it is known."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--written", action="store_true")
+    parser.add_argument("--only", choices=["partitions"])
     options = parser.parse_args()
     # As an installed wheel has it; a checkout may have been told not to keep bytecode.
     compileall.compile_dir(Path(krust.__file__).parent, quiet=1)
-    embedded()
-    processes()
-    many_partitions(options.partitions)
+    if options.only is None:
+        embedded()
+        processes()
+    many_partitions(options.partitions, options.topics, written=options.written)
 
 
 def embedded() -> None:
@@ -80,23 +88,51 @@ def processes() -> None:
     show("krust topic list", f"{listing} ms", f"<= {click + 40:.1f}")
 
 
-def many_partitions(count: int) -> None:
+def many_partitions(count: int, topics: int, *, written: bool) -> None:
     """Many partitions in one broker that may open few files."""
+    small = count <= 10_000
+    limit = DESCRIPTORS if small else LARGE
+    create_s, start_s, most = (15, 5, 150) if small else (60, 60, count * 10 // 1024)
+    names = [f"t{number}" for number in range(topics)]
     with tempfile.TemporaryDirectory() as folder:
-        with serving(f"{folder}/data", DESCRIPTORS) as (process, bootstrap):
+        with serving(f"{folder}/data", limit) as (process, bootstrap):
             begin = time.perf_counter()
-            topics = [f"t{number}:100" for number in range(count // 100)]
-            run("-m", "krust", "-b", bootstrap, "topic", "create", *topics)
+            wanted = [f"{name}:{count // topics}" for name in names]
+            run("-m", "krust", "-b", bootstrap, "--timeout", "300s", "topic", "create", *wanted)
             created = time.perf_counter() - begin
-            resident = memory(process.pid)
-        show(f"{count} partitions created", f"{created:.1f} s", "<= 15")
-        show("memory with them", f"{resident} MB", "<= 150")
+            show(f"{count} partitions created", f"{created:.1f} s", f"<= {create_s}")
+            if written:
+                begin = time.perf_counter()
+                fill(bootstrap, names, count // topics)
+                show("a record in each", f"{time.perf_counter() - begin:.1f} s", "-")
+            held("with them", process.pid, most, limit)
         begin = time.perf_counter()
-        with serving(f"{folder}/data", DESCRIPTORS) as (process, bootstrap):
+        with serving(f"{folder}/data", limit) as (process, bootstrap):
             again = time.perf_counter() - begin
-            resident = memory(process.pid)
-        show("clean restart with them", f"{again:.1f} s", "<= 5")
-        show("memory after it", f"{resident} MB", "<= 150")
+            show("clean restart with them", f"{again:.1f} s", f"<= {start_s}")
+            held("after it", process.pid, most, limit)
+            process.kill()
+        begin = time.perf_counter()
+        with serving(f"{folder}/data", limit) as (process, bootstrap):
+            again = time.perf_counter() - begin
+            show("restart after kill -9", f"{again:.1f} s", f"<= {start_s}")
+            held("after it", process.pid, most, limit)
+
+
+def held(when: str, pid: int, most: int, limit: int) -> None:
+    """What a broker holds."""
+    show(f"memory {when}", f"{memory(pid)} MB", f"<= {most}")
+    show(
+        f"descriptors {when}", f"{sum(1 for _ in Path(f'/proc/{pid}/fd').iterdir())}", f"<= {limit}"
+    )
+
+
+def fill(bootstrap: str, topics: list[str], partitions: int) -> None:
+    """A record into each partition."""
+    with krust.Producer(bootstrap_servers=bootstrap) as producer:
+        for topic in topics:
+            for partition in range(partitions):
+                producer.produce(topic, b"v", partition=partition)
 
 
 @contextlib.contextmanager
