@@ -880,6 +880,10 @@ zookeeper.ssl.truststore.type  string  null  *  yes  fixed
 _KRUST = """\
 krust.disk.reserve.bytes  long  268435456  0..  yes  fixed
     A log directory with less room than that is warned of; 0: never.
+krust.fetch.session.cache.max.partitions  int  200000  0..  yes  fixed
+    Most partitions of all fetch sessions together; beyond that clients fetch without one.
+krust.fetch.session.max.partitions  int  50000  0..  yes  fixed
+    Most partitions of one fetch session.
 krust.flush.mode  string  async  async|ack  yes  fixed
     ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
 krust.group.assignor.timeout.ms  int  50  1..5000  yes  fixed
@@ -939,6 +943,8 @@ follower.replication.throttled.replicas  list  ""  *  ignored
     Replicas whose followers are throttled.
 index.interval.bytes  int  4096  0..  yes
     Bytes of log between two entries of its index.
+krust.validate.compressed  string  full  full|header  yes
+    Whether compressed batches are validated wholly, or by their header for producers you trust.
 leader.replication.throttled.replicas  list  ""  *  ignored
     Replicas whose leaders are throttled.
 local.retention.bytes  long  -2  -2..  ignored

@@ -93,9 +93,9 @@ def test_a_broker_on_the_directory_and_the_files_give_the_same(
     with Served(copy) as broker:
         for topic, number, _, _ in wanted(name, level):
             client = _krust.Client(broker.bootstrap)
-            moments = [(topic, number, -2), (topic, number, -1)]
-            offsets = client.list_offsets(moments, read_committed=level == "read_committed")
-            (*_, start, _), (*_, end, _) = sorted(offsets, key=lambda one: one[2])
+            committed = level == "read_committed"
+            [(*_, start, _)] = client.list_offsets([(topic, number, -2)], read_committed=committed)
+            [(*_, end, _)] = client.list_offsets([(topic, number, -1)], read_committed=committed)
             ranges = [(topic, number, start, end)]
             served = _krust.scan(ranges, ALL, bootstrap=broker.bootstrap, options=options)
             beside = local(path, ranges, options=options)

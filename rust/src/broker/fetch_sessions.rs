@@ -7,20 +7,22 @@
 //! none.
 //! Limits: `max.incremental.fetch.session.cache.slots` sessions. When full, the one unused longest
 //! goes if that is two minutes; else one smaller than the newcomer that has lived two minutes; else
-//! the newcomer gets none (id 0) and goes on with full fetches.
+//! the newcomer gets none (id 0) and goes on with full fetches. So does who names more than
+//! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
+//! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
+//! A session ends with the connection that it was used through last.
 //! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
 //! Threads: the cache behind one lock, each session behind its own; never both at once but in
-//! [`FetchSessions::create`], which locks a fresh session nobody else has.
+//! [`FetchSessions::create`], which locks a fresh session nobody else has. What takes longer the
+//! more partitions a session has is done without the cache's lock.
 //! Not promised: privileged places for followers.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
-use super::image::{ClusterImage, FastHasher};
+use super::image::ClusterImage;
 use super::partition::{Partition, Watch};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
@@ -81,22 +83,47 @@ pub(crate) struct FetchSession {
     pub(crate) epoch: i32,
     pub(crate) interest: Interest,
     names: HashMap<Arc<str>, Numbers>,
-    ids: HashMap<TopicId, Numbers, BuildHasherDefault<FastHasher>>,
+    ids: HashMap<TopicId, Numbers>,
     free: Vec<u32>,
     closed: bool,
 }
 
-type Numbers = HashMap<i32, u32, BuildHasherDefault<FastHasher>>;
+type Numbers = HashMap<i32, u32>;
+
+/// How much sessions may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub slots: usize,
+    /// `krust.fetch.session.max.partitions`: partitions of one session.
+    pub session_partitions: usize,
+    /// `krust.fetch.session.cache.max.partitions`: partitions of all sessions together.
+    pub all_partitions: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { slots: 1000, session_partitions: 50_000, all_partitions: 200_000 }
+    }
+}
 
 /// All sessions.
 pub(crate) struct FetchSessions {
-    limit: AtomicUsize,
-    next_id: AtomicI32,
-    sessions: Mutex<HashMap<i32, Cached, BuildHasherDefault<FastHasher>>>,
+    cache: Mutex<Cache>,
+}
+
+/// Invariant: partitions = sum of the sizes of all sessions.
+struct Cache {
+    limits: SessionLimits,
+    next_id: i32,
+    sessions: HashMap<i32, Cached>,
+    partitions: usize,
 }
 
 struct Cached {
     session: Arc<Mutex<FetchSession>>,
+    /// The connection that used it last.
+    connection: u64,
     created_ms: i64,
     used_ms: i64,
     size: usize,
@@ -282,19 +309,49 @@ impl FetchSession {
     }
 }
 
-impl FetchSessions {
-    /// No session yet; at most `limit`.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit: AtomicUsize::new(limit),
-            next_id: AtomicI32::new(0),
-            sessions: Mutex::default(),
+impl Cache {
+    /// Makes room for a session of `size` partitions, and says its id and which session had to go
+    /// for it; `None`: there is no room.
+    fn place(&mut self, size: usize, now_ms: i64) -> Option<(i32, Option<Cached>)> {
+        if size > self.limits.session_partitions {
+            return None;
+        }
+        let is_full = self.sessions.len() >= self.limits.slots
+            || self.partitions + size > self.limits.all_partitions;
+        let evicted = match is_full {
+            true => Some(evictable(&self.sessions, size, now_ms)?),
+            false => None,
+        };
+        let freed = evicted.and_then(|id| self.sessions.get(&id)).map_or(0, |cached| cached.size);
+        if self.partitions - freed + size > self.limits.all_partitions {
+            return None;
+        }
+        let evicted = evicted.and_then(|id| self.take(id));
+        loop {
+            self.next_id = self.next_id.wrapping_add(0x3779_79b9) & i32::MAX;
+            if self.next_id != 0 && !self.sessions.contains_key(&self.next_id) {
+                return Some((self.next_id, evicted));
+            }
         }
     }
 
-    /// Another limit; sessions beyond it stay until they are evicted.
-    pub(crate) fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
+    fn take(&mut self, id: i32) -> Option<Cached> {
+        let cached = self.sessions.remove(&id)?;
+        self.partitions -= cached.size;
+        Some(cached)
+    }
+}
+
+impl FetchSessions {
+    /// No session yet.
+    pub(crate) fn new(limits: SessionLimits) -> Self {
+        let sessions = HashMap::default();
+        Self { cache: Mutex::new(Cache { limits, next_id: 0, sessions, partitions: 0 }) }
+    }
+
+    /// Other limits; sessions beyond them stay until they are evicted.
+    pub(crate) fn set_limits(&self, limits: SessionLimits) {
+        self.cache.lock().limits = limits;
     }
 
     /// The session that goes on with `epoch`, one further now.
@@ -302,12 +359,13 @@ impl FetchSessions {
         &self,
         (id, epoch): (i32, i32),
         by_id: bool,
-        now_ms: i64,
+        (connection, now_ms): (u64, i64),
     ) -> Result<Arc<Mutex<FetchSession>>, ErrorCode> {
         let session = {
-            let mut sessions = self.sessions.lock();
-            let cached = sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+            let mut cache = self.cache.lock();
+            let cached = cache.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
             cached.used_ms = now_ms;
+            cached.connection = connection;
             Arc::clone(&cached.session)
         };
         {
@@ -326,10 +384,25 @@ impl FetchSessions {
         Ok(session)
     }
 
-    /// Says how many partitions a session has now.
-    pub(crate) fn resized(&self, id: i32, size: usize) {
-        if let Some(cached) = self.sessions.lock().get_mut(&id) {
-            cached.size = size;
+    /// Says how many partitions a session has from now on. Where that is more than it may have,
+    /// the session ends, and this is an error.
+    pub(crate) fn resize(&self, id: i32, size: usize) -> Result<(), ErrorCode> {
+        let ended = {
+            let mut cache = self.cache.lock();
+            let limits = cache.limits;
+            let Some(cached) = cache.sessions.get_mut(&id) else { return Ok(()) };
+            let before = std::mem::replace(&mut cached.size, size);
+            cache.partitions = cache.partitions - before + size;
+            let is_too_large =
+                size > limits.session_partitions || cache.partitions > limits.all_partitions;
+            (size > before && is_too_large).then(|| cache.take(id)).flatten()
+        };
+        match ended {
+            Some(cached) => {
+                close(Some(cached));
+                Err(ErrorCode::FetchSessionIdNotFound)
+            }
+            None => Ok(()),
         }
     }
 
@@ -337,28 +410,36 @@ impl FetchSessions {
     pub(crate) fn create(
         &self,
         interest: Interest,
-        now_ms: i64,
+        (connection, now_ms): (u64, i64),
     ) -> Result<Arc<Mutex<FetchSession>>, Interest> {
         let size = interest.entries.len();
-        let mut sessions = self.sessions.lock();
-        if sessions.len() >= self.limit.load(Ordering::Relaxed) {
-            let Some(evicted) = evictable(&sessions, size, now_ms) else { return Err(interest) };
-            close(sessions.remove(&evicted));
-        }
-        let id = loop {
-            let id = self.next_id.fetch_add(0x3779_79b9, Ordering::Relaxed) & i32::MAX;
-            if id != 0 && !sessions.contains_key(&id) {
-                break id;
-            }
-        };
-        let mut session = FetchSession {
-            id,
+        let fresh = Arc::new(Mutex::new(FetchSession {
+            id: 0,
             epoch: 1,
             interest,
-            names: HashMap::new(),
+            names: HashMap::default(),
             ids: HashMap::default(),
             free: Vec::new(),
             closed: false,
+        }));
+        let mut session = fresh.lock();
+        let evicted = {
+            let mut cache = self.cache.lock();
+            let Some((id, evicted)) = cache.place(size, now_ms) else {
+                let by_id = session.interest.by_id;
+                return Err(std::mem::replace(&mut session.interest, Interest::new(by_id)));
+            };
+            session.id = id;
+            let cached = Cached {
+                session: Arc::clone(&fresh),
+                connection,
+                created_ms: now_ms,
+                used_ms: now_ms,
+                size,
+            };
+            cache.sessions.insert(id, cached);
+            cache.partitions += size;
+            evicted
         };
         for number in 0..u32::try_from(size).unwrap_or(u32::MAX) {
             let entry = session.interest.entry(number);
@@ -368,31 +449,41 @@ impl FetchSessions {
             }
         }
         session.interest.start_watch();
-        let session = Arc::new(Mutex::new(session));
-        let cached =
-            Cached { session: Arc::clone(&session), created_ms: now_ms, used_ms: now_ms, size };
-        sessions.insert(id, cached);
-        Ok(session)
+        drop(session);
+        close(evicted);
+        Ok(fresh)
     }
 
     /// Ends a session.
     pub(crate) fn remove(&self, id: i32) {
-        let cached = self.sessions.lock().remove(&id);
+        let cached = self.cache.lock().take(id);
         close(cached);
+    }
+
+    /// Ends those of `ids` that `connection`, which is closed, used last.
+    pub(crate) fn closed(&self, connection: u64, ids: &[i32]) {
+        for id in ids {
+            let cached = {
+                let mut cache = self.cache.lock();
+                let is_its = |cached: &Cached| cached.connection == connection;
+                cache.sessions.get(id).is_some_and(is_its).then(|| cache.take(*id)).flatten()
+            };
+            close(cached);
+        }
     }
 }
 
+/// Ends a session that has left the cache; the caller holds neither its lock nor the cache's.
 fn close(cached: Option<Cached>) {
-    if let Some(cached) = cached
-        && let Some(mut session) = cached.session.try_lock()
-    {
+    if let Some(cached) = cached {
+        let mut session = cached.session.lock();
         session.closed = true;
         session.interest.end_watch();
     }
 }
 
 /// The session whose place a newcomer of `size` partitions may have.
-fn evictable<S>(sessions: &HashMap<i32, Cached, S>, size: usize, now_ms: i64) -> Option<i32> {
+fn evictable(sessions: &HashMap<i32, Cached>, size: usize, now_ms: i64) -> Option<i32> {
     let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.used_ms)?;
     if now_ms - cached.used_ms > EVICTION_MS {
         return Some(*oldest);

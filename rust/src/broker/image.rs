@@ -5,12 +5,15 @@
 //! Format: topics lie in 64 shards, by name and by id, so that a delta of one topic copies one
 //! shard of each and not ten thousand entries.
 //! Invariant: versions rise; a topic is in the shard of its name and, if it has an id, of its id.
+//! Hashes are keyed, because clients choose names: any that may create topics could choose such as
+//! collide.
 //! Threads: swapped whole; each reactor thread keeps an `Arc` and looks at the number only.
 //! Not promised: that other brokers have the same image at the same time.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use ahash::{HashMap, RandomState};
 
 use super::partition::Partition;
 use super::quotas;
@@ -35,11 +38,12 @@ pub struct ClusterImage {
     pub waits: bool,
     /// What clients may use, where anything is limited.
     pub quotas: Option<Arc<quotas::Table>>,
+    keys: RandomState,
     names: Vec<Arc<Shard<Arc<str>>>>,
     ids: Vec<Arc<Shard<TopicId>>>,
 }
 
-type Shard<K> = HashMap<K, Arc<TopicImage>, BuildHasherDefault<FastHasher>>;
+type Shard<K> = HashMap<K, Arc<TopicImage>>;
 
 /// A broker and where to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,11 +112,13 @@ pub struct TopicSettings {
     pub log: LogConfig,
     /// `min.insync.replicas`.
     pub min_insync_replicas: i32,
+    /// `krust.validate.compressed=header`: compressed batches are checked by their header alone.
+    pub trusts_compressed: bool,
 }
 
 impl Default for TopicSettings {
     fn default() -> Self {
-        Self { log: LogConfig::default(), min_insync_replicas: 1 }
+        Self { log: LogConfig::default(), min_insync_replicas: 1, trusts_compressed: false }
     }
 }
 
@@ -165,13 +171,13 @@ impl ClusterImage {
     /// The topic of this name.
     #[inline]
     pub fn topic(&self, name: &str) -> Option<&Arc<TopicImage>> {
-        self.names.get(shard(hash(name.as_bytes())))?.get(name)
+        self.names.get(shard(&self.keys, name.as_bytes()))?.get(name)
     }
 
     /// The topic with this id.
     #[inline]
     pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicImage>> {
-        self.ids.get(shard(hash(&id.0)))?.get(&id)
+        self.ids.get(shard(&self.keys, &id.0))?.get(&id)
     }
 
     /// All topics, in no order.
@@ -193,20 +199,20 @@ impl ClusterImage {
     pub fn put(&mut self, topic: Arc<TopicImage>) {
         self.remove(&topic.name);
         if topic.id != TopicId::ZERO
-            && let Some(shard) = self.ids.get_mut(shard(hash(&topic.id.0)))
+            && let Some(shard) = self.ids.get_mut(shard(&self.keys, &topic.id.0))
         {
             Arc::make_mut(shard).insert(topic.id, Arc::clone(&topic));
         }
-        if let Some(shard) = self.names.get_mut(shard(hash(topic.name.as_bytes()))) {
+        if let Some(shard) = self.names.get_mut(shard(&self.keys, topic.name.as_bytes())) {
             Arc::make_mut(shard).insert(Arc::clone(&topic.name), topic);
         }
     }
 
     /// Takes a topic out.
     pub fn remove(&mut self, name: &str) -> Option<Arc<TopicImage>> {
-        let names = self.names.get_mut(shard(hash(name.as_bytes())))?;
+        let names = self.names.get_mut(shard(&self.keys, name.as_bytes()))?;
         let topic = Arc::make_mut(names).remove(name)?;
-        if let Some(ids) = self.ids.get_mut(shard(hash(&topic.id.0))) {
+        if let Some(ids) = self.ids.get_mut(shard(&self.keys, &topic.id.0)) {
             Arc::make_mut(ids).remove(&topic.id);
         }
         Some(topic)
@@ -221,55 +227,10 @@ impl TopicImage {
     }
 }
 
-/// A hash for names that only admins choose: a few nanoseconds, no defence against collisions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FastHasher(u64);
-
-impl Hasher for FastHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.write_u64(chunk.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word)));
-        }
-        let rest = chunks.remainder();
-        if !rest.is_empty() {
-            let word = rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
-            self.write_u64(word | (rest.len() as u64) << 56);
-        }
-    }
-
-    #[inline]
-    fn write_u8(&mut self, byte: u8) {
-        self.write_u64(u64::from(byte));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-}
-
+/// In which shard a key lies.
 #[inline]
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = FastHasher::default();
-    hasher.write(bytes);
-    hasher.finish()
-}
-
-#[inline]
-const fn shard(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+fn shard(keys: &RandomState, key: &[u8]) -> usize {
+    (keys.hash_one(key) >> 40) as usize % SHARDS
 }
 
 #[cfg(test)]

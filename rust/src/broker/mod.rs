@@ -38,6 +38,7 @@ mod topic_pattern;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use ahash::HashMap;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
@@ -60,6 +61,7 @@ use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
 use crate::work::WorkMeter;
 use fetch_sessions::FetchSessions;
+pub use fetch_sessions::SessionLimits;
 use groups::Groups;
 use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
@@ -76,7 +78,7 @@ pub enum Wake {
     /// This request cannot be answered: its connection goes.
     Fail(ParkedId),
     /// The topics that this Metadata request wanted were created, except these.
-    Created(ParkedId, Vec<(String, ErrorCode)>),
+    Created(ParkedId, HashMap<String, ErrorCode>),
 }
 
 /// The settings of the broker that handlers read.
@@ -90,8 +92,8 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: i32,
-    /// `max.incremental.fetch.session.cache.slots`.
-    pub fetch_session_slots: usize,
+    /// How much fetch sessions may hold.
+    pub fetch_sessions: SessionLimits,
     /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
     pub partitions_per_answer: i32,
     /// `krust.group.connection.grace.ms`: how long a group member may be without its connection;
@@ -124,7 +126,7 @@ impl Default for Settings {
             inter_broker_listener: None,
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,
-            fetch_session_slots: 1000,
+            fetch_sessions: SessionLimits::default(),
             partitions_per_answer: 2000,
             connection_grace_ms: -1,
             offset_metadata_max_bytes: 4096,
@@ -199,6 +201,22 @@ pub struct Session {
     account: Option<Arc<Account>>,
     /// What happens to the frames behind the one that is handled.
     behind: Behind,
+    /// The fetch sessions that were used through it.
+    fetch_sessions: Vec<i32>,
+}
+
+impl Session {
+    /// Notes that a fetch session is used through this connection.
+    fn uses(&mut self, fetch_session: i32) {
+        if !self.fetch_sessions.contains(&fetch_session) {
+            self.fetch_sessions.push(fetch_session);
+        }
+    }
+
+    /// Notes that a fetch session that was used through this connection has ended.
+    fn leaves(&mut self, fetch_session: i32) {
+        self.fetch_sessions.retain(|id| *id != fetch_session);
+    }
 }
 
 /// What happens to the frames of a connection behind the one that was handled.
@@ -243,7 +261,7 @@ impl Broker {
         groups.fences.set_grace(settings.connection_grace_ms);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            fetch_sessions: FetchSessions::new(settings.fetch_session_slots),
+            fetch_sessions: FetchSessions::new(settings.fetch_sessions),
             quotas: Quotas::new(settings.quota_windows),
             memory: MemoryPool::new(settings.request_memory_bytes),
             work: WorkMeter::default(),
@@ -300,7 +318,7 @@ impl Broker {
 
     /// Other settings from now on.
     pub fn set_settings(&self, settings: Settings) {
-        self.fetch_sessions.set_limit(settings.fetch_session_slots);
+        self.fetch_sessions.set_limits(settings.fetch_sessions);
         self.memory.set_limit(settings.request_memory_bytes);
         self.groups.fences.set_grace(settings.connection_grace_ms);
         self.settings.store(Arc::new(settings));

@@ -6,13 +6,13 @@
 //! that is no longer here is not an error: the request was answered, or its connection closed.
 //! Not promised: a limit; a connection whose request waits long is not read from.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
+use std::collections::BTreeSet;
+
+use ahash::HashMap;
 
 use super::call::Head;
 use super::groups::waiting;
 use super::handlers::{fetch, find_coordinator, metadata, produce};
-use super::image::FastHasher;
 use super::policy::Ticket;
 use super::reply::{Output, Slot};
 use super::service::{ConnId, Done, Flow};
@@ -55,7 +55,7 @@ pub(crate) enum Wait {
 #[derive(Debug, Default)]
 pub(crate) struct ParkedRequests {
     next: u64,
-    requests: HashMap<ParkedId, Parked, BuildHasherDefault<FastHasher>>,
+    requests: HashMap<ParkedId, Parked>,
     timers: BTreeSet<(i64, ParkedId)>,
 }
 

@@ -19,14 +19,14 @@
 //! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher, BuildHasherDefault, RandomState};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
 use super::call::Head;
-use super::image::FastHasher;
 use super::{Output, ParkedId};
 use crate::memory::Lease;
 use crate::protocol::value::{Problem, Value, ValueError};
@@ -350,12 +350,12 @@ pub(crate) struct Tickets {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    asked: HashMap<u64, Asked, BuildHasherDefault<FastHasher>>,
+    asked: HashMap<u64, Asked>,
 }
 
 /// The topics that an answer to `AutoCreate` refuses, and why.
-pub(crate) fn refused_topics(answer: &Value) -> Vec<(String, ErrorCode)> {
-    let Some(Value::List(topics)) = answer.field("topics") else { return Vec::new() };
+pub(crate) fn refused_topics(answer: &Value) -> HashMap<String, ErrorCode> {
+    let Some(Value::List(topics)) = answer.field("topics") else { return HashMap::default() };
     let refused = topics.iter().filter_map(|topic| {
         let (Some(Value::Str(name)), Some(Value::Int(code))) =
             (topic.field("name"), topic.field("error_code"))

@@ -46,8 +46,15 @@ impl Service for Broker {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let own = &self.settings.load().inter_broker_listener;
         let is_brokers_own = own.as_ref() == Some(&peer.listener);
-        let behind = Behind::IsNext;
-        Session { peer, is_brokers_own, connection, is_speaker: false, account: None, behind }
+        Session {
+            peer,
+            is_brokers_own,
+            connection,
+            is_speaker: false,
+            account: None,
+            fetch_sessions: Vec::new(),
+            behind: Behind::IsNext,
+        }
     }
 
     fn turns_away(&self, thread: &mut ThreadState, address: IpAddr) -> Option<i64> {
@@ -178,6 +185,7 @@ impl Service for Broker {
                 Wait::Metadata(_) | Wait::Coordinator(_) | Wait::ProducerId => {}
             }
         }
+        self.fetch_sessions.closed(session.connection, &session.fetch_sessions);
         let now_ms = self.clock.monotonic_ms();
         if session.is_speaker && self.groups.fences.closed(session.connection, now_ms) {
             self.policy.hurry();

@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::quotas;
-use crate::broker::Settings;
 use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
 use crate::broker::quotas::Windows;
+use crate::broker::{SessionLimits, Settings};
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
@@ -81,7 +81,17 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
         inter_broker_listener: table.maybe::<String>("inter.broker.listener.name")?.map(Into::into),
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
-        fetch_session_slots: table.size(slots, default.fetch_session_slots)?,
+        fetch_sessions: SessionLimits {
+            slots: table.size(slots, default.fetch_sessions.slots)?,
+            session_partitions: table.size(
+                "krust.fetch.session.max.partitions",
+                default.fetch_sessions.session_partitions,
+            )?,
+            all_partitions: table.size(
+                "krust.fetch.session.cache.max.partitions",
+                default.fetch_sessions.all_partitions,
+            )?,
+        },
         partitions_per_answer: table.or(limit, default.partitions_per_answer)?,
         connection_grace_ms: match table.or("krust.group.evict.on.disconnect", false)? {
             true => table.or("krust.group.connection.grace.ms", 0)?,
@@ -210,7 +220,12 @@ pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
         preallocate: table.or("preallocate", default.preallocate)?,
         producer_id_expiration_ms: table.or(expiration, default.producer_id_expiration_ms)?,
     };
-    Ok(TopicSettings { log, min_insync_replicas: table.or("min.insync.replicas", 1)? })
+    let validation: String = table.or("krust.validate.compressed", "full".into())?;
+    Ok(TopicSettings {
+        log,
+        min_insync_replicas: table.or("min.insync.replicas", 1)?,
+        trusts_compressed: validation == "header",
+    })
 }
 
 /// A change of the cluster image.

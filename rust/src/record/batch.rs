@@ -462,7 +462,7 @@ mod tests {
             let batch = Batch::parse(&bytes).unwrap();
             let facts = check(&batch, &Rules::default()).unwrap();
             assert_eq!((facts.max_timestamp, facts.record_count), (1005, 3));
-            let missing = check(&batch, &Rules { need_keys: true, bounds: None });
+            let missing = check(&batch, &Rules { need_keys: true, ..Rules::default() });
             let reason = "a compacted topic takes no record without a key";
             assert_eq!(missing, Err(RecordError::Invalid { index: 2, reason }), "{codec:?}");
         }

@@ -1,12 +1,13 @@
 //! What a producer's batch must be before it is stored: one walk over it in place, no record
 //! decoded, nothing copied.
-//! Behaviour: uncompressed, every record is walked: its length is that of its fields, offset deltas
-//!     are 0, 1, .. record_count - 1, no byte is left over, keys are there where the topic is
-//!     compacted, times lie within the topic's bounds; the largest time is computed. Compressed,
-//!     the header alone is checked, unless keys or a lower bound of times ask for the records:
-//!     those are then inflated through a small buffer, and checked in the same way.
+//! Behaviour: every record is walked: its length is that of its fields, offset deltas are
+//!     0, 1, .. record_count - 1, no byte is left over, keys are there where the topic is
+//!     compacted, times lie within the topic's bounds; the largest time is computed. Compressed
+//!     records are inflated through a small buffer, however large they say they are. Where the
+//!     topic trusts its producers (`krust.validate.compressed=header`) a compressed batch is
+//!     checked by its header alone, unless keys or a lower bound of times ask for the records; the
+//!     largest time is then the producer's word.
 //! Source: Kafka's `LogValidator`; a batch that it refuses is refused here.
-//! Not promised: the largest time of a compressed batch is the producer's word.
 
 use super::RecordError;
 use super::batch::{Batch, TimestampType, body};
@@ -21,6 +22,10 @@ pub struct Rules {
     pub need_keys: bool,
     /// The bounds of times; `None` where the broker sets the time, or there are none.
     pub bounds: Option<Bounds>,
+    /// Compressed records are believed to be what the header says.
+    pub trusts_compressed: bool,
+    /// Most bytes that compressed records may inflate to; `None`: what their size can account for.
+    pub inflated_max: Option<u64>,
 }
 
 /// How far a record's time may lie from the broker's; a record without a time (-1) always may.
@@ -46,6 +51,8 @@ pub struct Facts {
     pub record_count: i32,
     /// Offset of the last record, less the base offset.
     pub last_offset_delta: i32,
+    /// Bytes that were inflated to find this out.
+    pub inflated: u64,
 }
 
 impl Bounds {
@@ -68,8 +75,11 @@ pub fn check(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
     check_header(batch)?;
     match batch.codec() {
         Codec::None => walk(batch, rules),
-        _ if rules.need_keys || rules.bounds.is_some_and(|bounds| bounds.earliest() > 0) => {
-            skim(batch, rules)
+        _ if !rules.trusts_compressed
+            || rules.need_keys
+            || rules.bounds.is_some_and(|bounds| bounds.earliest() > 0) =>
+        {
+            inflate(batch, rules)
         }
         _ => {
             let header = batch.header();
@@ -150,6 +160,7 @@ impl Seen {
             offset_of_max_timestamp: i64::from(self.index_of_max),
             record_count: batch.header().record_count,
             last_offset_delta: batch.header().last_offset_delta,
+            inflated: 0,
         }
     }
 }
@@ -250,22 +261,64 @@ fn headers(at: &mut Cursor<'_>) -> Result<(), &'static str> {
     if at.rest.is_empty() { Ok(()) } else { Err("bytes left over in a record") }
 }
 
-fn skim(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
+fn inflate(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
     let mut seen = Seen::new(batch, rules);
     let mut at = Skim::new(batch.codec(), batch.payload())?;
-    for index in 0..batch.header().record_count {
-        let (timestamp_delta, key) = skim_fields(&mut at, index).map_err(|error| match error {
-            RecordError::Invalid { reason, .. } => RecordError::Invalid { index, reason },
-            other => other,
-        })?;
-        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
-        seen.key(index, key)?;
+    if let Some(most) = rules.inflated_max {
+        at.allow(most);
+    }
+    let count = batch.header().record_count;
+    let mut index = 0;
+    while index < count {
+        let walked = walk_window(&mut seen, at.window()?, (index, count))?;
+        index = walked.index;
+        at.advance(walked.bytes);
+        if index < count && walked.bytes == 0 {
+            // The record is larger than the window.
+            let (timestamp_delta, key) =
+                skim_fields(&mut at, index).map_err(|error| match error {
+                    RecordError::Invalid { reason, .. } => RecordError::Invalid { index, reason },
+                    other => other,
+                })?;
+            seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
+            seen.key(index, key)?;
+            index += 1;
+        }
     }
     if at.at_end()? {
-        Ok(seen.facts(batch))
+        Ok(Facts { inflated: at.consumed, ..seen.facts(batch) })
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
+}
+
+/// How far a walk through a window came.
+struct Walked {
+    /// The record that is next.
+    index: i32,
+    bytes: usize,
+}
+
+/// Walks the records that lie whole in `window`, from number `index` to before `count`.
+fn walk_window(
+    seen: &mut Seen,
+    window: &[u8],
+    (mut index, count): (i32, i32),
+) -> Result<Walked, RecordError> {
+    let mut at = Cursor::new(window);
+    while index < count && !at.rest.is_empty() {
+        let (timestamp_delta, key) = match quick(&mut at, index) {
+            Some(fields) => fields,
+            None if body(&mut Cursor::new(at.rest)).is_err() => break,
+            None => {
+                fields(&mut at, index).map_err(|reason| RecordError::Invalid { index, reason })?
+            }
+        };
+        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
+        seen.key(index, key)?;
+        index += 1;
+    }
+    Ok(Walked { index, bytes: window.len() - at.rest.len() })
 }
 
 fn skim_fields(at: &mut Skim<'_>, index: i32) -> Result<(i64, bool), RecordError> {

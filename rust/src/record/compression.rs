@@ -210,6 +210,11 @@ impl<'a> Inflate<'a> {
         Ok(Self { source, left })
     }
 
+    /// Lets the output be `most` bytes from here on, and not what the input's size can account for.
+    pub fn allow(&mut self, most: u64) {
+        self.left = most;
+    }
+
     /// Appends all output to `out`; `TooLarge` if that would pass `limit` bytes.
     pub fn read_all(self, limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let mut filled = out.len();

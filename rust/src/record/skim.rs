@@ -11,6 +11,8 @@ use super::cursor::{Cursor, zigzag32, zigzag64};
 use super::legacy;
 
 const BUFFER_SIZE: usize = 32 * 1024;
+/// A window with fewer bytes than this is filled again.
+const LOW: usize = 4 * 1024;
 /// The largest record that is held in one piece, in bytes.
 pub(crate) const LARGEST_HELD: usize = 32 * 1024 * 1024;
 
@@ -29,6 +31,36 @@ impl<'a> Skim<'a> {
         let source = Inflate::new(codec, input).map_err(failed)?;
         let buffer = vec![0; BUFFER_SIZE];
         Ok(Self { source, buffer, at: 0, filled: 0, consumed: 0 })
+    }
+
+    /// Lets the whole stream be `most` bytes, and not what its size can account for.
+    pub(crate) fn allow(&mut self, most: u64) {
+        self.source.allow(most);
+    }
+
+    /// The bytes that are held, as many as there is room for where few are left of them; empty at
+    /// the end.
+    pub(crate) fn window(&mut self) -> Result<&[u8], RecordError> {
+        if self.filled - self.at < LOW {
+            self.buffer.copy_within(self.at..self.filled, 0);
+            self.filled -= self.at;
+            self.at = 0;
+            while let Some(room) =
+                self.buffer.get_mut(self.filled..).filter(|room| !room.is_empty())
+            {
+                match self.source.read(room).map_err(failed)? {
+                    0 => break,
+                    read => self.filled += read,
+                }
+            }
+        }
+        Ok(self.buffer.get(self.at..self.filled).unwrap_or_default())
+    }
+
+    /// Passes over `count` bytes of the window.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.at += count;
+        self.consumed = self.consumed.saturating_add(count as u64);
     }
 
     /// Whether nothing is left.

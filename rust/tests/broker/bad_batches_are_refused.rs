@@ -1,6 +1,7 @@
 //! Each kind of bad Produce has its own code.
 
 use krust::protocol::produce::ProduceResponse;
+use krust::record::batch::{HEADER_SIZE, Header};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
@@ -36,6 +37,25 @@ fn by_its_format() {
         (9, &transactional, 53),
     ] {
         assert_eq!(put(&mut house, &mut conn, (version, 1, records)).0, code, "v{version}");
+    }
+}
+
+/// A batch whose compressed records are something else, under a right checksum.
+fn garbled(codec: Codec) -> Vec<u8> {
+    let mut bytes = batch_with(&["a"], codec, |_| {});
+    let header = Header::read(&bytes).unwrap();
+    let records: Vec<u8> = bytes.split_off(HEADER_SIZE).iter().map(|byte| byte ^ 0x55).collect();
+    [&header.seal(&records)[..], &records].concat()
+}
+
+#[test]
+fn by_what_is_compressed_in_it() {
+    let mut house = made();
+    let mut conn = house.connect();
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let (good, bad) = (batch_with(&["a"], codec, |_| {}), garbled(codec));
+        assert_eq!(put(&mut house, &mut conn, (9, 1, &bad)).0, 87, "{codec:?}");
+        assert_eq!(put(&mut house, &mut conn, (9, 1, &good)).0, 0, "{codec:?}");
     }
 }
 

@@ -173,7 +173,7 @@ impl House {
         let delta = TopicDelta {
             id,
             internal: name.starts_with("__"),
-            settings: TopicSettings { log: made.config, min_insync_replicas: 1 },
+            settings: TopicSettings { log: made.config, ..TopicSettings::default() },
             partitions: (0..made.partitions).map(|_| state.clone()).collect(),
         };
         self.apply(Delta { topics: vec![(name.into(), Some(delta))], ..Delta::default() });

@@ -1,6 +1,6 @@
 //! Incremental fetch sessions (KIP-227): requests and answers hold only news.
 
-use krust::broker::Settings;
+use krust::broker::{SessionLimits, Settings};
 
 use crate::double::{Conn, Frame, House, Made};
 use crate::records::{Fetch, Fetched, TOPIC, batch, fetched, produce_to};
@@ -102,7 +102,7 @@ fn wrong_ids_and_epochs_are_refused() {
 
 #[test]
 fn a_full_cache_gives_no_session_until_one_is_old() {
-    let mut house = House::with(Settings { fetch_session_slots: 1, ..Settings::default() });
+    let mut house = House::with(limits(SessionLimits { slots: 1, ..SessionLimits::default() }));
     house.topic(TOPIC, Made { partitions: 2, ..Made::default() });
     let mut conn = house.connect();
     let full = Fetch { session: (0, 0), ..Fetch::default() };
@@ -113,6 +113,58 @@ fn a_full_cache_gives_no_session_until_one_is_old() {
     assert_ne!(ask(&mut house, &mut conn, &full.of(&[0])).1, 0);
     let gone = Fetch { session: (first, 1), ..full }.of(&[]);
     assert_eq!(ask(&mut house, &mut conn, &gone).0, 70);
+}
+
+fn limits(fetch_sessions: SessionLimits) -> Settings {
+    Settings { fetch_sessions, ..Settings::default() }
+}
+
+#[test]
+fn a_session_has_no_more_partitions_than_it_may() {
+    let few = SessionLimits { session_partitions: 2, ..SessionLimits::default() };
+    let mut house = House::with(limits(few));
+    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    let mut conn = house.connect();
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    assert_eq!(ask(&mut house, &mut conn, &full.of(&[0, 1, 2])).1, 0, "none from the start");
+    let id = ask(&mut house, &mut conn, &full.of(&[0, 1])).1;
+    let next = |epoch| Fetch { session: (id, epoch), ..full };
+    assert_eq!(ask(&mut house, &mut conn, &next(1).of(&[1])).0, 0);
+    assert_eq!(ask(&mut house, &mut conn, &next(2).of(&[2])).0, 70, "it ends as it grows");
+    assert_eq!(ask(&mut house, &mut conn, &next(3).of(&[])).0, 70);
+}
+
+#[test]
+fn all_sessions_together_have_no_more_partitions_than_they_may() {
+    let few = SessionLimits { all_partitions: 3, ..SessionLimits::default() };
+    let mut house = House::with(limits(few));
+    house.topic(TOPIC, Made { partitions: 2, ..Made::default() });
+    let mut conn = house.connect();
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let first = ask(&mut house, &mut conn, &full.of(&[0, 1])).1;
+    assert_ne!(first, 0);
+    assert_eq!(ask(&mut house, &mut conn, &full.of(&[0, 1])).1, 0);
+    assert_ne!(ask(&mut house, &mut conn, &full.of(&[1])).1, 0);
+    let over = Fetch { session: (first, -1), ..full }.of(&[]);
+    ask(&mut house, &mut conn, &over);
+    assert_ne!(ask(&mut house, &mut conn, &full.of(&[0, 1])).1, 0, "what ended makes room");
+}
+
+#[test]
+fn a_session_ends_with_the_connection_that_used_it_last() {
+    let mut house = House::new();
+    house.topic(TOPIC, Made::default());
+    let (mut one, mut two) = (house.connect(), house.connect());
+    let full = Fetch { session: (0, 0), ..Fetch::default() };
+    let (left, moved) = {
+        let mut make = || ask(&mut house, &mut one, &full.of(&[0])).1;
+        (make(), make())
+    };
+    let next = |id, epoch| Fetch { session: (id, epoch), ..full }.of(&[]);
+    assert_eq!(ask(&mut house, &mut two, &next(moved, 1)).0, 0);
+    house.close(one);
+    assert_eq!(ask(&mut house, &mut two, &next(left, 1)).0, 70);
+    assert_eq!(ask(&mut house, &mut two, &next(moved, 2)).0, 0);
 }
 
 #[test]

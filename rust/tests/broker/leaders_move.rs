@@ -28,7 +28,7 @@ fn led(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDel
     TopicDelta {
         id: TopicId([id; 16]),
         internal: false,
-        settings: TopicSettings { log: config, min_insync_replicas: 1 },
+        settings: TopicSettings { log: config, ..TopicSettings::default() },
         partitions: partitions.iter().map(state).collect(),
     }
 }

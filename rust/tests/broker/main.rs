@@ -37,5 +37,6 @@ mod quiet_members_are_answered_from_the_fence;
 mod quotas_are_kept;
 mod records;
 mod repeated_batches_keep_their_offsets;
+mod repeated_names_are_answered_once;
 mod replies_of_groups_wait_for_their_records;
 mod silent_members_expire;

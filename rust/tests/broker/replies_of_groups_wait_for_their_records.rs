@@ -34,7 +34,7 @@ fn but_the_other(house: &mut House, isr: &[i32], (leader, others): (i32, &[i32])
     let topic = TopicDelta {
         id: TopicId([9; 16]),
         internal: true,
-        settings: TopicSettings { log: groups_topic().config, min_insync_replicas: 1 },
+        settings: TopicSettings { log: groups_topic().config, ..TopicSettings::default() },
         partitions,
     };
     house.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });

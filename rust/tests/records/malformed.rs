@@ -30,7 +30,7 @@ fn resealed(bytes: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// Everything that reads a batch or set; the answers do not matter, only that they come.
 fn exercise(bytes: &[u8]) {
-    let keys = Rules { need_keys: true, bounds: None };
+    let keys = Rules { need_keys: true, ..Rules::default() };
     for batch in batch::iter(bytes).flatten() {
         let _ = batch::check(&batch, &Rules::default());
         let _ = batch::check(&batch, &keys);
@@ -86,10 +86,43 @@ fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
             });
             exercise(&cut);
             if let Ok(batch) = Batch::parse(&cut) {
-                let rules = Rules { need_keys: true, bounds: None };
+                let rules = Rules { need_keys: true, ..Rules::default() };
                 assert!(batch::check(&batch, &rules).is_err(), "{codec:?} {at}");
                 assert!(read(&cut).is_err());
             }
+        }
+    }
+}
+
+#[test]
+fn a_compressed_batch_that_is_accepted_can_be_read_whole() {
+    for codec in CODECS {
+        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        for at in batch::HEADER_SIZE..bytes.len() {
+            for bit in 0..8 {
+                let flipped = resealed(&bytes, |bytes| bytes[at] ^= 1 << bit);
+                let batch = Batch::parse(&flipped).unwrap();
+                let Ok(facts) = batch::check(&batch, &Rules::default()) else { continue };
+                let mut count = 0;
+                let read = convert::each_record(&batch, |_| {
+                    count += 1;
+                    Ok(())
+                });
+                assert_eq!((read, count), (Ok(()), facts.record_count), "{codec:?} {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn records_that_inflate_to_more_than_they_may_are_refused() {
+    let large = Owned { value: Some(vec![0; 4 << 20]), ..records().remove(0) };
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let bytes = build(std::slice::from_ref(&large), &Fields { codec, ..Fields::default() });
+        let batch = Batch::parse(&bytes).unwrap();
+        for (inflated_max, accepted) in [(5 << 20, true), (3 << 20, false)] {
+            let rules = Rules { inflated_max: Some(inflated_max), ..Rules::default() };
+            assert_eq!(batch::check(&batch, &rules).is_ok(), accepted, "{codec:?}");
         }
     }
 }
@@ -197,7 +230,7 @@ fn times_beyond_the_bounds_are_refused_where_they_stand() {
         let batch = Batch::parse(&bytes).unwrap();
         let check = |now_ms, before_max_ms, after_max_ms| {
             let bounds = Some(Bounds { now_ms, before_max_ms, after_max_ms });
-            batch::check(&batch, &Rules { need_keys: false, bounds })
+            batch::check(&batch, &Rules { bounds, ..Rules::default() })
         };
         assert!(check(1002, 2, 2).is_ok());
         assert!(check(0, i64::MAX, i64::MAX).is_ok());

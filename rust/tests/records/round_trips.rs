@@ -21,7 +21,7 @@ proptest! {
         let keys = records.iter().position(|record| record.key.is_none());
         let facts = batch::check(&batch, &Rules::default()).unwrap();
         prop_assert_eq!(Some(facts.max_timestamp), largest);
-        let walked = batch::check(&batch, &Rules { need_keys: true, bounds: None });
+        let walked = batch::check(&batch, &Rules { need_keys: true, ..Rules::default() });
         match keys {
             None => {
                 let at = usize::try_from(walked.unwrap().offset_of_max_timestamp).unwrap();

@@ -144,6 +144,7 @@ pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
             offset_of_max_timestamp: 0,
             record_count: 1,
             last_offset_delta: 0,
+            inflated: 0,
         }
     } else {
         batch::check(&batch, &Rules::default()).unwrap()

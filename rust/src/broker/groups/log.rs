@@ -339,6 +339,7 @@ impl Shard {
             offset_of_max_timestamp: 0,
             record_count: header.record_count,
             last_offset_delta: header.last_offset_delta,
+            inflated: 0,
         };
         let code = |code: ErrorCode| match code {
             ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => too_large,

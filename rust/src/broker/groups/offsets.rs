@@ -6,10 +6,8 @@
 //! Not promised: that the topics exist.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use super::super::image::FastHasher;
 use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::offset_commit_value::OffsetCommitValue;
 
@@ -40,7 +38,7 @@ pub(crate) type Partitions = BTreeMap<i32, Stored>;
 /// What one group has committed; no topic is empty.
 #[derive(Debug, Default)]
 pub(crate) struct GroupOffsets {
-    pub(super) topics: HashMap<Arc<str>, Partitions, BuildHasherDefault<FastHasher>>,
+    pub(super) topics: ahash::HashMap<Arc<str>, Partitions>,
 }
 
 /// What the groups of one shard have committed; no group is empty.

@@ -14,6 +14,7 @@ use super::super::call::Call;
 use super::super::image::ClusterImage;
 use super::super::partition::Partition;
 use super::super::service::Flow;
+use super::FirstOnly;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,
@@ -47,12 +48,12 @@ fn wanted<'i>(
         }
         Some(topics) => {
             let asked = topics.iter().filter_map(|asked| Some((asked, image.topic(asked.topic)?)));
-            asked
-                .flat_map(|(asked, topic)| {
-                    let indexes = asked.partitions.iter();
-                    indexes.filter_map(|index| topic.partition(*index)?.local.as_ref())
-                })
-                .collect()
+            let partitions = asked.flat_map(|(asked, topic)| {
+                let indexes = asked.partitions.iter();
+                indexes.filter_map(|index| topic.partition(*index)?.local.as_ref())
+            });
+            let mut first = FirstOnly::default();
+            partitions.filter(|partition| first.passes(Arc::as_ptr(partition))).collect()
         }
     }
 }

@@ -1,13 +1,13 @@
 //! DescribeProducers (61), v0: the producers that a partition remembers.
 //! Behaviour: each with its epoch, last sequence number, time of its last batch, and where its open
-//!     transaction began (-1: none).
+//!     transaction began (-1: none). A partition that is named again is answered once.
 //! Version notes: there is only v0.
 //! Not done: nothing.
 
 use super::super::apis::Outcome;
 use super::super::call::Call;
 use super::super::service::Flow;
-use super::{Named, led};
+use super::{FirstOnly, Named, led};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,
@@ -18,9 +18,12 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let node = call.broker.settings.load().node_id;
+    let mut first = FirstOnly::default();
     let topics = request.topics.iter().map(|topic| {
         let found = Named { topic: topic.name, id: None }.find(&image);
-        let answers = topic.partition_indexes.iter().map(|index| {
+        let indexes = topic.partition_indexes.iter();
+        let once = indexes.filter(|index| first.passes((topic.name, **index)));
+        let answers = once.map(|index| {
             let producers = found
                 .and_then(|topic| led(topic, *index, node))
                 .map(|(_, partition)| partition.log.producers());

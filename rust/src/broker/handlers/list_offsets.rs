@@ -2,17 +2,20 @@
 //! Behaviour: -1 is the high watermark (read_committed: the last stable offset; a replica: the log
 //!     end), -2 and -4 the log start, -3 the record with the largest timestamp. A time goes through
 //!     the time index to the first record as late; nothing that late, or beyond what the reader may
-//!     see: offset -1, no error.
+//!     see: offset -1, no error. A partition that is named more than once: INVALID_REQUEST (42), as
+//!     Kafka has it.
 //! Version notes: v0 lists segment base offsets, descending, by the age of their files; v1 one
 //!     (timestamp, offset); v2 isolation level; v4 leader epoch, an old one is fenced; v7 adds -3,
 //!     v8 -4, v9 -5, v11 -6: below those versions UNSUPPORTED_VERSION (35).
 //! Not done: -5 and -6 (tiered storage) answer -1, because nothing is tiered.
 
+use ahash::HashSet;
+
 use super::super::apis::Outcome;
 use super::super::call::Call;
 use super::super::errors;
 use super::super::service::Flow;
-use super::{Named, fence, led};
+use super::{FirstOnly, Named, fence, led};
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::list_offsets::{
@@ -47,10 +50,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         is_replica: request.replica_id >= 0,
         now_ms: call.broker.clock.wall_ms(),
     };
+    let repeated = repeated(&request);
     let topics = request.topics.iter().map(|topic| {
         let found = Named { topic: topic.name, id: None }.find(&image);
         let answers = topic.partitions.iter().map(|asked| {
+            let is_repeated = repeated.contains(&(topic.name, asked.partition_index));
             let answered = found
+                .and_then(
+                    |topic| if is_repeated { Err(ErrorCode::InvalidRequest) } else { Ok(topic) },
+                )
                 .and_then(|topic| led(topic, asked.partition_index, node))
                 .and_then(|(image, partition)| {
                     fence(asked.current_leader_epoch, image.state.leader_epoch)?;
@@ -71,6 +79,16 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)
+}
+
+/// The partitions that a request names more than once: what they would cost is not bounded by it.
+fn repeated<'f>(request: &ListOffsetsRequest<'f>) -> HashSet<(&'f str, i32)> {
+    let mut first = FirstOnly::default();
+    let topics = request.topics.iter();
+    let named = topics.flat_map(|topic| {
+        topic.partitions.iter().map(|partition| (topic.name, partition.partition_index))
+    });
+    named.filter(|named| !first.passes(*named)).collect()
 }
 
 impl Reading {

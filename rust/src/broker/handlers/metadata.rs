@@ -7,10 +7,13 @@
 //!     left out. Before the controller has told this broker what there is, the connection closes,
 //!     as that of a broker which is not up: an empty answer would say that no topic exists. This
 //!     broker's address is the advertised one of the listener, or the one the client connected to.
+//!     A topic that is named more than once is answered once.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
 //!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
 //! Not done: authorization; everybody may do everything, and is told so where asked.
+
+use ahash::HashMap;
 
 use super::super::apis::Outcome;
 use super::super::call::{Call, Head};
@@ -19,7 +22,7 @@ use super::super::parked::Wait;
 use super::super::policy::{Asked, Event};
 use super::super::service::{Flow, Peer};
 use super::super::{Output, ThreadState};
-use super::{CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
+use super::{CLUSTER_OPERATIONS, FirstOnly, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::metadata::{
@@ -28,6 +31,8 @@ use crate::protocol::metadata::{
 };
 use crate::protocol::value::Value;
 
+/// The most topics that one request creates; its client asks again for the others.
+const CREATED_MAX: usize = 1000;
 /// The longest name of a topic.
 const NAME_MAX: usize = 249;
 
@@ -40,7 +45,7 @@ pub(crate) struct Waiting {
     cluster_operations: bool,
     topic_operations: bool,
     /// The topics that were not created, and why.
-    pub(crate) refused: Vec<(String, ErrorCode)>,
+    pub(crate) refused: HashMap<String, ErrorCode>,
 }
 
 /// A topic that is asked for.
@@ -60,7 +65,7 @@ struct Answer<'a> {
     /// For topics by name that are not there.
     absent: ErrorCode,
     /// The same, for some of them.
-    refused: &'a [(String, ErrorCode)],
+    refused: Option<&'a HashMap<String, ErrorCode>>,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -73,7 +78,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let by_id = |id: TopicId| (id != TopicId::ZERO).then_some(Asking::Id(id));
     let asked: Option<Vec<Asking>> =
         request.topics.filter(|topics| version > 0 || !topics.is_empty()).map(|topics| {
-            let asked = topics.iter().filter_map(|topic| match topic.name {
+            let mut first = FirstOnly::default();
+            let once = topics.iter().filter(|topic| first.passes((topic.name, topic.topic_id)));
+            let asked = once.filter_map(|topic| match topic.name {
                 Some(name) => Some(Asking::Name(name.to_owned())),
                 None => by_id(topic.topic_id),
             });
@@ -91,6 +98,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             }
             _ => None,
         })
+        .take(CREATED_MAX)
         .collect();
     if may_create && !absent.is_empty() {
         let waiting = Waiting {
@@ -99,7 +107,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             peer: call.session.peer.clone(),
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
-            refused: Vec::new(),
+            refused: HashMap::default(),
         };
         create(call, absent, waiting);
         return Ok(Flow::Hold);
@@ -111,7 +119,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         cluster_operations: request.include_cluster_authorized_operations,
         topic_operations: request.include_topic_authorized_operations,
         absent: ErrorCode::UnknownTopicOrPartition,
-        refused: &[],
+        refused: None,
     };
     let output = call.replies.ready();
     answer.write(call.request.head, output, asked.as_deref());
@@ -127,7 +135,7 @@ pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Out
         cluster_operations: waiting.cluster_operations,
         topic_operations: waiting.topic_operations,
         absent: ErrorCode::LeaderNotAvailable,
-        refused: &waiting.refused,
+        refused: Some(&waiting.refused),
     };
     let mut output = Output::default();
     answer.write(head, &mut output, Some(&waiting.asked));
@@ -210,9 +218,8 @@ impl Answer<'_> {
     fn asked<'b>(&'b self, asking: &'b Asking) -> MetadataResponseTopic<'b> {
         let (found, error, name, topic_id) = match asking {
             Asking::Name(name) => {
-                let refused = self.refused.iter().find(|(other, _)| other == name);
-                let error = match refused {
-                    Some((_, error)) => *error,
+                let error = match self.refused.and_then(|refused| refused.get(name)) {
+                    Some(error) => *error,
                     None if is_legal(name) => self.absent,
                     None => ErrorCode::InvalidTopicException,
                 };

@@ -23,7 +23,10 @@ pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;
 
+use std::hash::Hash;
 use std::sync::Arc;
+
+use ahash::HashSet;
 
 use super::image::{ClusterImage, PartitionImage, TopicImage};
 use super::partition::Partition;
@@ -54,6 +57,24 @@ impl Named<'_> {
             None => image.topic(self.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
             Some(id) => image.topic_by_id(id).ok_or(ErrorCode::UnknownTopicId),
         }
+    }
+}
+
+/// Lets each key pass the first time only: what a request names a thousand times is answered
+/// once.
+#[derive(Debug)]
+pub(crate) struct FirstOnly<K>(HashSet<K>);
+
+impl<K> Default for FirstOnly<K> {
+    fn default() -> Self {
+        Self(HashSet::default())
+    }
+}
+
+impl<K: Eq + Hash> FirstOnly<K> {
+    /// Whether this is the first time.
+    pub(crate) fn passes(&mut self, key: K) -> bool {
+        self.0.insert(key)
     }
 }
 

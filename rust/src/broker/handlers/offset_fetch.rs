@@ -1,7 +1,7 @@
 //! OffsetFetch (9), v0-10: how far a group has read.
 //! Behaviour: answered from memory; the reply leaves when what it was made from is committed. What
 //!     was never committed has offset -1, epoch -1 and no error. A group that is replayed 14, one
-//!     that lives elsewhere 16.
+//!     that lives elsewhere 16. A group, topic or partition that is named again is answered once.
 //! Version notes: v1 has errors of a group on each partition, later ones beside them; v2 null
 //!     topics: all; v5 leader epochs; v7 `require_stable` (nothing is ever unstable); v8 asks for
 //!     many groups, and each has its error; v9 the member of a consumer group, who must be one (25)
@@ -17,7 +17,7 @@ use super::super::call::{Call, Head};
 use super::super::groups::{AppendedAt, GroupOffsets, Stored, waiting};
 use super::super::image::ClusterImage;
 use super::super::{Broker, Output};
-use super::policy;
+use super::{FirstOnly, policy};
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_fetch::{
@@ -85,7 +85,9 @@ fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
 /// The groups that are asked for, in the form of the newest version.
 fn asked(request: OffsetFetchRequest<'_>, version: i16) -> Vec<OffsetFetchRequestGroup<'_>> {
     if version >= GROUPS_FROM {
-        return request.groups;
+        let (mut groups, mut first) = (request.groups, FirstOnly::default());
+        groups.retain(|group| first.passes(group.group_id));
+        return groups;
     }
     let topics = request.topics.map(|topics| {
         let named = topics.into_iter().map(|topic| OffsetFetchRequestTopics {
@@ -118,7 +120,9 @@ fn each_partition<'f>(
     name: Cow<'f, str>,
     mut find: impl FnMut(i32) -> Result<Option<Stored>, ErrorCode>,
 ) -> Topic<'f> {
-    let partitions = topic.partition_indexes.iter().map(|index| (*index, find(*index)));
+    let mut first = FirstOnly::default();
+    let once = topic.partition_indexes.iter().filter(|index| first.passes(**index));
+    let partitions = once.map(|index| (*index, find(*index)));
     Topic { name, id: topic.topic_id, partitions: partitions.collect() }
 }
 
@@ -144,7 +148,9 @@ fn topics<'f>(
         return Ok(offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id)));
     };
     let get = |name: &str, index| Ok(offsets.and_then(|it| it.get(name, index)).cloned());
-    let topics = asked.iter().map(|topic| match image.topic_by_id(topic.topic_id) {
+    let mut first = FirstOnly::default();
+    let once = asked.iter().filter(|topic| first.passes((topic.name, topic.topic_id)));
+    let topics = once.map(|topic| match image.topic_by_id(topic.topic_id) {
         _ if !by_id => {
             each_partition(topic, Cow::Borrowed(topic.name), |index| get(topic.name, index))
         }

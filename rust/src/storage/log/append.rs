@@ -152,6 +152,7 @@ impl Log {
                 offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
                 record_count: batch.header().record_count,
                 last_offset_delta: batch.header().last_offset_delta,
+                inflated: 0,
             };
             let appended = self.stage(&batch, &facts, now_ms)?;
             let first = bounds.map_or(appended.base_offset, |bounds| bounds.0);

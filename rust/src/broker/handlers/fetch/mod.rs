@@ -131,24 +131,33 @@ struct Look<'a> {
 }
 
 /// Finds or makes what a request reads.
-fn target(call: &Call<'_, '_>, request: &FetchRequest<'_>, node: i32) -> Result<Target, ErrorCode> {
+fn target(
+    call: &mut Call<'_, '_>,
+    request: &FetchRequest<'_>,
+    node: i32,
+) -> Result<Target, ErrorCode> {
     let by_id = call.version() >= IDS_FROM;
     let sessions = &call.broker.fetch_sessions;
-    let now_ms = call.broker.clock.monotonic_ms();
+    let user = (call.session.connection, call.broker.clock.monotonic_ms());
     let thread = &call.thread;
     if request.session_epoch > 0 {
         let (id, epoch) = (request.session_id, request.session_epoch);
-        let session = sessions.resume((id, epoch), by_id, now_ms)?;
+        let session = sessions.resume((id, epoch), by_id, user)?;
+        call.session.uses(id);
         let (size, epoch) = {
             let mut locked = session.lock();
             update(&mut locked, request, (&thread.image, node));
             (locked.size(), locked.epoch)
         };
-        sessions.resized(id, size);
+        if let Err(error) = sessions.resize(id, size) {
+            call.session.leaves(id);
+            return Err(error);
+        }
         return Ok(Target::Session { session, id, full: false, epoch });
     }
     if request.session_id != 0 {
         sessions.remove(request.session_id);
+        call.session.leaves(request.session_id);
     }
     let mut interest = Interest::new(by_id);
     interest.image_number = thread.image_number;
@@ -163,9 +172,10 @@ fn target(call: &Call<'_, '_>, request: &FetchRequest<'_>, node: i32) -> Result<
     if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
         return Ok(Target::Once(interest));
     }
-    Ok(match sessions.create(interest, now_ms) {
+    Ok(match sessions.create(interest, user) {
         Ok(session) => {
             let id = session.lock().id;
+            call.session.uses(id);
             Target::Session { session, id, full: true, epoch: 1 }
         }
         Err(interest) => Target::Once(interest),

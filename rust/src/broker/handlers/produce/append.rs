@@ -4,10 +4,11 @@
 //! replicas, the format, then the batch itself.
 //! Threads: a leaf; appends under the partition's own lock.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::super::super::errors;
-use super::super::super::image::TopicImage;
+use super::super::super::image::{TopicImage, TopicSettings};
 use super::super::super::partition::Partition;
 use super::super::led;
 use super::Part;
@@ -36,6 +37,8 @@ pub(super) struct Append {
     /// The acknowledgement is one of all in-sync replicas.
     pub(super) needs_isr: bool,
     pub(super) may_write_internal: bool,
+    /// How many bytes more the request's batches may inflate to.
+    pub(super) inflatable: Cell<u64>,
 }
 
 /// Why records were refused.
@@ -103,10 +106,10 @@ impl Append {
         let bytes = data.records.bytes().unwrap_or_default();
         if self.version >= ONE_BATCH_FROM {
             let batch = self.only_batch(bytes)?;
-            let facts = self.check(&batch, config)?;
+            let facts = self.check(&batch, &topic.settings)?;
             return self.keep(partition, config, (&batch, &facts, scratch));
         }
-        self.older(partition, config, (bytes, scratch))
+        self.older(partition, &topic.settings, (bytes, scratch))
     }
 
     /// The one batch that v3 and later bring.
@@ -132,16 +135,17 @@ impl Append {
     fn older(
         &self,
         partition: &Arc<Partition>,
-        config: &LogConfig,
+        settings: &TopicSettings,
         (bytes, scratch): (&[u8], &mut Vec<u8>),
     ) -> Result<Part, Refused> {
+        let config = &settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
         convert::to_v2(bytes, limit, &mut converted)?;
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
-            let facts = self.check(&batch, config)?;
+            let facts = self.check(&batch, settings)?;
             checked.push((batch, facts));
         }
         let mut whole: Option<Part> = None;
@@ -157,7 +161,8 @@ impl Append {
     }
 
     /// Checks a batch against the topic's rules.
-    fn check(&self, batch: &Batch<'_>, config: &LogConfig) -> Result<Facts, Refused> {
+    fn check(&self, batch: &Batch<'_>, settings: &TopicSettings) -> Result<Facts, Refused> {
+        let config = &settings.log;
         if batch.is_transactional() {
             return Err(Refused::Code(ErrorCode::TransactionalIdAuthorizationFailed));
         }
@@ -172,8 +177,12 @@ impl Append {
                 before_max_ms: config.before_max_ms,
                 after_max_ms: config.after_max_ms,
             }),
+            trusts_compressed: settings.trusts_compressed,
+            inflated_max: Some(self.inflatable.get()),
         };
-        Ok(batch::check(batch, &rules)?)
+        let facts = batch::check(batch, &rules)?;
+        self.inflatable.set(self.inflatable.get().saturating_sub(facts.inflated));
+        Ok(facts)
     }
 
     /// Stages a batch, compressed anew where the topic asks for another codec.

@@ -16,6 +16,7 @@
 mod append;
 mod reply;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -37,6 +38,9 @@ pub(crate) use reply::Waiting;
 
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 13;
+/// What the batches of any request may inflate to, in bytes, and what each byte of it adds.
+const INFLATABLE: u64 = 64 << 20;
+const INFLATABLE_PER_BYTE: u64 = 64;
 /// How far back a partition is looked for among those that are to be committed.
 const LOOK_BACK: usize = 4;
 
@@ -90,7 +94,7 @@ impl<'e> Staging<'e> {
             call.throttle_for_time();
         }
         call.throttle_for_bytes();
-        let Request { head, client_id, .. } = call.request;
+        let Request { head, client_id, size, .. } = call.request;
         let start = call.thread.produce.parts.len();
         let append = append::Append {
             node: call.broker.settings.load().node_id,
@@ -99,6 +103,7 @@ impl<'e> Staging<'e> {
             refused: refusal(&message, head.version),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
+            inflatable: Cell::new(inflatable(size)),
         };
         let scratch = &mut call.thread.produce;
         for topic in &message.topic_data {
@@ -192,6 +197,12 @@ fn commit(broker: &Broker, thread: &mut ThreadState) {
         partition.advance(&mut broker.wakes(thread));
     }
     thread.produce = scratch;
+}
+
+/// How many bytes the batches of a request of `size` bytes may inflate to while they are
+/// validated: what takes a network thread some tens of milliseconds, and more for large requests.
+fn inflatable(size: usize) -> u64 {
+    INFLATABLE + INFLATABLE_PER_BYTE * size as u64
 }
 
 /// Why a request is refused as a whole.
