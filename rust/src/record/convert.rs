@@ -6,7 +6,8 @@
 //!     producer's mean nothing. Magic 0 gives no times (-1).
 //! Memory: compressed records pass through as a stream; beside the output, one record is held
 //!     ([`Skim`]: 32 KiB, more only for a record that is larger).
-//! Source: Kafka's `LogValidator`. Kafka takes one wrapper a set, here any number.
+//! Source: Kafka's `LogValidator`. Kafka takes one wrapper a set ([`check_alone`]), [`to_v2`] any
+//!     number.
 
 pub use super::down::{Target, run_to_legacy, to_legacy};
 
@@ -23,6 +24,32 @@ use super::skim::Skim;
 const MAGIC_AT: usize = 16;
 /// Small writes are gathered up to this before a codec sees them.
 const GATHER: usize = 32 * 1024;
+
+/// Refuses a set in which something compressed is not alone, as Kafka does: what a set costs to
+/// inflate is bounded by the size of one wrapper. A cut message at the end does not count.
+pub fn check_alone(set: &[u8]) -> Result<(), RecordError> {
+    let (mut entries, mut is_compressed) = (0, false);
+    let mut rest = set;
+    while let Some(&magic) = rest.get(MAGIC_AT) {
+        let (size, codec) = match magic as i8 {
+            batch::MAGIC => match Batch::parse(rest) {
+                Ok(batch) => (batch.size(), batch.codec()),
+                Err(_) => break,
+            },
+            _ => match Message::parse(rest) {
+                Ok(message) => (message.size(), message.codec),
+                Err(_) => break,
+            },
+        };
+        entries += 1;
+        is_compressed |= codec != Codec::None;
+        if is_compressed && entries > 1 {
+            return Err(RecordError::batch("compressed records must be alone in their set"));
+        }
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    Ok(())
+}
 
 /// Appends the batches that a producer's message set becomes to `out`, at most `limit` bytes.
 ///

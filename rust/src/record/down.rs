@@ -11,6 +11,7 @@ use super::batch::{self, Batch, Record, TimestampType};
 use super::compression::{Codec, Framing};
 use super::convert::{Gather, each_inside, each_record};
 use super::legacy::{self, Message, Plain};
+use crate::work;
 
 const MAGIC_AT: usize = 16;
 
@@ -26,8 +27,9 @@ pub struct Target {
 
 /// Appends what `batch` becomes for an old consumer to `out`; true if that is all of it.
 ///
-/// What is written is taken off `limit`; at 0 nothing more is begun, so that at most one message or
-/// wrapper goes beyond it. A batch that was cut so is asked for again from its next offset.
+/// What is written is taken off `limit`, or a quarter of what was inflated for it where that is
+/// more; at 0 nothing more is begun, so that at most one message or wrapper goes beyond it. A batch
+/// that was cut so is asked for again from its next offset.
 /// Errors: `UnsupportedCodec` for zstd; `Invalid`, `TooLarge` as its records are. `out` is then as
 /// it was.
 pub fn to_legacy(
@@ -42,7 +44,7 @@ pub fn to_legacy(
     if *limit == 0 {
         return Ok(false);
     }
-    let start = out.len();
+    let (start, before) = (out.len(), work::done());
     let whole = match batch.codec() {
         Codec::None => plain_to_legacy(batch, target, *limit, out),
         Codec::Zstd => Err(RecordError::UnsupportedCodec(Codec::Zstd as i8)),
@@ -51,8 +53,14 @@ pub fn to_legacy(
     if whole.is_err() {
         out.truncate(start);
     }
-    *limit = limit.saturating_sub(out.len() - start);
+    *limit = limit.saturating_sub(cost(out.len() - start, before));
     whole
+}
+
+/// What a conversion takes off its limit: the bytes it wrote, or a quarter of those that this
+/// thread inflated since `before` where that is more.
+fn cost(written: usize, before: u64) -> usize {
+    written.max(usize::try_from(work::since(before) / 4).unwrap_or(usize::MAX))
 }
 
 fn plain_to_legacy(
@@ -170,7 +178,7 @@ fn one_to_legacy(
     if *limit == 0 {
         return Ok(None);
     }
-    let start = out.len();
+    let (start, before) = (out.len(), work::done());
     if message.magic <= target.magic {
         out.extend_from_slice(message.bytes());
     } else if message.codec == Codec::None {
@@ -180,7 +188,7 @@ fn one_to_legacy(
         out.truncate(start);
         return Err(error);
     }
-    *limit = limit.saturating_sub(out.len() - start);
+    *limit = limit.saturating_sub(cost(out.len() - start, before));
     Ok(Some(message.size()))
 }
 

@@ -60,6 +60,30 @@ fn by_what_is_compressed_in_it() {
 }
 
 #[test]
+fn by_what_lies_beside_a_wrapper() {
+    let mut house = made();
+    let mut conn = house.connect();
+    let down = |codec| {
+        let target = krust::record::convert::Target { magic: 1, first_offset: 0 };
+        let (bytes, mut set) = (batch_with(&["a"], codec, |_| {}), Vec::new());
+        let batch = krust::record::batch::Batch::parse(&bytes).unwrap();
+        let mut limit = usize::MAX;
+        krust::record::convert::to_legacy(&batch, &target, &mut limit, &mut set).unwrap();
+        set
+    };
+    let (plain, wrapper) = (down(Codec::None), down(Codec::Gzip));
+    for (set, code) in [
+        (wrapper.clone(), 0),
+        ([&plain[..], &plain].concat(), 0),
+        ([&wrapper[..], &wrapper].concat(), 87),
+        ([&plain[..], &wrapper].concat(), 87),
+        ([&wrapper[..], &plain[..20]].concat(), 0),
+    ] {
+        assert_eq!(put(&mut house, &mut conn, (2, 1, &set)).0, code);
+    }
+}
+
+#[test]
 fn by_its_acks() {
     let mut house = made();
     let mut conn = house.connect();

@@ -128,6 +128,18 @@ fn records_that_inflate_to_more_than_they_may_are_refused() {
 }
 
 #[test]
+fn an_answer_to_an_old_consumer_ends_where_much_was_inflated_for_it() {
+    let zeros =
+        Owned { key: None, value: Some(vec![0; 1 << 20]), headers: vec![], ..records().remove(0) };
+    let bomb =
+        build(std::slice::from_ref(&zeros), &Fields { codec: Codec::Gzip, ..Fields::default() });
+    let target = convert::Target { magic: 1, first_offset: 0 };
+    let (mut limit, mut out) = (1 << 19, Vec::new());
+    let taken = convert::run_to_legacy(&bomb.repeat(10), &target, &mut limit, &mut out).unwrap();
+    assert_eq!(taken, 2 * bomb.len(), "each took 256 KiB off");
+}
+
+#[test]
 fn old_sets_cut_or_flipped_are_an_answer_not_a_panic() {
     for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
         let bytes = build(&records(), &Fields { codec, ..Fields::default() });

@@ -1,6 +1,8 @@
 //! What old consumers read: the batches of a slice as messages of magic 0 or 1.
 //!
-//! Invariant: an answer holds at most [`LIMIT`] bytes of converted records, plus one message.
+//! Invariant: an answer holds at most [`LIMIT`] bytes of converted records, plus one message; what
+//!     was inflated for it counts a quarter, so that batches which hold a thousand times their size
+//!     come one by one.
 //! Behaviour: a slice in which nothing is for an old consumer (markers of transactions) is passed
 //!     over, so that the consumer, who knows no offset but that of a message, gets on.
 //! Threads: reads files on the reactor thread; the price of being old. Each thread keeps the

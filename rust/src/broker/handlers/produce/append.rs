@@ -19,6 +19,7 @@ use crate::record::batch::{self, Batch, Bounds, Facts, Rules};
 use crate::record::compression::Codec;
 use crate::record::{RecordError, convert};
 use crate::storage::{AppendError, LogConfig, TimestampType};
+use crate::work;
 
 /// The first version that must bring exactly one batch of magic 2.
 const ONE_BATCH_FROM: i16 = 3;
@@ -141,7 +142,11 @@ impl Append {
         let config = &settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
+        convert::check_alone(bytes)?;
+        self.may_inflate()?;
+        let before = work::done();
         convert::to_v2(bytes, limit, &mut converted)?;
+        self.inflated(work::since(before));
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
@@ -180,9 +185,26 @@ impl Append {
             trusts_compressed: settings.trusts_compressed,
             inflated_max: Some(self.inflatable.get()),
         };
+        if batch.codec() != Codec::None {
+            self.may_inflate()?;
+        }
         let facts = batch::check(batch, &rules)?;
-        self.inflatable.set(self.inflatable.get().saturating_sub(facts.inflated));
+        self.inflated(facts.inflated);
         Ok(facts)
+    }
+
+    /// Refuses what comes when the request's batches have inflated to all that they may; producers
+    /// send smaller requests then.
+    fn may_inflate(&self) -> Result<(), Refused> {
+        match self.inflatable.get() {
+            0 => Err(Refused::Code(ErrorCode::MessageTooLarge)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what the request's batches have inflated to.
+    fn inflated(&self, bytes: u64) {
+        self.inflatable.set(self.inflatable.get().saturating_sub(bytes));
     }
 
     /// Stages a batch, compressed anew where the topic asks for another codec.
