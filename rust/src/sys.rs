@@ -132,6 +132,25 @@ pub fn descriptor_limit() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
+/// How many of `limit` descriptors connections do not get: an eighth, at most 64.
+pub const fn reserved_descriptors(limit: u64) -> u64 {
+    if limit / 8 < 64 { limit / 8 } else { 64 }
+}
+
+/// Whether a descriptor is one of the last that the process may have. Systems give the lowest
+/// number that is free: when such a one comes, all below it are in use.
+pub fn is_descriptor_reserved(file: &impl AsFd) -> bool {
+    use std::os::fd::AsRawFd;
+    let limit = descriptor_limit();
+    let number = u64::try_from(file.as_fd().as_raw_fd()).unwrap_or(0);
+    number >= limit - reserved_descriptors(limit)
+}
+
+/// Whether the next descriptor would be reserved, or there is none; `like` is any open file.
+pub fn is_next_descriptor_reserved(like: &impl AsFd) -> bool {
+    rustix::io::fcntl_dupfd_cloexec(like, 0).map_or(true, |next| is_descriptor_reserved(&next))
+}
+
 /// Whether an I/O error says that there is no room (ENOSPC, EDQUOT), which may pass by itself.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

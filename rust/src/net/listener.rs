@@ -3,8 +3,10 @@
 //! A name or an empty host stands for several addresses; with port 0 all of them share the port the
 //! first was given. An address family the machine does not have is warned of once and left out, as
 //! long as one address is bound.
-//! Out of descriptors, or with `max.connections` open, accepting pauses: what arrives waits in the
-//! kernel's queue until a connection closes or a moment has passed. Nothing spins.
+//! Connections leave the last descriptors of the process (`sys::reserved_descriptors`) to files,
+//! modules and pipes, without which nobody who is connected can be served.
+//! Out of other descriptors, or with `max.connections` open, accepting pauses: what arrives waits
+//! in the kernel's queue until a connection closes or a moment has passed. Nothing spins.
 
 use std::collections::HashMap;
 use std::io;

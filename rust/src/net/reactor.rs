@@ -25,6 +25,7 @@ use super::slab::Slab;
 use super::throttled::Throttled;
 use super::{Shared, is_near};
 use crate::broker::{ConnId, Done, Peer, Service};
+use crate::sys;
 
 const WAKER: Token = Token(usize::MAX);
 /// Listener i has the token `usize::MAX - 1 - i`.
@@ -57,6 +58,8 @@ pub(super) struct Reactor<S: Service> {
     accept_ms: Option<i64>,
     trim_ms: i64,
     refused: bool,
+    /// The last connection took a descriptor of the reserve.
+    scarce: bool,
     throttled: Throttled,
 }
 
@@ -105,6 +108,7 @@ impl<S: Service> Reactor<S> {
             accept_ms: None,
             trim_ms: i64::MAX,
             refused: false,
+            scarce: false,
             throttled: Throttled::default(),
         })
     }
@@ -369,9 +373,14 @@ impl<S: Service> Reactor<S> {
                 self.accept_ms = Some(i64::MAX);
                 return;
             }
+            self.scarce = self.scarce && sys::is_next_descriptor_reserved(socket);
+            if self.scarce {
+                return self.rest(&"few descriptors are left to this process (ulimit -n)");
+            }
             match socket.accept() {
                 Ok((stream, remote)) => {
                     self.refused = false;
+                    self.scarce = sys::is_descriptor_reserved(&stream);
                     accepted += 1;
                     let thread = &mut self.desk.thread;
                     if let Some(after_ms) = shared.service.turns_away(thread, remote.ip()) {
@@ -388,16 +397,18 @@ impl<S: Service> Reactor<S> {
                         error.kind(),
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
-                Err(error) => {
-                    if !std::mem::replace(&mut self.refused, true) {
-                        tracing::warn!(%error, "cannot accept connections: trying again");
-                    }
-                    shared.census.paused.store(true, Ordering::Release);
-                    self.accept_ms = Some(self.desk.now_ms.saturating_add(ACCEPT_REST_MS));
-                    return;
-                }
+                Err(error) => return self.rest(&error),
             }
         }
+    }
+
+    /// Accepts nothing until a connection closes or a moment has passed.
+    fn rest(&mut self, why: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.refused, true) {
+            tracing::warn!("cannot accept connections, they wait until others close: {why}");
+        }
+        self.shared().census.paused.store(true, Ordering::Release);
+        self.accept_ms = Some(self.desk.now_ms.saturating_add(ACCEPT_REST_MS));
     }
 
     /// Gives a connection to the thread that has the fewest.

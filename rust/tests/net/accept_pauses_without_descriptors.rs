@@ -54,6 +54,41 @@ fn starve() {
     }
 }
 
+#[test]
+fn the_last_ones_are_left_to_others() {
+    alone("accept_pauses_without_descriptors::the_last_ones_are_left_to_others", crowd);
+}
+
+fn crowd() {
+    const LIMIT: u64 = 160;
+    let site = Site::start();
+    let mut good = site.connect();
+    let sockets: Vec<_> = (0..200).map(|_| unconnected()).collect();
+    // Above those of the clients, which are of this process too.
+    let limit = LIMIT + sockets.len() as u64;
+    let whole = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: whole.maximum }).unwrap();
+    let address = site.address();
+    sockets.iter().for_each(|socket| rustix::net::connect(socket, &address).unwrap());
+    let open = || std::fs::read_dir("/dev/fd").unwrap().count() as u64 - 1;
+    let shared = limit - krust::sys::reserved_descriptors(limit);
+    until(|| {
+        site.advance(1_000);
+        open() > shared
+    });
+    let accepted = site.server.connections();
+    for _ in 0..CALLS {
+        site.advance(1_000);
+        assert_eq!(good.call(b"e"), b"e");
+    }
+    assert_eq!(site.server.connections(), accepted);
+    assert_eq!(open(), shared + 1, "the one that took the first of the reserve was the last");
+    drop(sockets);
+    until(|| site.server.connections() == 1);
+    site.clock.advance(1_000);
+    assert_eq!(site.connect().call(b"e"), b"e");
+}
+
 fn unconnected() -> std::os::fd::OwnedFd {
     use rustix::net::{AddressFamily, SocketType, socket};
     socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()
