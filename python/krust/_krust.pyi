@@ -102,6 +102,12 @@ class Server:
                 (the default), values {name as Kafka's configs have it: float}
         """
 
+    def proven(self) -> tuple[int, list[tuple[str, int, int]]]:
+        """What the logs that `apply` opened prove: the first producer id that none of them has
+        named; topic, partition and newest leader epoch of those where that is above the delta's, or
+        the same while `leader-epoch-checkpoint` does not tell it. Each is told once.
+        """
+
     def recovery(self) -> tuple[int, int, int, int]:
         """How far the opening of logs is, while `apply` does it: logs opened, of how many; bytes
         checked, of how many. From any thread, at any time.

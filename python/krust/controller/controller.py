@@ -151,8 +151,11 @@ class Controller:
         self._step(_Waiting(ticket, steps, [], 0, request, term), outcome)
         return self._finished(outcome)
 
-    def run(self, ticket: int, steps: Generator[Asked, list[Done], Any]) -> Outcome:
-        """Run the shell's own steps, when those before and jobs are through."""
+    def run(self, ticket: int | None, steps: Generator[Asked, list[Done], Any]) -> Outcome:
+        """Run the shell's own steps, when those before and jobs are through.
+
+        ticket   None: nobody waits for their end; an error is a line
+        """
         self._runs.append(_Waiting(ticket, steps, [], 0))
         return self._finished(Outcome())
 

@@ -2,6 +2,8 @@
 
 The last block handed out stands in `/latest_producer_id_block`; the next one begins behind it. A
 block that was not used up when a broker stopped is lost, which costs nothing of 2^63.
+Where logs name ids above it (the tree was lost, or another broker wrote the directory) the tree is
+told first (`go_on_at`): an id that is handed out again has its first batches taken for duplicates.
 Source: KIP-730.
 """
 
@@ -15,7 +17,7 @@ from krust.metadata.contents import BadZnodeError, ProducerIds
 from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
-    from krust.controller.state import Policy, Request, State
+    from krust.controller.state import Policy, Request, State, Steps
 
 BLOCK = 1000
 _LAST = 2**63 - 1 - BLOCK
@@ -52,6 +54,31 @@ def allocate(state: State, request: Request) -> Policy:
             return _answer(Code.NOT_CONTROLLER, -1, 0)
         if done.refused is not Refusal.BAD_VERSION:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
+
+
+def go_on_at(state: State, first_free_id: int) -> Steps:
+    """Let the next block begin no lower; what is written says that all below was handed out."""
+    while first_free_id > 0:
+        (read,) = yield [[Read(znodes.PRODUCER_IDS)]]
+        node = read.results[0]
+        try:
+            block = ProducerIds.decode(node.data) if isinstance(node, Node) else None
+        except BadZnodeError as error:
+            state.fault(znodes.PRODUCER_IDS, error)
+            return
+        if not isinstance(node, Node) or (block is not None and block.last >= first_free_id - 1):
+            return
+        used = ProducerIds(state.node_id, max(first_free_id - BLOCK, 0), first_free_id - 1)
+        (done,) = yield [[SetData(znodes.PRODUCER_IDS, used.encode(), node.stat.version)]]
+        if done.refused is None:
+            known = block.last if block is not None else "none"
+            last = (
+                f"logs name producer ids up to {first_free_id - 1}, the metadata knows of {known}"
+            )
+            state.say(f"{last}: new ones go on at {first_free_id}")
+            return
+        if done.results[0] is not Refusal.BAD_VERSION:
+            return
 
 
 def _answer(code: Code, first: int, count: int) -> dict[str, int]:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import RETENTION, inter_broker_listener, listeners, rules
-from krust.controller import adoption, ids, loading, log_dirs, quotas, registration
+from krust.controller import adoption, ids, loading, log_dirs, proven, quotas, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
-    INTERNAL,
     NO_TOPIC_ID,
     Changes,
     Request,
@@ -32,14 +31,14 @@ from krust.controller.state import (
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.shell import identity, metadata, provenance
-from krust.shell.core_settings import threads, typed
+from krust.shell.core_settings import threads, topic_image, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from pathlib import Path
 
     from krust.config import Config
-    from krust.controller.state import Asked, Message
+    from krust.controller.state import Asked, Message, Steps
     from krust.coordinator.assignors.spec import Assignor
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store, StoreEvent
@@ -100,6 +99,7 @@ class Shell:
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
         self._version = 0
+        self._opened = False
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
         self._asked: dict[int, Request] = {}
@@ -191,6 +191,7 @@ class Shell:
         held, self._held = self._held or Changes(), None
         held.controller = True
         self._apply(held, {"cluster_id": self.state.cluster_id})
+        self._steps(self._proven())
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = endpoints or self.bound
         words = self._own_words()
@@ -211,7 +212,12 @@ class Shell:
 
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
-        groups = self._groups or self._load_groups()
+        try:
+            groups = self._groups or self._load_groups()
+        except OSError as error:  # out of descriptors: a module is a file
+            _log.error("groups wait, their modules cannot be read: %s", error)
+            time.sleep(_RETRY_S)
+            return True
         return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
         due_s = min(self._store.due_s(), return_s)
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
@@ -222,6 +228,8 @@ class Shell:
         self._decide_waiting()
         if events is not None:
             groups.handle(of_groups)
+        if self._opened:
+            self._perform(self._controller.run(None, self._proven()))
         self._hear()
         self._let_quotas_hold()
         if self._controller.due_ms(_now_ms()) <= 0:
@@ -530,10 +538,7 @@ class Shell:
         topics: dict[str, Topic | None] = dict(changes.topics)
         if changes.brokers:
             topics = {**self.state.topics, **topics}
-            more = {
-                **more,
-                "settings": typed(self.config, self.state, alone=self._alone),
-            }
+            more = {**more, "settings": typed(self.config, self.state, alone=self._alone)}
         if changes.live or changes.controller:
             more = {**more, **self._cluster()}
             if self._peers is not None:
@@ -552,8 +557,14 @@ class Shell:
         }
         for name, partition, why in self.server.apply(delta):
             _log.error("partition %s-%d is offline: %s", name, partition, why)
+        self._opened = self._opened or bool(topics)
         if self._groups is not None:
             self._groups.topics_changed(changes.topics)
+
+    def _proven(self) -> Steps:
+        """What to do about logs that prove more than the tree knows."""
+        self._opened = False
+        return proven.bring(self.state, *self.server.proven())
 
     def _shown(self, topic: Topic | None) -> dict[str, Any] | None:
         """A topic as the image takes it."""
@@ -562,20 +573,7 @@ class Shell:
         values = self.state.topic_values(topic)
         if self._retaining is not None:
             values = self._retaining.shown(topic.name, values)
-        return {
-            "id": topic.id or NO_TOPIC_ID,
-            "internal": topic.name in INTERNAL,
-            "config": values,
-            "partitions": [
-                {
-                    "leader": each.leader,
-                    "leader_epoch": each.leader_epoch,
-                    "isr": list(each.isr),
-                    "replicas": list(each.replicas),
-                }
-                for each in topic.partitions
-            ],
-        }
+        return topic_image(topic, values)
 
 
 def _retaining(config: Config, server: Server) -> Retaining | None:

@@ -1,4 +1,4 @@
-"""The broker's settings as the core takes them: typed, those alone that act."""
+"""Settings and topics as the core takes them: typed, and of settings those alone that act."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from krust.config import inter_broker_listener
+from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.settings import BROKER
 
 if TYPE_CHECKING:
     from krust.config import Config
-    from krust.controller.state import State
+    from krust.controller.state import State, Topic
 
 
 def threads(config: Config) -> int:
@@ -34,3 +35,24 @@ def typed(config: Config, state: State | None, *, alone: bool) -> dict[str, Any]
     }
     typed["inter.broker.listener.name"] = None if alone else inter_broker_listener(config)
     return typed
+
+
+def topic_image(topic: Topic, values: dict[str, Any]) -> dict[str, Any]:
+    """A topic as a delta of the image has it.
+
+    values  its settings, typed
+    """
+    return {
+        "id": topic.id or NO_TOPIC_ID,
+        "internal": topic.name in INTERNAL,
+        "config": values,
+        "partitions": [
+            {
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "isr": list(each.isr),
+                "replicas": list(each.replicas),
+            }
+            for each in topic.partitions
+        ],
+    }

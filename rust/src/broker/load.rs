@@ -18,6 +18,7 @@ use super::groups;
 use super::image::{Delta, PartitionImage, PartitionState, TopicDelta, TopicImage, TopicSettings};
 use super::opening::{Opened, Wanted};
 use super::partition::{Partition, Wakes};
+use super::places::Places;
 use super::{Broker, ClusterImage, quotas};
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
@@ -31,7 +32,7 @@ const LOOK_MS: u64 = 1000;
 /// The log directories of a broker, and which partition lies in which.
 pub struct Store {
     dirs: Vec<Arc<LogDir>>,
-    pub(super) places: Mutex<HashMap<TopicPartition, usize>>,
+    pub(super) places: Mutex<Places>,
     /// Where replicas that are not here shall be made.
     pub(super) wishes: Mutex<HashMap<TopicPartition, usize>>,
     /// Replicas whose loss the policy was told.
@@ -117,8 +118,8 @@ impl Store {
     /// there are the fewest. `None`: it may lie where nobody can look now.
     pub(super) fn place(&self, name: &TopicPartition, is_new: bool) -> Option<usize> {
         let mut places = self.places.lock();
-        if let Some(dir) = places.get(name) {
-            return Some(*dir);
+        if let Some(dir) = places.at(name) {
+            return Some(dir);
         }
         if !is_new && self.dirs.iter().any(|dir| dir.is_offline()) {
             return None;
@@ -130,15 +131,8 @@ impl Store {
             places.insert(name.clone(), index);
             return Some(index);
         }
-        let mut counts = vec![0usize; self.dirs.len()];
-        for dir in places.values() {
-            if let Some(count) = counts.get_mut(*dir) {
-                *count += 1;
-            }
-        }
-        let online = self.dirs.iter().zip(counts).enumerate();
-        let usable = online.filter(|(_, (dir, _))| !dir.is_offline());
-        let (index, _) = usable.min_by_key(|(_, (_, count))| *count)?;
+        let usable = self.dirs.iter().enumerate().filter(|(_, dir)| !dir.is_offline());
+        let (index, _) = usable.min_by_key(|(index, _)| places.count(*index))?;
         places.insert(name.clone(), index);
         Some(index)
     }
@@ -334,7 +328,7 @@ impl Broker {
     fn delete_unopened(&self, topic: &str, step: &mut Step) {
         let mut places = self.store.places.lock();
         let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
-        let gone: Vec<_> = places.extract_if(|name, _| gone(name)).collect();
+        let gone = places.extract(gone);
         drop(places);
         let names: Vec<_> = gone.iter().map(|(name, _)| name.clone()).collect();
         self.drop_futures(&names);

@@ -7,7 +7,8 @@
 //! image       what is known of the cluster, swapped whole         partition  a log and who waits
 //! parked      requests that wait, per thread                      policy     the port to decisions
 //! load        partitions come and go                              moves      to other directories
-//! opening     their logs, by several threads
+//! opening     their logs, by several threads                  proven     what these prove
+//! places      and which directory they lie in
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
 //! topic_pattern   topics by regular expression                quotas     what clients may use
 //! ```
@@ -28,7 +29,9 @@ mod moves;
 mod opening;
 mod parked;
 mod partition;
+mod places;
 pub mod policy;
+mod proven;
 pub mod quotas;
 mod reply;
 mod serve;
@@ -168,6 +171,7 @@ pub struct Broker {
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
+    proven: proven::Proven,
     groups: Groups,
     quotas: Quotas,
     /// The number of the last connection.
@@ -281,6 +285,7 @@ impl Broker {
             too_large: RareLine::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
+            proven: Default::default(),
             groups,
             connections: AtomicU64::new(0),
         })

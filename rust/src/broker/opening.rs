@@ -134,7 +134,9 @@ impl Broker {
             dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
         }
         let id = open.topic_id.unwrap_or_default();
+        let told = open.leader_epoch;
         let log = Log::open(&dir, &name, open).map_err(fail)?;
+        self.note_proven(&log, told);
         let partition = Partition::new(name.clone(), id, log);
         partition.settle().map_err(fail)?;
         self.move_on(&partition);

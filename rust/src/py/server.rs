@@ -22,7 +22,7 @@ use super::events::Events;
 use super::settings::{self, Table};
 use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
 use crate::clock::SystemClock;
-use crate::ids::{Offset, TopicPartition};
+use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::memory::{Lease, PoolUse};
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
@@ -179,6 +179,14 @@ impl Server {
             (topic.to_string(), partition, failure.error.to_string())
         };
         Ok(failures.into_iter().map(told).collect())
+    }
+
+    fn proven(&self) -> (i64, Vec<(String, i32, i32)>) {
+        let newer = self.broker.take_newer_epochs().into_iter();
+        let row = |(name, epoch): (TopicPartition, Epoch)| {
+            (name.topic.to_string(), name.partition, epoch.0)
+        };
+        (self.broker.first_free_producer_id(), newer.map(row).collect())
     }
 
     fn recovery(&self) -> (u64, u64, u64, u64) {

@@ -23,6 +23,7 @@ mod groups;
 mod groups_are_refused_before_the_policy;
 mod heartbeats_are_judged_by_the_fence;
 mod leaders_move;
+mod logs_bound_what_is_handed_out;
 mod logs_open_side_by_side;
 mod long_poll_wakes_on_produce;
 mod malformed_requests_harm_nobody;

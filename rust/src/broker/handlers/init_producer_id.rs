@@ -2,6 +2,8 @@
 //! Behaviour: ids come in blocks from the policy (`AllocateProducerIds`); while none is left the
 //!     request is parked and the next block asked for once. The epoch is 0. A producer that names
 //!     the id and epoch it has (v3) gets a new id all the same, which Kafka's clients accept.
+//!     Each id lies above all that the logs of this broker name (see `proven`): the rest of a block
+//!     is not used; where nothing of it is left another one is asked for, a few times.
 //! Version notes: v2 is flexible; v3 adds the producer's present id and epoch.
 //! Not done: transactions. A transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), fatal
 //!     and at once; COORDINATOR_NOT_AVAILABLE would make clients wait for ever. v6 (two-phase
@@ -27,13 +29,36 @@ pub(crate) struct ProducerIds {
     state: Mutex<Block>,
 }
 
+/// So many blocks in a row may have no id that can be used, before those who wait are told to ask
+/// again later.
+const USELESS_BLOCKS: u32 = 3;
+
 #[derive(Debug, Default)]
 struct Block {
     left: Range<i64>,
+    /// Ids below this one are known to logs.
+    floor: i64,
+    /// Blocks since the last one that had an id above the floor.
+    useless: u32,
     asked: bool,
     /// The last answer was this error: those who waited for it are told.
     error_code: i16,
     waiting: Vec<(usize, ParkedId)>,
+}
+
+impl ProducerIds {
+    /// From now on only ids above `highest` are given.
+    pub(crate) fn begin_above(&self, highest: i64) {
+        let mut block = self.state.lock();
+        block.floor = block.floor.max(highest.saturating_add(1));
+        let first = block.left.start.max(block.floor).min(block.left.end);
+        block.left.start = first;
+    }
+
+    /// The lowest id that may be given.
+    pub(crate) fn floor(&self) -> i64 {
+        self.state.lock().floor
+    }
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -93,6 +118,10 @@ impl Broker {
                 return;
             }
         }
+        self.ask_for_producer_ids();
+    }
+
+    fn ask_for_producer_ids(&self) {
         let ticket = self.tickets.open(Asked::ProducerIds);
         let node = i64::from(self.settings.load().node_id);
         self.policy.submit(Event {
@@ -114,12 +143,21 @@ impl Broker {
         let (start, len) = (number("producer_id_start"), number("producer_id_len"));
         let waiting = {
             let mut state = self.producer_ids.state.lock();
+            let end = start.saturating_add(len.max(0));
+            let first = start.max(state.floor).min(end);
+            let is_useless = first == end && end > start;
+            state.useless = if is_useless { state.useless + 1 } else { 0 };
+            if is_useless && state.useless < USELESS_BLOCKS {
+                drop(state);
+                self.ask_for_producer_ids();
+                return Ok(());
+            }
             state.asked = false;
             state.error_code = match number("error_code") {
-                0 if len <= 0 => ErrorCode::CoordinatorNotAvailable.code(),
+                0 if first == end => ErrorCode::CoordinatorNotAvailable.code(),
                 code => ErrorCode::from(i16::try_from(code).unwrap_or(-1)).code(),
             };
-            state.left = start..start.saturating_add(len.max(0));
+            state.left = first..end;
             std::mem::take(&mut state.waiting)
         };
         for (thread, id) in waiting {

@@ -58,7 +58,7 @@ pub struct Open {
     pub config: Arc<LogConfig>,
     /// The topic's id, written to `partition.metadata` with the first append.
     pub topic_id: Option<TopicId>,
-    /// The epoch to append with; `None`: one more than the log has seen.
+    /// The epoch to append with, unless the log has seen a newer one; `None`: one more than it has.
     pub leader_epoch: Option<Epoch>,
     /// Whether the directory was shut down in order, so that nothing needs to be checked.
     pub clean: bool,
@@ -254,6 +254,11 @@ impl Log {
     /// The newest epoch in the log; -1 without any.
     pub fn latest_epoch(&self) -> Epoch {
         self.writer.lock().epochs.latest()
+    }
+
+    /// Whether `leader-epoch-checkpoint` has all epochs of the log: it is written behind appends.
+    pub fn are_epochs_saved(&self) -> bool {
+        self.writer.lock().epochs_saved
     }
 
     /// The epochs of the log and where each began.
