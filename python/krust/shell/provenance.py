@@ -25,7 +25,8 @@ ALONE = "krust-metadata.db"
 """The metadata of a broker on its own, in its first log directory."""
 JOURNALS = {CLUSTER: "krust-cluster.journal", ALONE: "krust-metadata.journal"}
 _META = "meta.properties"
-_OURS = "#\nbroker.id="
+_OURS = ("#crc32c=", "#\nbroker.id=")
+"""What files that krust wrote begin with: those of today, and those without a checksum."""
 _MARK = "#krust\n"
 
 _log = logging.getLogger("krust")
