@@ -902,10 +902,14 @@ krust.index.cache.bytes  long  33554432  0..  yes  fixed
     Most memory for the indexes of segments that are not written any more, of all logs.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
+krust.partition.producers.max  int  100000  1000..  yes  fixed
+    Most idempotent producers that a partition remembers; beyond, who wrote longest ago goes first.
 krust.policy.request.memory.bytes  long  8388608  65536..  yes  fixed
     Most memory for the parts of one request that changes or describes the cluster or a group.
 krust.policy.response.max.bytes  long  67108864  65536..  yes  fixed
     Largest answer to one request that describes topics, brokers or groups.
+krust.policy.timeout.ms  long  300000  1000..  yes  fixed
+    How long a decision may take on top of the time that its request gives, until it is given up.
 krust.request.memory.bytes  long  268435456  1048576..  yes  fixed
     Most memory of all requests together, once they are read, and of their answers.
 krust.retention.policy  list  ""  *  yes  fixed

@@ -56,7 +56,7 @@ class RefusedError(Exception):
         self.code = code
 
 
-OF_BROKER = ("krust.flush.mode", "producer.id.expiration.ms")
+OF_BROKER = ("krust.flush.mode", "krust.partition.producers.max", "producer.id.expiration.ms")
 """Settings of the broker that each log needs."""
 
 

@@ -13,13 +13,19 @@ use parking_lot::Mutex;
 use super::apis::Api;
 use super::image::ClusterImage;
 use super::parked::{Parked, Wait};
-use super::policy::{Asked, Client, Event, Question, Slices};
+use super::policy::{self, Asked, Client, Event, Question, Slices};
 use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState};
 use crate::memory::Lease;
 use crate::protocol::value::Value;
 use crate::storage::FileRange;
 use crate::wire::{Reader, Sink, Writer};
 use crate::work;
+
+/// What waits and is as large as that is paid for from the broker's pool. What is smaller counts to
+/// its connection's limit only.
+const LEASED_FROM: usize = 4 << 10;
+/// Where the pool has no room, nothing more is read of a connection for so long.
+pub(super) const POOL_WAIT_MS: i32 = 20;
 
 /// What a reply needs to know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -164,10 +170,28 @@ impl<'f> Call<'_, 'f> {
 
     /// Keeps the request under a name it has already.
     pub(crate) fn park_as(&mut self, id: ParkedId, deadline_ms: Option<i64>, wait: Wait) {
-        let slot = self.replies.park();
+        let bytes = self.request.size;
+        let slot = self.replies.park_holding(bytes);
+        // What waits for the policy is paid for as a tree.
+        let is_leased = bytes >= LEASED_FROM && !matches!(wait, Wait::Policy(_));
+        let lease = if is_leased { self.broker.memory.lease(bytes) } else { None };
+        if is_leased && lease.is_none() {
+            self.replies.mute(POOL_WAIT_MS);
+        }
         let conn = self.session.peer.conn;
         let head = self.request.head;
-        self.thread.parked.keep(id, Parked { conn, slot, head, deadline_ms, wait });
+        self.thread.parked.begin(
+            id,
+            Parked { conn, slot, head, deadline_ms, wait, lease },
+            self.session,
+        );
+    }
+
+    /// Until when the policy is to have decided something, where it may take `more_ms` beyond what
+    /// is usual.
+    pub(crate) fn decision_deadline_ms(&self, more_ms: i64) -> i64 {
+        let usual_ms = self.broker.settings.load().policy_timeout_ms;
+        self.broker.clock.monotonic_ms().saturating_add(usual_ms).saturating_add(more_ms)
     }
 
     /// Hands the request to the policy, and parks it until the answer is there. To the answer's
@@ -185,7 +209,8 @@ impl<'f> Call<'_, 'f> {
         };
         let question = Arc::new(Question { head, settled, slices });
         let ticket = self.broker.tickets.open(Asked::Request { thread, parked, question });
-        self.park_as(parked, None, Wait::Policy(ticket));
+        let deadline_ms = self.decision_deadline_ms(policy::waits_ms(&request));
+        self.park_as(parked, Some(deadline_ms), Wait::Policy(ticket));
         let (api, version) = (head.api.name, head.version);
         self.submit(Event { ticket, api, version, request, client, lease });
     }

@@ -112,6 +112,8 @@ pub struct Settings {
     pub offsets_retention_check_ms: u64,
     /// `num.recovery.threads.per.data.dir`.
     pub recovery_threads_per_dir: usize,
+    /// `krust.policy.timeout.ms`: how long the policy may take for a decision.
+    pub policy_timeout_ms: i64,
     /// `krust.request.memory.bytes`: what requests may cost together, read buffers apart.
     pub request_memory_bytes: usize,
     /// `krust.policy.request.memory.bytes`: what one request may cost as a tree for the policy.
@@ -137,6 +139,7 @@ impl Default for Settings {
             offsets_retention_ms: 7 * 24 * 3_600_000,
             offsets_retention_check_ms: 600_000,
             recovery_threads_per_dir: 2,
+            policy_timeout_ms: 300_000,
             request_memory_bytes: 256 << 20,
             policy_request_bytes: 8 << 20,
             policy_response_bytes: 64 << 20,
@@ -205,6 +208,8 @@ pub struct Session {
     account: Option<Arc<Account>>,
     /// What happens to the frames behind the one that is handled.
     behind: Behind,
+    /// Its requests that wait, and some that did.
+    parked: Vec<ParkedId>,
     /// The fetch sessions that were used through it.
     fetch_sessions: Vec<i32>,
 }

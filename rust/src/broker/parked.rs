@@ -4,18 +4,22 @@
 //! exactly while it is in `requests` and has a deadline.
 //! Threads: owned by the reactor thread; others know a request by its [`ParkedId`] only, and a name
 //! that is no longer here is not an error: the request was answered, or its connection closed.
-//! Not promised: a limit; a connection whose request waits long is not read from.
+//! A connection's session lists its requests, so that closing it costs as much as it has parked.
+//! Limits: each has a deadline; a connection may park 1024
+//!     (`net::Options::parked_max`), and is not read from beyond.
 
 use std::collections::BTreeSet;
 
 use ahash::HashMap;
 
+use super::Session;
 use super::call::Head;
 use super::groups::waiting;
 use super::handlers::{fetch, find_coordinator, metadata, produce};
 use super::policy::Ticket;
 use super::reply::{Output, Slot};
 use super::service::{ConnId, Done, Flow};
+use crate::memory::Lease;
 
 /// Names a parked request within its reactor thread; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +34,9 @@ pub(crate) struct Parked {
     /// When it is answered with what there is, on the monotonic clock.
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) wait: Wait,
+    /// Pays for a large one while it waits.
+    #[expect(dead_code, reason = "it is returned when the request is dropped")]
+    pub(crate) lease: Option<Lease>,
 }
 
 /// What a request waits for.
@@ -66,6 +73,15 @@ impl ParkedRequests {
         ParkedId(self.next)
     }
 
+    /// Keeps a request of this session, the first time.
+    pub(crate) fn begin(&mut self, id: ParkedId, parked: Parked, session: &mut Session) {
+        if session.parked.len() == session.parked.capacity() {
+            session.parked.retain(|id| self.requests.contains_key(id));
+        }
+        session.parked.push(id);
+        self.keep(id, parked);
+    }
+
     /// Keeps a request until it is taken.
     pub(crate) fn keep(&mut self, id: ParkedId, parked: Parked) {
         if let Some(deadline_ms) = parked.deadline_ms {
@@ -95,12 +111,6 @@ impl ParkedRequests {
     /// When the next request's time is up.
     pub(crate) fn next_deadline(&self) -> Option<i64> {
         self.timers.first().map(|(deadline_ms, _)| *deadline_ms)
-    }
-
-    /// The requests of a connection.
-    pub(crate) fn of(&self, conn: ConnId) -> Vec<ParkedId> {
-        let of_conn = self.requests.iter().filter(|(_, parked)| parked.conn == conn);
-        of_conn.map(|(id, _)| *id).collect()
     }
 }
 

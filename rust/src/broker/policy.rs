@@ -16,7 +16,10 @@
 //!     the broker's pool, the tree for as long as the event or the objects made of it exist.
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: submitted from reactor threads, answered from any.
-//! Not promised: a deadline; a request whose event is never answered keeps its connection waiting.
+//! Limits: `krust.policy.timeout.ms` for an answer, on top of the time that the request itself
+//!     gives. When it is over the ticket is closed: topics that Metadata or FindCoordinator wait
+//!     for are LEADER_NOT_AVAILABLE and COORDINATOR_NOT_AVAILABLE, any other request closes its
+//!     connection.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -351,6 +354,16 @@ pub(crate) struct Tickets {
 struct Open {
     next: u64,
     asked: HashMap<u64, Asked>,
+}
+
+/// How long a request itself lets the policy wait: for other members, or for what it decided.
+pub(crate) fn waits_ms(request: &Value) -> i64 {
+    let field = |name| match request.field(name) {
+        Some(Value::Int(ms)) => i64::from(i32::try_from(*ms).unwrap_or(0).max(0)),
+        _ => 0,
+    };
+    let of_group = field("rebalance_timeout_ms").max(field("session_timeout_ms"));
+    of_group.saturating_add(field("timeout_ms"))
 }
 
 /// The topics that an answer to `AutoCreate` refuses, and why.

@@ -34,6 +34,8 @@ pub struct Replies {
     parts: VecDeque<Part>,
     first: u64,
     parked: usize,
+    /// What the requests that are parked hold, in bytes.
+    delayed: usize,
     /// Bytes in memory of all ready parts but the last one.
     sealed: usize,
     left: usize,
@@ -49,7 +51,8 @@ const FIRST_BYTES: usize = 1 << 10;
 #[derive(Debug)]
 enum Part {
     Ready(Output),
-    Parked,
+    /// Its request holds so many bytes.
+    Parked(usize),
 }
 
 impl Output {
@@ -79,9 +82,15 @@ impl Replies {
 
     /// Keeps a place for the reply to a request that waits.
     pub fn park(&mut self) -> Slot {
+        self.park_holding(0)
+    }
+
+    /// The same, for a request that holds so many bytes while it waits.
+    pub fn park_holding(&mut self, bytes: usize) -> Slot {
         let serial = self.first + self.parts.len() as u64;
         self.sealed += self.tail();
-        self.parts.push_back(Part::Parked);
+        self.parts.push_back(Part::Parked(bytes));
+        self.delayed += bytes;
         self.parked += 1;
         Slot(serial)
     }
@@ -94,7 +103,10 @@ impl Replies {
             .and_then(|index| usize::try_from(index).ok())
             .and_then(|index| self.parts.get_mut(index));
         match part {
-            Some(part @ Part::Parked) => {
+            Some(part @ Part::Parked(_)) => {
+                if let Part::Parked(bytes) = part {
+                    self.delayed -= *bytes;
+                }
                 let size = output.buf.len();
                 self.mute_ms = self.mute_ms.max(output.mute_ms);
                 *part = Part::Ready(output);
@@ -118,8 +130,8 @@ impl Replies {
                 }
                 Some(output)
             }
-            Part::Parked => {
-                self.parts.push_front(Part::Parked);
+            parked @ Part::Parked(_) => {
+                self.parts.push_front(parked);
                 None
             }
         }
@@ -135,9 +147,9 @@ impl Replies {
         self.parts.is_empty()
     }
 
-    /// The bytes in memory of the replies that are ready and not taken.
+    /// The bytes in memory of the replies that are ready and not taken, and of requests that wait.
     pub fn held(&self) -> usize {
-        self.sealed + self.tail()
+        self.sealed + self.tail() + self.delayed
     }
 
     /// True where so much waits to be sent that the service is to leave the rest of its frames.
@@ -222,6 +234,17 @@ mod tests {
         assert_eq!(replies.held(), 7);
         while replies.take().is_some() {}
         assert_eq!(replies.held(), 0);
+    }
+
+    #[test]
+    fn what_waiting_requests_hold_counts_until_they_are_answered() {
+        let mut replies = Replies::default();
+        let slots = [replies.park_holding(FULL_BYTES / 2), replies.park_holding(FULL_BYTES / 2)];
+        assert!(replies.is_full());
+        replies.fill(slots[1], bytes("late"));
+        assert_eq!((replies.is_full(), replies.held()), (false, FULL_BYTES / 2 + 4));
+        replies.fill(slots[0], Output::default());
+        assert_eq!(replies.held(), 4);
     }
 
     #[test]

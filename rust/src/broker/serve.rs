@@ -11,19 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::apis::{self, Outcome, Run};
-use super::call::{Call, Head, Request};
+use super::call::{Call, Head, POOL_WAIT_MS, Request};
 use super::groups;
 use super::handlers::{
     api_versions, fetch, find_coordinator, init_producer_id, metadata, policy, produce,
 };
 use super::parked::{Parked, ParkedRequests, Wait};
 use super::partition::Wakes;
+use super::policy::Ticket;
 use super::quotas::Meter;
 use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
 use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
 use crate::protocol::header::RequestHeader;
 use crate::wire::Reader;
 use crate::work;
+
+/// A request of this size that is answered here is paid for from the pool while it is handled ...
+const LARGE: usize = 64 << 10;
+/// ... with so many times its size: what is decoded of it, looked up for it, and answered.
+const LARGE_COSTS: usize = 16;
 
 impl Service for Broker {
     type Thread = ThreadState;
@@ -52,6 +58,7 @@ impl Service for Broker {
             connection,
             is_speaker: false,
             account: None,
+            parked: Vec::new(),
             fetch_sessions: Vec::new(),
             behind: Behind::IsNext,
         }
@@ -163,9 +170,10 @@ impl Service for Broker {
         let before = work::done();
         self.look_again(thread, done);
         while let Some((id, mut parked)) = thread.parked.expired(now_ms) {
-            if let Some(output) = self.resume(thread, (id, &mut parked), true) {
-                done.push(parked.done(output));
-            }
+            done.push(match self.resume(thread, (id, &mut parked), true) {
+                Some(output) => parked.done(output),
+                None => parked.failed(),
+            });
         }
         self.work.note(before);
     }
@@ -174,15 +182,17 @@ impl Service for Broker {
         if thread.look.is_empty() { thread.parked.next_deadline() } else { Some(0) }
     }
 
-    fn closed(&self, thread: &mut ThreadState, conn: ConnId, session: Session) {
-        for id in thread.parked.of(conn) {
+    fn closed(&self, thread: &mut ThreadState, _: ConnId, session: Session) {
+        for id in session.parked {
             let Some(parked) = thread.parked.take(id) else { continue };
             match parked.wait {
                 Wait::Produce(waiting) => waiting.forget(thread.index, id),
                 Wait::Fetch(waiting) => waiting.forget(),
                 Wait::Policy(ticket) => drop(self.tickets.close(ticket)),
                 Wait::Group(waiting) => waiting.forget(thread.index, id),
-                Wait::Metadata(_) | Wait::Coordinator(_) | Wait::ProducerId => {}
+                Wait::Metadata(waiting) => drop(self.tickets.close(waiting.ticket)),
+                Wait::Coordinator(waiting) => drop(self.tickets.close(waiting.ticket)),
+                Wait::ProducerId => {}
             }
         }
         self.fetch_sessions.closed(session.connection, &session.fetch_sessions);
@@ -231,7 +241,30 @@ impl Broker {
             Wait::Group(waiting) => {
                 (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
             }
-            Wait::Policy(_) | Wait::Metadata(_) | Wait::Coordinator(_) => None,
+            _ if !late => None,
+            Wait::Metadata(waiting) => {
+                self.give_up(waiting.ticket, head);
+                Some(metadata::resume(thread, head, waiting))
+            }
+            Wait::Coordinator(waiting) => {
+                self.give_up(waiting.ticket, head);
+                Some(find_coordinator::resume(thread, head, waiting))
+            }
+            Wait::Policy(ticket) => {
+                self.give_up(*ticket, head);
+                None
+            }
+        }
+    }
+
+    /// Closes the ticket of a request whose time is up.
+    fn give_up(&self, ticket: Ticket, head: Head) {
+        if self.tickets.close(ticket).is_some() {
+            tracing::warn!(
+                api = head.api.name,
+                "the policy did not decide in time; if it works on much, raise \
+                 krust.policy.timeout.ms"
+            );
         }
     }
 
@@ -266,6 +299,15 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
     }
     call.throttle_for_time();
     match run {
+        Run::Here(handle) if call.request.size >= LARGE => {
+            let cost = call.request.size.saturating_mul(LARGE_COSTS);
+            let Some(_lease) = call.broker.memory.lease(cost) else {
+                call.session.behind = Behind::WaitsWithIt;
+                call.replies.mute(POOL_WAIT_MS);
+                return Ok(Flow::Go);
+            };
+            handle(call)
+        }
         Run::Here(handle) => handle(call),
         _ => policy::handle(call),
     }

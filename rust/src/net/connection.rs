@@ -76,7 +76,8 @@ pub(super) struct Connection<S: Service> {
     /// wait for a read buffer.
     pub(super) listed: bool,
     pub(super) starving: bool,
-    /// When something last moved; when the frame that is not whole began; when bytes last left.
+    /// When something last moved; when the frame that is not whole would have begun if all of it
+    /// had come at the least rate, or now where it came faster; when bytes last left.
     active_ms: i64,
     frame_ms: i64,
     sent_ms: i64,
@@ -213,7 +214,7 @@ impl<S: Service> Connection<S> {
     /// Reads once. `Some`: nothing more can be done with this connection now.
     fn read(&mut self, desk: &mut Desk<S>) -> io::Result<Option<Outcome>> {
         let limit = desk.shared.options.request_max_bytes;
-        let began = !self.inbox.holds();
+        let before = self.inbox.filled();
         match self.inbox.fill(&mut self.stream, &mut desk.pool, limit)? {
             Filled::Full => {}
             Filled::Drained => self.readable = self.ended,
@@ -221,9 +222,12 @@ impl<S: Service> Connection<S> {
             Filled::Ended => return Ok(Some(Outcome::Close)),
             Filled::Starved => return Ok(Some(Outcome::Starved)),
         }
-        if began {
-            self.frame_ms = desk.now_ms;
-        }
+        let came = self.inbox.filled().saturating_sub(before);
+        let earned = came.saturating_mul(1000) / desk.shared.options.frame_rate.max(1);
+        self.frame_ms = match before {
+            0 => desk.now_ms,
+            _ => self.frame_ms.saturating_add(earned as i64).min(desk.now_ms),
+        };
         self.active_ms = desk.now_ms;
         Ok(None)
     }
@@ -248,7 +252,8 @@ impl<S: Service> Connection<S> {
         self.heed(desk.now_ms);
         self.closing |= flow == Flow::Close;
         self.held = flow == Flow::Hold && self.replies.parked() > 0;
-        if handled == 0 && !self.replies.is_full() { Handled::Nonsense } else { Handled::Frames }
+        let may_leave_all = self.replies.is_full() || self.muted_until_ms.is_some();
+        if handled == 0 && !may_leave_all { Handled::Nonsense } else { Handled::Frames }
     }
 
     /// Sends what is ready. True where there is more and the socket would take it.
@@ -291,14 +296,18 @@ impl<S: Service> Connection<S> {
             deadline = self.active_ms.saturating_add(options.idle_ms);
         }
         if self.inbox.holds() && self.may_read(options) {
-            let earned = self.inbox.filled() * 1000 / options.frame_rate.max(1);
-            let allowed = options.frame_ms.saturating_add(earned as i64);
-            deadline = deadline.min(self.frame_ms.saturating_add(allowed));
+            deadline = deadline.min(self.frame_ms.saturating_add(options.frame_ms));
         }
         if !self.outbox.is_empty() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
         }
         deadline
+    }
+
+    /// By how many milliseconds the large frame that is half here lags behind the least rate.
+    pub(super) fn lag_ms(&self, options: &Options, now_ms: i64) -> Option<i64> {
+        let waits_for_peer = self.inbox.is_large() && !self.starving && self.may_read(options);
+        waits_for_peer.then(|| now_ms.saturating_sub(self.frame_ms))
     }
 
     /// Sends what is ready, once; reads nothing more.

@@ -175,6 +175,11 @@ impl Inbox {
         self.filled > 0
     }
 
+    /// True where the buffer is one that others may have to wait for.
+    pub(super) fn is_large(&self) -> bool {
+        self.buf.len() > READ_AHEAD
+    }
+
     /// How many bytes wait here.
     pub(super) fn filled(&self) -> usize {
         self.filled

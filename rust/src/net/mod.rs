@@ -52,9 +52,10 @@ pub struct Options {
     /// `queued.max.request.bytes`, or a default: read buffers of all connections together. Never
     /// less than two frames of the largest size a thread.
     pub request_memory: usize,
-    /// Within this time from its first byte a frame is to be complete ...
+    /// A frame may lag so far behind the least rate ...
     pub frame_ms: i64,
-    /// ... or longer, if this many bytes of it come each second.
+    /// ... of so many bytes a second. What came faster before does not count. Where the read
+    /// buffers are used up, whoever lags most makes room for who waits.
     pub frame_rate: usize,
     /// A connection that takes none of the bytes it is sent is closed after this.
     pub stalled_ms: i64,

@@ -37,6 +37,10 @@ const ACCEPT_SHARE: usize = 256;
 const ACCEPT_REST_MS: i64 = 200;
 /// Read buffers that nobody used for this long are freed.
 const TRIM_MS: i64 = 5_000;
+/// Who lags so far behind the least rate loses its buffer to those who wait for one.
+const STALE_MS: i64 = 3_000;
+/// So often that is looked at while somebody waits.
+const EVICT_EVERY_MS: i64 = 100;
 
 pub(super) struct Reactor<S: Service> {
     index: usize,
@@ -52,6 +56,8 @@ pub(super) struct Reactor<S: Service> {
     /// Connections that wait for read buffers, and what was lent when the last one joined them.
     starved: Vec<ConnId>,
     starved_at: usize,
+    /// When it is looked whether one of those who have them has stopped sending.
+    evict_ms: i64,
     /// When the next connection may be overdue; when accepting is tried again; when unused buffers
     /// are looked at.
     sweep_ms: i64,
@@ -104,6 +110,7 @@ impl<S: Service> Reactor<S> {
             rested: false,
             starved: Vec::new(),
             starved_at: 0,
+            evict_ms: i64::MAX,
             sweep_ms: i64::MAX,
             accept_ms: None,
             trim_ms: i64::MAX,
@@ -185,7 +192,7 @@ impl<S: Service> Reactor<S> {
         }
         let next = self.sweep_ms.min(self.trim_ms).min(self.accept_ms.unwrap_or(i64::MAX));
         let parked = self.shared().service.next_deadline(&self.desk.thread).unwrap_or(i64::MAX);
-        let next = next.min(parked).min(self.throttled.next_ms());
+        let next = next.min(parked).min(self.throttled.next_ms()).min(self.evict_ms);
         if next == i64::MAX {
             return None;
         }
@@ -212,6 +219,7 @@ impl<S: Service> Reactor<S> {
             }
             Outcome::Starved => {
                 self.starved_at = self.desk.pool.lent();
+                self.evict_ms = self.evict_ms.min(self.desk.now_ms);
                 if !std::mem::replace(&mut connection.starving, true) {
                     self.starved.push(id);
                 }
@@ -239,6 +247,30 @@ impl<S: Service> Reactor<S> {
                 connection.starving = false;
                 self.serve(id);
             }
+        }
+    }
+
+    /// Somebody waits for a read buffer: of those who have one, closes who lags most behind the
+    /// least rate, if that is [`STALE_MS`].
+    fn evict_stalest(&mut self) {
+        if self.starved.is_empty() {
+            self.evict_ms = i64::MAX;
+            return;
+        }
+        let now_ms = self.desk.now_ms;
+        let mut stalest = (0, None);
+        for id in self.connections.ids() {
+            let Some(connection) = self.connections.at(id) else { continue };
+            match connection.lag_ms(&self.desk.shared.options, now_ms) {
+                Some(lag_ms) if lag_ms > stalest.0 => stalest = (lag_ms, Some(id)),
+                _ => {}
+            }
+        }
+        let (lag_ms, id) = stalest;
+        self.evict_ms = now_ms.saturating_add((STALE_MS - lag_ms).max(EVICT_EVERY_MS));
+        if let Some(id) = id.filter(|_| lag_ms >= STALE_MS) {
+            tracing::debug!(lag_ms, "a frame that does not go on makes room for others");
+            self.close(id);
         }
     }
 
@@ -322,6 +354,9 @@ impl<S: Service> Reactor<S> {
         self.throttled.close_due(now_ms);
         if self.sweep_ms <= now_ms {
             self.sweep();
+        }
+        if self.evict_ms <= now_ms {
+            self.evict_stalest();
         }
         if !self.starved.is_empty() && self.desk.pool.lent() < self.starved_at {
             self.feed_starved();

@@ -108,6 +108,7 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             .bytes("offsets.retention.check.interval.ms", default.offsets_retention_check_ms)?,
         recovery_threads_per_dir: table
             .size("num.recovery.threads.per.data.dir", default.recovery_threads_per_dir)?,
+        policy_timeout_ms: table.or("krust.policy.timeout.ms", default.policy_timeout_ms)?,
         request_memory_bytes: table
             .size("krust.request.memory.bytes", default.request_memory_bytes)?,
         policy_request_bytes: table
@@ -219,6 +220,7 @@ pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
         file_delete_delay_ms: table.or("file.delete.delay.ms", default.file_delete_delay_ms)?,
         preallocate: table.or("preallocate", default.preallocate)?,
         producer_id_expiration_ms: table.or(expiration, default.producer_id_expiration_ms)?,
+        producers_max: table.size("krust.partition.producers.max", default.producers_max)?,
     };
     let validation: String = table.or("krust.validate.compressed", "full".into())?;
     Ok(TopicSettings {

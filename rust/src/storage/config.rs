@@ -62,6 +62,8 @@ pub struct LogConfig {
     pub preallocate: bool,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
+    /// `krust.partition.producers.max`; less than 1000 counts as 1000.
+    pub producers_max: usize,
 }
 
 impl Default for LogConfig {
@@ -91,6 +93,7 @@ impl Default for LogConfig {
             file_delete_delay_ms: 60_000,
             preallocate: false,
             producer_id_expiration_ms: 86_400_000,
+            producers_max: 100_000,
         }
     }
 }

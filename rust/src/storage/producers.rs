@@ -6,6 +6,8 @@
 //! Invariants: a batch (producer, epoch, sequences) is stored at most once; a retry of one of the
 //! last five gets its original offset; first_unstable <= any offset of an open transaction.
 //! Threads: guarded by the partition's lock.
+//! Limits: `krust.partition.producers.max` producers. Beyond it the ones that wrote longest ago go,
+//! a sixteenth at a time; an open transaction keeps its producer.
 //! Not promised: a producer that is silent for `producer.id.expiration.ms` is forgotten, and its
 //! next batch is taken with whatever sequence it has.
 
@@ -251,6 +253,30 @@ impl Producers {
     /// The appends noted so far are written.
     pub(crate) fn commit(&mut self) {
         self.undo.clear();
+    }
+
+    /// How many producers there are.
+    pub(crate) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Forgets those that wrote longest ago where there are more than `most`, with room for some to
+    /// come; nothing may be waiting for a commit.
+    pub(crate) fn limit(&mut self, most: usize) {
+        let Some(surplus) = self.known.len().checked_sub(most).filter(|more| *more > 0) else {
+            return;
+        };
+        let done = self.known.iter().filter(|(_, producer)| producer.txn_first_offset.is_none());
+        let offset = |producer: &Producer| producer.last().map_or(-1, |stored| stored.last_offset);
+        let mut by_age: Vec<(i64, i64)> =
+            done.map(|(id, producer)| (offset(producer), *id)).collect();
+        let count = (surplus + most / 16).min(by_age.len());
+        if count < by_age.len() {
+            by_age.select_nth_unstable(count);
+        }
+        for (_, id) in by_age.iter().take(count) {
+            self.known.remove(id);
+        }
     }
 
     /// The appends noted since the last commit are cut: the log ends at `log_end` again.

@@ -1,13 +1,13 @@
 //! What is decided elsewhere goes out as an event and comes back as an answer.
 
-use krust::broker::Flow;
+use krust::broker::{Flow, Settings};
 use krust::protocol::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
 use krust::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Frame, House, Made, frame, map};
+use crate::double::{Frame, House, Made, frame, map, raw};
 use crate::records::TOPIC;
 
 fn metadata(version: i16, names: &[&'static str]) -> Frame {
@@ -123,4 +123,21 @@ fn a_topic_that_was_refused_says_why() {
     let reply = conn.reply(&request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
     assert_eq!(response.topics[0].error_code, 38);
+}
+
+#[test]
+fn a_decision_that_never_comes_is_given_up() {
+    let mut house = House::with(Settings { policy_timeout_ms: 1_000, ..Settings::default() });
+    let (mut one, mut two) = (house.connect(), house.connect());
+    let request = metadata(9, &[TOPIC]);
+    house.event(&mut one, std::slice::from_ref(&request.bytes));
+    let list = raw(74, 0, &[0]);
+    house.event(&mut two, std::slice::from_ref(&list.bytes));
+    assert_eq!(house.events().len(), 2);
+    house.clock.advance(1_001);
+    house.turn(&mut [&mut one, &mut two]);
+    let reply = one.reply(&request);
+    let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
+    assert_eq!(response.topics[0].error_code, 5);
+    assert_eq!(two.flow, Flow::Close);
 }

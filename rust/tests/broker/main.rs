@@ -22,6 +22,7 @@ mod fetch_sessions_name_only_what_changed;
 mod groups;
 mod groups_are_refused_before_the_policy;
 mod heartbeats_are_judged_by_the_fence;
+mod large_requests_wait_for_memory;
 mod leaders_move;
 mod logs_bound_what_is_handed_out;
 mod logs_open_side_by_side;

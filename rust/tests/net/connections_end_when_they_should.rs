@@ -50,7 +50,7 @@ fn a_frame_that_does_not_end_is_closed() {
 
 #[test]
 fn a_large_frame_on_a_slow_line_is_given_time() {
-    let site = Site::with(1, |options| options.frame_ms = 1_000);
+    let site = Site::with(1, |options| options.frame_ms = 2_000);
     let mut slow = site.connect();
     let size = 400_000_u32;
     slow.0.write_all(&size.to_be_bytes()).unwrap();
@@ -61,6 +61,46 @@ fn a_large_frame_on_a_slow_line_is_given_time() {
         site.advance(1_000);
     }
     assert_eq!(slow.reply().len(), size as usize);
+}
+
+#[test]
+fn a_frame_that_came_fast_and_then_stops_is_closed_as_soon() {
+    let site = Site::with(1, |options| options.frame_ms = 5_000);
+    let mut stopped = site.connect();
+    stopped.0.write_all(&1_000_000_u32.to_be_bytes()).unwrap();
+    stopped.0.write_all(&vec![b'e'; 900_000]).unwrap();
+    stopped.delivered();
+    site.turn();
+    site.advance(4_000);
+    assert_eq!(site.server.connections(), 1);
+    site.advance(2_000);
+    assert!(stopped.is_closed());
+}
+
+#[test]
+fn half_frames_make_room_for_those_who_wait_for_buffers() {
+    let site = Site::with(1, |options| {
+        options.request_max_bytes = 400_000;
+        options.request_memory = 0;
+    });
+    let half = |size: usize| {
+        let mut client = site.connect();
+        client.0.write_all(&(size as u32).to_be_bytes()).unwrap();
+        client.0.write_all(&vec![b'e'; size - 1]).unwrap();
+        client.delivered();
+        site.turn();
+        client
+    };
+    // The first takes half of the buffers, the second is the one that may go beyond.
+    let _holders = [half(400_000), half(400_000)];
+    let mut waiting = site.connect();
+    waiting.send(&vec![b'e'; 200_000]);
+    site.turn();
+    site.advance(2_000);
+    assert_eq!(site.server.connections(), 3);
+    site.advance(2_000);
+    assert_eq!(waiting.reply().len(), 200_000);
+    assert_eq!(site.server.connections(), 2);
 }
 
 #[test]

@@ -1,16 +1,17 @@
 //! A service whose requests say what is to be done with them, and a client to send them.
 //!
 //! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
-//! many bytes as the next four say; `m` echo, and mute for as many ms as they say; `w` count as
-//! much work as they say, no reply; `n` no reply; `c` echo and close; `x` panic; `g` stand still
-//! until the test opens that gate, no reply; all else echo. The test fills parked slots by posting
-//! [`Word::Fill`] with the frame's second byte as its name.
+//! many bytes as the next four say; `l` leave it the first time and mute for a second, then echo;
+//! `m` echo, and mute for as many ms as they say; `w` count as much work as they say, no reply;
+//! `n` no reply; `c` echo and close; `x` panic; `g` stand still until the test opens that gate, no
+//! reply; all else echo. The test fills parked slots by posting [`Word::Fill`] with the frame's
+//! second byte as its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use krust::broker::{
@@ -54,6 +55,8 @@ pub struct Double {
     /// Connections are turned away so long, if that is not 0.
     pub away_ms: AtomicI64,
     pub away: AtomicUsize,
+    /// A frame was left once.
+    has_left: AtomicBool,
 }
 
 impl Service for Double {
@@ -96,6 +99,11 @@ impl Service for Double {
                 [b'b', size @ ..] => {
                     let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;
                     put(replies.ready(), &vec![b'b'; size]);
+                }
+                [b'l', ..] if !self.has_left.swap(true, Ordering::SeqCst) => {
+                    replies.leave(received.frames.len() - done);
+                    replies.mute(1_000);
+                    break;
                 }
                 [b'm', ms @ ..] => {
                     put(replies.ready(), frame);

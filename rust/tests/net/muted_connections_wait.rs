@@ -128,3 +128,14 @@ fn one_too_many_is_closed_late_and_unheard() {
 }
 
 const WOULD_BLOCK: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
+
+#[test]
+fn a_frame_that_is_left_because_there_is_no_memory_is_handled_later() {
+    let site = Site::start();
+    let mut client = site.connect();
+    client.send(b"later");
+    until(|| site.double.frames.load(Ordering::SeqCst) == 1);
+    site.turn();
+    site.advance(1_000);
+    assert_eq!(client.reply(), b"later");
+}

@@ -101,6 +101,25 @@ fn silent_producers_are_forgotten() {
 }
 
 #[test]
+fn a_partition_remembers_only_so_many_producers_and_those_that_wrote_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.config.producers_max = 1000;
+    let log = home.open();
+    append(&log, &in_txn(0, 0)).unwrap();
+    for producer_id in 1..=1200 {
+        let fields =
+            Fields { producer_id, producer_epoch: 0, base_sequence: 0, ..Fields::default() };
+        append(&log, &build(NOW_MS - producer_id, &[b"x"], &fields)).unwrap();
+        assert!(log.producers().len() <= 1000);
+    }
+    let mut left: Vec<i64> = log.producers().iter().map(|facts| facts.producer_id).collect();
+    left.sort_unstable();
+    assert_eq!(left[0], 0, "an open transaction keeps its producer");
+    assert!(left[1..].iter().copied().eq(1202 - left.len() as i64..=1200), "{left:?}");
+}
+
+#[test]
 fn open_transactions_hold_back_the_last_stable_offset() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::new(dir.path());

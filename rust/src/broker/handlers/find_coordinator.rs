@@ -5,24 +5,29 @@
 //!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
 //!     Any other key type is INVALID_REQUEST (42). Closes while Metadata does.
+//!     A key that is named again is answered once.
 //! Version notes: v0 knows groups only; v1 adds the key type and an error message; v4 asks for many
 //!     keys at once and answers each; v6 adds share groups (key type 2), refused here.
 //! Not done: transactions, share groups.
+
+use std::collections::HashMap;
 
 use super::super::apis::Outcome;
 use super::super::call::{Call, Head};
 use super::super::groups::{TOPIC, partition_for};
 use super::super::image::ClusterImage;
 use super::super::parked::Wait;
-use super::super::policy::{Asked, Event};
+use super::super::policy::{Asked, Event, Ticket};
 use super::super::service::{Flow, Peer};
 use super::super::{Output, ThreadState};
-use super::metadata::advertised;
+use super::FirstOnly;
+use super::metadata::places;
 use crate::protocol::ErrorCode;
 use crate::protocol::find_coordinator::{
     Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
 };
 use crate::protocol::value::Value;
+use crate::wire::Reader;
 
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
@@ -32,55 +37,82 @@ const KEYS_FROM: i16 = 4;
 /// A request that waits for the topic of groups.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    keys: Vec<String>,
+    /// The request.
+    body: Box<[u8]>,
     here: i32,
     peer: Peer,
+    /// The policy's answer is not there yet.
+    pub(crate) ticket: Ticket,
 }
 
-/// Where a coordinator is: node, host, port; or why it is nowhere.
-type Place = Result<(i32, String, i32), ErrorCode>;
+/// The node that is the coordinator, or why there is none.
+type Place = Result<i32, ErrorCode>;
+/// Host and port of nodes.
+type Addresses = HashMap<i32, (String, i32)>;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
     let request = FindCoordinatorRequest::decode(&mut call.reader(), version)?;
-    let keys = if version < KEYS_FROM { vec![request.key] } else { request.coordinator_keys };
+    let key_type = request.key_type;
+    let keys = keys(request, version);
     let image = call.image();
     if image.waits {
         return Ok(Flow::Close);
     }
-    if request.key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
-        let keys = keys.into_iter().map(str::to_owned).collect();
-        let here = call.broker.settings.load().node_id;
-        create(call, Waiting { keys, here, peer: call.session.peer.clone() });
+    let here = call.broker.settings.load().node_id;
+    if key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
+        create(call, here);
         return Ok(Flow::Hold);
     }
-    let (here, peer) = (call.broker.settings.load().node_id, &call.session.peer);
-    let place = |key: &str| match request.key_type {
-        GROUP => place(&image, (here, peer), key),
+    let addresses = addresses(&image, (here, &call.session.peer));
+    let place = |key: &str| match key_type {
+        GROUP => place(&image, &addresses, key),
         TRANSACTION => Err(ErrorCode::TransactionalIdAuthorizationFailed),
         _ => Err(ErrorCode::InvalidRequest),
     };
     let found: Vec<(&str, Place)> = keys.into_iter().map(|key| (key, place(key))).collect();
-    call.reply(|writer, version| respond(&found, version).encode(writer, version));
+    call.reply(|writer, version| respond(&found, &addresses, version).encode(writer, version));
     Ok(Flow::Go)
+}
+
+/// The keys that are asked for, each once.
+fn keys<'f>(request: FindCoordinatorRequest<'f>, version: i16) -> Vec<&'f str> {
+    if version < KEYS_FROM {
+        return vec![request.key];
+    }
+    let (mut keys, mut first) = (request.coordinator_keys, FirstOnly::default());
+    keys.retain(|key| first.passes(*key));
+    keys
 }
 
 /// The reply to a request that waited: the policy has created the topic, or has not.
 pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
-    let (image, keys) = (&thread.image, waiting.keys.iter());
-    let place = |key: &str| place(image, (waiting.here, &waiting.peer), key);
-    let found: Vec<(&str, Place)> = keys.map(|key| (key.as_str(), place(key))).collect();
-    head.output(|writer, version| respond(&found, version).encode(writer, version))
+    let mut reader = Reader::new(&waiting.body);
+    let request = FindCoordinatorRequest::decode(&mut reader, head.version).unwrap_or_default();
+    let addresses = addresses(&thread.image, (waiting.here, &waiting.peer));
+    let keys = keys(request, head.version).into_iter();
+    let place = |key: &str| place(&thread.image, &addresses, key);
+    let found: Vec<(&str, Place)> = keys.map(|key| (key, place(key))).collect();
+    head.output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
 }
 
-fn create(call: &mut Call<'_, '_>, waiting: Waiting) {
+fn create(call: &mut Call<'_, '_>, here: i32) {
     let thread = call.thread.index;
-    let parked = call.park(None, Wait::Coordinator(Box::new(waiting)));
+    let parked = call.thread.parked.name();
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
+    let (body, peer) = (call.request.body.into(), call.session.peer.clone());
+    let waiting = Wait::Coordinator(Box::new(Waiting { body, here, peer, ticket }));
+    let deadline_ms = call.decision_deadline_ms(0);
+    call.park_as(parked, Some(deadline_ms), waiting);
     let names = Value::List(vec![Value::Str(TOPIC.into())]);
     let request = Value::Map(vec![("topics".into(), names)]);
     let client = call.client();
     call.submit(Event { ticket, api: "AutoCreate", version: 0, request, client, lease: None });
+}
+
+/// Where clients reach the brokers.
+fn addresses(image: &ClusterImage, (here, peer): (i32, &Peer)) -> Addresses {
+    places(image, here, peer).into_iter().map(|(node, address, _)| (node, address)).collect()
 }
 
 /// The node that leads the partition of a group.
@@ -90,18 +122,21 @@ fn leader(image: &ClusterImage, group_id: &str) -> Option<i32> {
     Some(partition.state.leader).filter(|leader| *leader >= 0)
 }
 
-fn place(image: &ClusterImage, (here, peer): (i32, &Peer), group_id: &str) -> Place {
-    let node = leader(image, group_id).ok_or(ErrorCode::CoordinatorNotAvailable)?;
-    let address = advertised(image, (node, here), peer);
-    let (host, port) = address.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-    Ok((node, host, port))
+fn place(image: &ClusterImage, addresses: &Addresses, group_id: &str) -> Place {
+    let node = leader(image, group_id).filter(|node| addresses.contains_key(node));
+    node.ok_or(ErrorCode::CoordinatorNotAvailable)
 }
 
-fn respond<'a>(found: &'a [(&'a str, Place)], version: i16) -> FindCoordinatorResponse<'a> {
+fn respond<'a>(
+    found: &'a [(&'a str, Place)],
+    addresses: &'a Addresses,
+    version: i16,
+) -> FindCoordinatorResponse<'a> {
     let coordinators = found.iter().map(|(key, place)| {
-        let (node_id, host, port) = match place {
-            Ok((node, host, port)) => (*node, host.as_str(), *port),
-            Err(_) => (-1, "", -1),
+        let address = place.ok().and_then(|node| Some((node, addresses.get(&node)?)));
+        let (node_id, host, port) = match address {
+            Some((node, (host, port))) => (node, host.as_str(), *port),
+            None => (-1, "", -1),
         };
         let error = place.as_ref().err().copied().unwrap_or(ErrorCode::None);
         let error_message = match error {

@@ -73,7 +73,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         call.reply(|writer, version| given(id).encode(writer, version));
         return Ok(Flow::Go);
     }
-    let id = call.park(None, Wait::ProducerId);
+    let id = call.park(Some(call.decision_deadline_ms(0)), Wait::ProducerId);
     call.broker.wait_for_producer_ids(call.thread.index, id);
     Ok(Flow::Hold)
 }

@@ -19,7 +19,7 @@ use super::super::apis::Outcome;
 use super::super::call::{Call, Head};
 use super::super::image::{ClusterImage, TopicImage};
 use super::super::parked::Wait;
-use super::super::policy::{Asked, Event};
+use super::super::policy::{Asked, Event, Ticket};
 use super::super::service::{Flow, Peer};
 use super::super::{Output, ThreadState};
 use super::{CLUSTER_OPERATIONS, FirstOnly, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
@@ -46,6 +46,8 @@ pub(crate) struct Waiting {
     topic_operations: bool,
     /// The topics that were not created, and why.
     pub(crate) refused: HashMap<String, ErrorCode>,
+    /// The policy's answer is not there yet.
+    pub(crate) ticket: Ticket,
 }
 
 /// A topic that is asked for.
@@ -108,6 +110,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
             refused: HashMap::default(),
+            ticket: Ticket(0),
         };
         create(call, absent, waiting);
         return Ok(Flow::Hold);
@@ -142,10 +145,13 @@ pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Out
     output
 }
 
-fn create(call: &mut Call<'_, '_>, names: Vec<Value>, waiting: Waiting) {
+fn create(call: &mut Call<'_, '_>, names: Vec<Value>, mut waiting: Waiting) {
     let thread = call.thread.index;
-    let parked = call.park(None, Wait::Metadata(waiting));
+    let parked = call.thread.parked.name();
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
+    waiting.ticket = ticket;
+    let deadline_ms = call.decision_deadline_ms(0);
+    call.park_as(parked, Some(deadline_ms), Wait::Metadata(waiting));
     let client = call.client();
     call.submit(Event {
         ticket,

@@ -29,6 +29,8 @@ const LARGE: usize = 64 << 10;
 const STAGING: usize = 256 << 10;
 /// What a staging buffer may keep of its memory between commits.
 const STAGING_KEPT: usize = 64 << 10;
+/// Up to so many producers nobody asks what the limit is.
+const PRODUCERS_UNCOUNTED: usize = 1000;
 /// A partition is hot, and gets disk reserved, once it has written so much.
 const HOT: u64 = 8 << 20;
 /// So much disk is reserved at a time; asked for when half of it is left.
@@ -390,6 +392,9 @@ impl Log {
             since_entry: writer.since_entry,
         };
         writer.producers.commit();
+        if writer.producers.count() >= PRODUCERS_UNCOUNTED {
+            writer.producers.limit(self.config.load().producers_max);
+        }
         self.publish_transactions(writer);
         active.set_max(writer.max.0, writer.max.1);
         active.publish_size(writer.position);

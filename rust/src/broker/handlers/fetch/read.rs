@@ -92,6 +92,8 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
     };
     if !all {
         numbers.sort_unstable();
+        // A number that was forgotten and given again is there twice.
+        numbers.dedup();
         let turn = numbers.partition_point(|number| *number < interest.next);
         numbers.rotate_left(turn);
     }

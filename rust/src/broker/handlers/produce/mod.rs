@@ -127,7 +127,7 @@ impl<'e> Staging<'e> {
         &mut self,
         broker: &Broker,
         thread: &mut ThreadState,
-        (session, replies): (&Session, &mut Replies),
+        (session, replies): (&mut Session, &mut Replies),
     ) -> Flow {
         if self.requests.is_empty() {
             return Flow::Go;
@@ -155,12 +155,13 @@ impl<'e> Staging<'e> {
                     broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
                 let parked = Parked {
                     conn: session.peer.conn,
-                    slot: replies.park(),
+                    slot: replies.park_holding(parts.len() * size_of::<Part>()),
                     head: request.head,
                     deadline_ms: Some(deadline_ms),
                     wait: Wait::Produce(waiting),
+                    lease: None,
                 };
-                park(thread, parked);
+                park(thread, parked, session);
             }
         }
         scratch.parts.clear();
@@ -170,7 +171,7 @@ impl<'e> Staging<'e> {
 }
 
 /// Keeps a request that waits, and looks once more.
-fn park(thread: &mut ThreadState, parked: Parked) {
+fn park(thread: &mut ThreadState, parked: Parked, session: &mut Session) {
     let id = thread.parked.name();
     if let Wait::Produce(waiting) = &parked.wait {
         waiting.begin(thread.index, id);
@@ -178,7 +179,7 @@ fn park(thread: &mut ThreadState, parked: Parked) {
             thread.look.push(id);
         }
     }
-    thread.parked.keep(id, parked);
+    thread.parked.begin(id, parked, session);
 }
 
 /// Writes what is staged, moves watermarks, and puts failures into the parts.
