@@ -54,7 +54,7 @@ fn check(c: &mut Criterion) {
         let bytes = batch_of(8_000, 100, codec);
         group.throughput(Throughput::Elements(8_000));
         group.bench_function(BenchmarkId::new("with keys", codec.name()), |b| {
-            let rules = Rules { need_keys: true, bounds: None };
+            let rules = Rules { need_keys: true, ..Rules::default() };
             b.iter(|| batch::check(&Batch::parse(black_box(&bytes)).unwrap(), &rules).unwrap());
         });
     }

@@ -155,7 +155,7 @@ impl<'e> Staging<'e> {
                     broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
                 let parked = Parked {
                     conn: session.peer.conn,
-                    slot: replies.park_holding(parts.len() * size_of::<Part>()),
+                    slot: replies.park_holding(size_of_val::<[Part]>(parts)),
                     head: request.head,
                     deadline_ms: Some(deadline_ms),
                     wait: Wait::Produce(waiting),
