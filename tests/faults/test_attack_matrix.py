@@ -39,18 +39,13 @@ BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 
 OVER = {
     "Produce": {"bomb"},
-    "Metadata": {"same", "distinct"},
     "OffsetFetch": {"same", "nested"},
-    "FindCoordinator": {"smallest"},
-    "DeleteTopics": {"same", "smallest"},
+    "DeleteTopics": {"smallest"},
 }
 """What costs more than it may at 64 KiB."""
 
-LARGE_HELD = {
-    *("ListOffsets", "OffsetCommit", "Heartbeat", "SyncGroup", "DescribeGroups", "CreateTopics"),
-    *("DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "DeleteGroups"),
-}
-"""Whose costs are bounded at 1 MiB too."""
+LARGE_OVER = {**OVER, "Produce": {"smallest"}}
+"""What costs more than it may at 1 MiB."""
 
 ALL = bool(os.environ.get("KRUST_ATTACK_ALL"))
 
@@ -99,7 +94,7 @@ class Target:
         while (left := self._server.memory()[1]) > used and time.monotonic() < until:
             gc.collect()  # a refused request may be part of a cycle, with the error it caused
             time.sleep(0.001)
-        most = max(LEAST_MEMORY, PER_BYTE * attack.size)
+        most = max(LEAST_MEMORY, PER_BYTE * len(frames))
         costs = {
             "leased": (self._server.memory()[2] - used, most),
             "left": (left, used),
@@ -141,15 +136,14 @@ def target() -> Iterator[Target]:
 
 def matrix(layout: Layout, target: Target) -> Iterator[Attack]:
     chosen = versions(layout, *target.served[layout.key])
-    over = set() if ALL else OVER.get(layout.name, set())
+    over, large_over = ({}, {}) if ALL else (OVER, LARGE_OVER)
     for version in chosen:
         for attack in attacks(layout, version, SMALL, target.topic_id):
-            if attack.kind not in over:
+            if attack.kind not in over.get(layout.name, ()):
                 yield attack
-    if ALL or layout.name in LARGE_HELD:
-        for attack in attacks(layout, chosen[-1], LARGE, target.topic_id):
-            if attack.kind in LARGE_KINDS:
-                yield attack
+    for attack in attacks(layout, chosen[-1], LARGE, target.topic_id):
+        if attack.kind in LARGE_KINDS and attack.kind not in large_over.get(layout.name, ()):
+            yield attack
 
 
 # Last of all what writes records: reading of many partitions with records is over its bounds.

@@ -14,7 +14,8 @@ use super::apis::{self, Outcome, Run};
 use super::call::{Call, Head, POOL_WAIT_MS, Request};
 use super::groups;
 use super::handlers::{
-    api_versions, fetch, find_coordinator, init_producer_id, metadata, policy, produce,
+    api_versions, consumer_group_heartbeat, fetch, find_coordinator, init_producer_id, metadata,
+    policy, produce,
 };
 use super::parked::{Parked, ParkedRequests, Wait};
 use super::partition::Wakes;
@@ -299,7 +300,11 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
     }
     call.throttle_for_time();
     match run {
-        Run::Here(handle) if call.request.size >= LARGE => {
+        // What the policy decides of a heartbeat is paid for as a tree.
+        Run::Here(handle)
+            if call.request.size >= LARGE
+                && call.request.head.api.key != consumer_group_heartbeat::KEY =>
+        {
             let cost = call.request.size.saturating_mul(LARGE_COSTS);
             let Some(_lease) = call.broker.memory.lease(cost) else {
                 call.session.behind = Behind::WaitsWithIt;

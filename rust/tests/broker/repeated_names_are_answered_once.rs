@@ -1,6 +1,7 @@
 //! What a request names a thousand times costs one answer: 12 KB that named one large topic
 //! thousands of times took gigabytes.
 
+use krust::ids::TopicId;
 use krust::protocol::describe_log_dirs::{
     DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse,
 };
@@ -26,13 +27,13 @@ fn house() -> House {
 
 #[test]
 fn a_topic_in_metadata() {
-    let (mut house, mut named) = (house(), vec![TOPIC; TIMES]);
+    let (mut house, mut named) = (house(), vec![TOPIC; 200]);
     named.insert(1, "other");
     let mut conn = house.connect();
     for version in [4, 9, 12] {
-        let topics = named.iter().map(|name| MetadataRequestTopic {
+        let topics = (0..).zip(&named).map(|(number, name)| MetadataRequestTopic {
             name: Some(name),
-            ..MetadataRequestTopic::default()
+            topic_id: TopicId([number; 16]),
         });
         let request = MetadataRequest { topics: Some(topics.collect()), ..Default::default() };
         let request = MetadataRequest { allow_auto_topic_creation: false, ..request };

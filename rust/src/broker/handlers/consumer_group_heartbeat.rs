@@ -16,6 +16,8 @@ use crate::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
 
+pub(crate) const KEY: i16 = 68;
+
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let mut reader = call.reader();
     let request = ConsumerGroupHeartbeatRequest::decode(&mut reader, call.version())?;

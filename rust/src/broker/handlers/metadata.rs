@@ -81,7 +81,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let asked: Option<Vec<Asking>> =
         request.topics.filter(|topics| version > 0 || !topics.is_empty()).map(|topics| {
             let mut first = FirstOnly::default();
-            let once = topics.iter().filter(|topic| first.passes((topic.name, topic.topic_id)));
+            // An id that stands beside a name says nothing.
+            let key = |name: Option<_>, id| (name, name.is_none().then_some(id));
+            let once = topics.iter().filter(|topic| first.passes(key(topic.name, topic.topic_id)));
             let asked = once.filter_map(|topic| match topic.name {
                 Some(name) => Some(Asking::Name(name.to_owned())),
                 None => by_id(topic.topic_id),
