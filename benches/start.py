@@ -106,6 +106,8 @@ def many_partitions(count: int, topics: int, *, written: bool) -> None:
                 fill(bootstrap, names, count // topics)
                 show("a record in each", f"{time.perf_counter() - begin:.1f} s", "-")
             held("with them", process.pid, most, limit)
+            begin = time.perf_counter()
+        show("orderly stop", f"{time.perf_counter() - begin:.1f} s", f"<= {start_s}")
         begin = time.perf_counter()
         with serving(f"{folder}/data", limit) as (process, bootstrap):
             again = time.perf_counter() - begin

@@ -1,6 +1,6 @@
 //! The only file with calls that differ between systems, each with a portable fallback: sending on
 //! a socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
-//! process locks, free space.
+//! syncs of a whole file system, process locks, free space.
 //! Threads: every function is free of state.
 //! Not promised: [`allocate_ahead`] may do nothing where the file system cannot; nobody's
 //! correctness may rest on it.
@@ -108,6 +108,36 @@ pub fn allocate_ahead(file: &File, from: u64, len: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn allocate_ahead(_file: &File, _from: u64, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Makes durable all that was written to the file system of `file`: data, sizes and names. It fails
+/// too where its disk refused something since `file` was opened.
+/// Unsupported: nobody promises both of this system or file system.
+#[cfg(target_os = "linux")]
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    // ext4, xfs, btrfs, f2fs, tmpfs. Others may ask nobody (FUSE) or hear of no error (overlayfs).
+    const KNOWN: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    let is_known = u32::try_from(kind).is_ok_and(|kind| KNOWN.contains(&kind));
+    if !is_known || kernel() < (5, 8) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(rustix::fs::syncfs(file)?)
+}
+
+/// Nothing can be said of other systems.
+#[cfg(not(target_os = "linux"))]
+pub fn sync_file_system(_file: &File) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The kernel's version; since 5.8 `syncfs` tells errors.
+#[cfg(target_os = "linux")]
+fn kernel() -> (u32, u32) {
+    let names = rustix::system::uname();
+    let release = names.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// Takes the whole file's process lock (`fcntl`, as Java's `FileChannel.tryLock`); false if another

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -23,8 +24,11 @@ use super::{Broker, ClusterImage, quotas};
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
     Chore, Cleaner, CleanerOptions, Found, Intervals, Keeper, LogConfig, LogDir, Open,
-    StorageError, Syncer, settle,
+    StorageError, Syncer, close_all, settle,
 };
+
+/// A log directory that is being closed and does not get on for so long is left as it is.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// So often it is looked whether a log directory failed.
 const LOOK_MS: u64 = 1000;
@@ -448,13 +452,7 @@ impl Broker {
         if let Some(cleaner) = self.cleaner.get() {
             cleaner.stop();
         }
-        let mut outcome = Ok(());
-        for partition in self.partitions() {
-            outcome = outcome.and(partition.log.close());
-        }
-        for dir in &self.store.dirs {
-            outcome = outcome.and(dir.close());
-        }
-        outcome
+        let logs = self.partitions().iter().map(|it| Arc::clone(&it.log)).collect();
+        close_all(&self.store.dirs, logs, PATIENCE)
     }
 }

@@ -97,6 +97,9 @@ pub struct LogDir {
     logs: Mutex<Vec<Weak<Log>>>,
     opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
+    /// The directory itself, open since before anything was written: what of its file system cannot
+    /// be written from then on is told to who syncs all of it.
+    handle: Option<File>,
 }
 
 impl std::fmt::Debug for LogDir {
@@ -160,6 +163,7 @@ impl LogDir {
             offsets: Mutex::new(Table::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
+            handle: lock.as_ref().and_then(|_| File::open(&path).ok()),
             lock: Mutex::new(lock),
             descriptors: Arc::clone(&options.descriptors),
             index_cache: Arc::clone(&options.index_cache),
@@ -423,6 +427,23 @@ impl LogDir {
     pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
         let outcome = self.syncs.measured(|| self.disk.sync_dir(path));
         outcome.map_err(|error| self.sync_failed(path, error))
+    }
+
+    /// Makes all durable that was written to its file system; false where there is no call for that.
+    pub(crate) fn sync_all(&self) -> Result<bool, StorageError> {
+        let Some(handle) = &self.handle else { return Ok(false) };
+        match self.syncs.measured(|| self.disk.sync_all(handle)) {
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),
+            other => other.map(|()| true).map_err(|error| self.sync_failed(&self.path, error)),
+        }
+    }
+
+    /// Whether `path` lies in the directory's own file system, and not behind a link or a mount.
+    pub(crate) fn is_same_file_system(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let device = |facts: std::io::Result<std::fs::Metadata>| facts.ok().map(|it| it.dev());
+        let mine = self.handle.as_ref().and_then(|handle| device(handle.metadata()));
+        mine.is_some() && mine == device(std::fs::metadata(path))
     }
 
     /// Writes a small file so that a crash leaves the old or the new one: temporary, fsync,

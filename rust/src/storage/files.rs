@@ -3,7 +3,8 @@
 //! Files are real ones in both cases: `sendfile` takes what is leased, and logs are read as files.
 //! Derived files are read by `read_at`, so that a double can say how often, and fail.
 //! Threads: shared by all; no state.
-//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory.
+//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory, or
+//! `sync_all`.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -56,6 +57,12 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the directory's entries durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
+    }
+
+    /// Makes durable whatever was written to the file system of `handle`, which was opened before:
+    /// data and entries. `Unsupported`: it has no such call that can be relied on.
+    fn sync_all(&self, handle: &File) -> io::Result<()> {
+        crate::sys::sync_file_system(handle)
     }
 
     /// Renames a file or directory over whatever bears the new name.

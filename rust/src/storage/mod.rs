@@ -19,6 +19,7 @@
 //! panics       what follows a bug in one of the threads
 //! progress     how far the opening of logs is
 //! inspect      read-only dump and verify           cleaner     compaction
+//! closing      the end of all logs, in order
 //! reader       a partition's files, beside a broker  mover    to another log directory
 //! ```
 //!
@@ -29,6 +30,7 @@
 
 mod checkpoints;
 mod cleaner;
+mod closing;
 mod config;
 mod consistency;
 mod cut;
@@ -65,6 +67,7 @@ mod times;
 pub mod txnindex;
 
 pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
+pub use closing::close_all;
 pub use config::{LogConfig, TimestampType};
 pub use cut::tell_all as tell_cuts;
 pub use descriptors::Descriptors;

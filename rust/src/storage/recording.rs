@@ -2,7 +2,7 @@
 //! build each image a crash may leave behind, or fail on demand. For tests and simulators.
 //!
 //! Model: names and contents are apart. A directory's changes become durable in order, with
-//! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
+//! `sync_dir`, or by chance earlier; `sync_all` makes everything so. A file's unsynced writes become durable in blocks of 512
 //! bytes, in any subset; its size in order; what the size covers and no block filled reads as
 //! zeros, or, where a crash wants that, as whatever lay on the disk before.
 //! Threads: one mutex; order of the record = order of the calls.
@@ -31,6 +31,8 @@ pub enum Call {
     SyncData,
     /// `sync_dir`.
     SyncDir,
+    /// `sync_all`.
+    SyncAll,
     /// `rename`.
     Rename,
     /// `create`.
@@ -106,6 +108,7 @@ enum Op {
     SetLen { file: usize, len: usize },
     SyncData { file: usize },
     SyncDir { dir: usize },
+    SyncAll,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -129,9 +132,10 @@ impl RecordingDisk {
         self.state.lock().ops.len()
     }
 
-    /// How many calls of `sync_data` and `sync_dir` were recorded.
+    /// How many calls of `sync_data`, `sync_dir` and `sync_all` were recorded.
     pub fn syncs(&self) -> usize {
-        let is_sync = |op: &&Op| matches!(op, Op::SyncData { .. } | Op::SyncDir { .. });
+        let is_sync =
+            |op: &&Op| matches!(op, Op::SyncData { .. } | Op::SyncDir { .. } | Op::SyncAll);
         self.state.lock().ops.iter().filter(is_sync).count()
     }
 
@@ -222,14 +226,15 @@ impl State {
             Op::SetLen { file, .. } => format!("resize {}", name(file)),
             Op::SyncData { file } => format!("sync {}", name(file)),
             Op::SyncDir { .. } => String::from("sync names"),
+            Op::SyncAll => String::from("sync all"),
             Op::Name { changes, .. } => {
-                let names: Vec<_> =
-                    changes.iter().map(|(name, _)| name.to_string_lossy()).collect();
-                match changes.as_slice() {
-                    [(_, None)] => format!("remove {}", names.join(" ")),
-                    [_] => format!("create {}", names.join(" ")),
-                    _ => format!("rename {}", names.join(" ")),
-                }
+                let names: Vec<_> = changes.iter().map(|it| it.0.to_string_lossy()).collect();
+                let what = match changes.as_slice() {
+                    [(_, None)] => "remove",
+                    [_] => "create",
+                    _ => "rename",
+                };
+                format!("{what} {}", names.join(" "))
             }
         };
         if let Op::Name { changes, .. } = &op {
@@ -302,6 +307,12 @@ impl Disk for RecordingDisk {
         if let Some(dir) = find_dir(&state.now, &self.root, path) {
             state.push(Op::SyncDir { dir });
         }
+        Ok(())
+    }
+
+    fn sync_all(&self, _handle: &File) -> io::Result<()> {
+        self.fault(Call::SyncAll)?;
+        self.state.lock().push(Op::SyncAll);
         Ok(())
     }
 
@@ -429,8 +440,12 @@ fn apply(tree: &mut Tree, op: &Op) {
                 content.resize(*len, 0);
             }
         }
-        Op::SyncData { .. } | Op::SyncDir { .. } => {}
+        Op::SyncData { .. } | Op::SyncDir { .. } | Op::SyncAll => {}
     }
+}
+
+fn apply_all<'o>(tree: &mut Tree, ops: impl IntoIterator<Item = Vec<&'o Op>>) {
+    ops.into_iter().flatten().for_each(|op| apply(tree, op));
 }
 
 fn killed(start: &Tree, ops: &[Op], torn: usize) -> Tree {
@@ -458,15 +473,11 @@ fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
             Op::Write { file, .. } | Op::SetLen { file, .. } => {
                 data.entry(*file).or_default().push(op);
             }
-            Op::SyncData { file } => {
-                data.remove(file).unwrap_or_default().into_iter().for_each(|op| {
-                    apply(&mut tree, op);
-                });
-            }
-            Op::SyncDir { dir } => {
-                names.remove(dir).unwrap_or_default().into_iter().for_each(|op| {
-                    apply(&mut tree, op);
-                });
+            Op::SyncData { file } => apply_all(&mut tree, data.remove(file)),
+            Op::SyncDir { dir } => apply_all(&mut tree, names.remove(dir)),
+            Op::SyncAll => {
+                apply_all(&mut tree, std::mem::take(&mut names).into_values());
+                apply_all(&mut tree, std::mem::take(&mut data).into_values());
             }
         }
     }
@@ -496,13 +507,14 @@ fn pending(ops: &[Op]) -> Vec<bool> {
             }
             Op::SyncData { file } => drop(files.remove(file)),
             Op::SyncDir { dir } => drop(dirs.remove(dir)),
+            Op::SyncAll => {
+                files.clear();
+                dirs.clear();
+            }
         }
     }
-    for index in files.into_values().chain(dirs.into_values()).flatten() {
-        if let Some(held) = held.get_mut(index) {
-            *held = true;
-        }
-    }
+    let left = files.into_values().chain(dirs.into_values()).flatten();
+    left.for_each(|index| held.iter_mut().skip(index).take(1).for_each(|held| *held = true));
     held
 }
 

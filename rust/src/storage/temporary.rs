@@ -21,4 +21,8 @@ impl Disk for TemporaryDisk {
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
+
+    fn sync_all(&self, _: &File) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -25,6 +25,7 @@ mod indexes_are_read_through_a_bounded_cache;
 mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
 mod logs_move_between_directories;
+mod many_logs_are_closed_by_one_sync;
 mod one_sync_serves_all_that_wait;
 mod panics_are_noticed;
 mod producers_are_idempotent;

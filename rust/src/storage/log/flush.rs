@@ -5,7 +5,7 @@
 //! Threads: rolls under the writer's mutex and without a sync; flushes on the sync thread or the
 //! caller's, the mutex held only to learn what to do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,6 +21,15 @@ use crate::ids::Offset;
 
 /// The file of the leader epochs.
 pub(super) const EPOCHS: &str = "leader-epoch-checkpoint";
+
+/// Where a log ends that is being closed.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Ending {
+    end: i64,
+    truncations: u32,
+    /// Something of it may not be on the disk.
+    pub is_unsynced: bool,
+}
 
 /// A flush that found the disk full is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -94,8 +103,17 @@ impl Log {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        {
-            let mut writer = self.writer.lock();
+        self.begin_close()?;
+        self.flush()?;
+        self.note_and_close();
+        Ok(())
+    }
+
+    /// Writes what lets the next start read nothing, but for the leader epochs. What is to be made
+    /// durable before [`Log::end_close`].
+    pub(in super::super) fn begin_close(&self) -> Result<Ending, StorageError> {
+        let mut writer = self.writer.lock();
+        if !self.closed.load(Ordering::Acquire) {
             self.usable()?;
             self.write_and_publish(&mut writer)?;
             let active = self.segments.load().last().cloned();
@@ -107,12 +125,44 @@ impl Log {
                 self.save_snapshot(&mut writer)?;
             }
         }
-        self.flush()?;
+        let (end, truncations) = (self.tail.load().end, self.truncations.load(Ordering::Acquire));
+        let is_unsynced = writer.names_unsynced || end > self.flushed.load(Ordering::Acquire);
+        Ok(Ending { end, truncations, is_unsynced })
+    }
+
+    /// Writes the epochs' file if it lags, without a sync: for who syncs everything afterwards.
+    pub(in super::super) fn write_epochs(&self) -> Result<(), StorageError> {
+        let writer = self.writer.lock();
+        if writer.epochs_saved || self.segments.load().is_empty() {
+            return Ok(());
+        }
+        let home = self.home();
+        let path = home.path.read().join(EPOCHS);
+        files::replace_derived(home.dir.disk(), &path, writer.epochs.to_text().as_bytes())
+            .map_err(|error| home.dir.failed("write leader epochs", error))
+    }
+
+    /// Ends the use of a log, of which all that [`Log::begin_close`] found is durable by now.
+    pub(in super::super) fn end_close(&self, ending: Ending) {
+        {
+            let _writer = self.writer.lock();
+            if ending.truncations == self.truncations.load(Ordering::Acquire) {
+                self.flushed.fetch_max(ending.end, Ordering::AcqRel);
+            }
+        }
+        self.note_and_close();
+    }
+
+    fn note_and_close(&self) {
         if self.is_on_disk() {
             self.home().dir.note(self);
         }
         self.closed.store(true, Ordering::Release);
-        Ok(())
+    }
+
+    /// Where its files are.
+    pub(in super::super) fn path(&self) -> PathBuf {
+        self.home().path.read().clone()
     }
 
     /// Renames the directory to `…-stray` and forgets the partition; the files stay as they are.

@@ -44,6 +44,7 @@ use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
 pub use append::{Appended, Stage};
 pub(super) use compact::View;
+pub(super) use flush::Ending;
 pub use lookup::Found;
 pub(super) use lookup::find_record;
 pub use read::{Read, Slice};

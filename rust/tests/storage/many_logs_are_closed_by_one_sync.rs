@@ -1,0 +1,161 @@
+//! The end of many logs: one sync of all, then the marker. Whatever a crash leaves, the marker
+//! stands beside whole logs alone, and a disk that fails or hangs gets none.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use krust::ids::TopicPartition;
+use krust::storage::files::Disk;
+use krust::storage::recording::{Call, Crash, Fault, RecordingDisk};
+use krust::storage::{Log, LogDir, close_all};
+
+use crate::support::{Home, expected, fill, read_all, scratch};
+
+/// More than are synced one by one.
+const LOGS: i32 = 70;
+const MARKER: &str = ".kafka_cleanshutdown";
+/// Nobody waits so long.
+const PATIENCE: Duration = Duration::from_secs(600);
+const EIO: i32 = 5;
+const EOPNOTSUPP: i32 = 95;
+
+fn name(number: i32) -> TopicPartition {
+    TopicPartition::new("many", number)
+}
+
+/// Logs with two records each; those of even number are flushed.
+fn written(home: &Home) -> Vec<Arc<Log>> {
+    let log = |number| {
+        let log = home.open_named(&name(number));
+        fill(&log, 2);
+        if number % 2 == 0 {
+            log.flush().unwrap();
+        }
+        log
+    };
+    (0..LOGS).map(log).collect()
+}
+
+fn dirs(home: &Home) -> [Arc<LogDir>; 1] {
+    [Arc::clone(&home.dir)]
+}
+
+/// How many calls were recorded from `first` on that `label` describes.
+fn count(disk: &RecordingDisk, first: usize, label: &str) -> usize {
+    (first..disk.ops()).filter(|op| disk.label(*op).starts_with(label)).count()
+}
+
+#[test]
+fn many_logs_are_synced_at_once_and_few_one_by_one() {
+    let place = scratch();
+    let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
+    let home = Home::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&home);
+    let first = disk.ops();
+    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    assert_eq!(count(&disk, first, "sync all"), 1);
+    // The checkpoints and the marker: a file and its name each.
+    assert!(count(&disk, first, "sync") < 16, "{} syncs", count(&disk, first, "sync"));
+
+    let home = Home::on(place.path(), Arc::clone(&disk) as _);
+    let log = home.open_named(&name(0));
+    fill(&log, 1);
+    let first = disk.ops();
+    close_all(&dirs(&home), vec![log], PATIENCE).unwrap();
+    assert_eq!(count(&disk, first, "sync all"), 0);
+}
+
+#[test]
+fn a_power_cut_leaves_the_marker_beside_whole_logs_alone() {
+    let place = scratch();
+    let root = place.path().join("data");
+    std::fs::create_dir(&root).unwrap();
+    let disk = Arc::new(RecordingDisk::new(&root).unwrap());
+    let home = Home::on(&root, Arc::clone(&disk) as _);
+    let logs = written(&home);
+    let begin = disk.ops();
+    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    let synced = (begin..disk.ops()).find(|op| disk.label(*op) == "sync all").unwrap();
+    let middle = begin + (synced - begin) / 2;
+    let after = (synced + 1..=disk.ops()).step_by(2);
+    let (mut marked, mut unmarked) = (0, 0);
+    for (number, ops) in [begin, middle, synced, disk.ops()].into_iter().chain(after).enumerate() {
+        let image = place.path().join(format!("image-{number}"));
+        std::fs::create_dir(&image).unwrap();
+        let seed = u64::try_from(number).unwrap() * 77 + 3;
+        disk.crash(ops, Crash::PowerCut { seed }, &image).unwrap();
+        let mut found = Home::new(&image);
+        let clean = found.dir.was_clean();
+        assert!(ops > synced || !clean, "a marker before all was synced");
+        if clean {
+            marked += 1
+        } else {
+            unmarked += 1
+        }
+        for number in 0..LOGS {
+            found.name = name(number);
+            let log = found.open_with(clean);
+            assert!(log.damage().is_none(), "after {ops}: {:?}", log.damage());
+            if number % 2 == 0 || ops > synced {
+                assert_eq!(read_all(&log), expected(0..2), "{number} after {ops}");
+            }
+        }
+        std::fs::remove_dir_all(&image).unwrap();
+    }
+    assert!(marked > 0 && unmarked > 3, "{marked} with a marker, {unmarked} without");
+}
+
+#[test]
+fn a_sync_of_all_that_fails_leaves_no_marker() {
+    let place = scratch();
+    let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
+    let home = Home::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&home);
+    disk.inject(Fault { call: Call::SyncAll, code: EIO, skip: 0, times: 1 });
+    assert!(close_all(&dirs(&home), logs, PATIENCE).is_err());
+    assert!(home.dir.is_offline());
+    assert!(!place.path().join(MARKER).exists());
+}
+
+#[test]
+fn where_a_file_system_cannot_be_synced_as_a_whole_each_log_is() {
+    let place = scratch();
+    let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
+    let home = Home::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&home);
+    disk.inject(Fault { call: Call::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
+    let first = disk.ops();
+    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    let files = count(&disk, first, "sync 00000000000000000000.log");
+    assert!(files >= usize::try_from(LOGS).unwrap(), "{files} files");
+    assert!(place.path().join(MARKER).exists());
+}
+
+/// A disk whose syncs of all do not return before they are let go.
+#[derive(Debug)]
+struct Hanging(Mutex<Receiver<()>>);
+
+impl Disk for Hanging {
+    fn sync_all(&self, _handle: &File) -> io::Result<()> {
+        let _ = self.0.lock().unwrap().recv();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_no_other() {
+    let (good, bad) = (scratch(), scratch());
+    let (let_go, held) = channel();
+    let homes = [Home::on(bad.path(), Arc::new(Hanging(Mutex::new(held)))), Home::new(good.path())];
+    let dirs = homes.each_ref().map(|home| Arc::clone(&home.dir));
+    let logs = homes.iter().flat_map(written).collect();
+    assert!(close_all(&dirs, logs, Duration::from_millis(100)).is_err());
+    let has_marker = |path: &Path| path.join(MARKER).exists();
+    assert!(has_marker(good.path()) && !has_marker(bad.path()));
+    assert!(homes[0].dir.is_offline() && !homes[1].dir.is_offline());
+    let_go.send(()).unwrap();
+}
