@@ -429,7 +429,7 @@ impl LogDir {
         outcome.map_err(|error| self.sync_failed(path, error))
     }
 
-    /// Makes all durable that was written to its file system; false where there is no call for that.
+    /// Makes all durable that was written to its file system; false where no call does that.
     pub(crate) fn sync_all(&self) -> Result<bool, StorageError> {
         let Some(handle) = &self.handle else { return Ok(false) };
         match self.syncs.measured(|| self.disk.sync_all(handle)) {

@@ -3,8 +3,8 @@
 //! Files are real ones in both cases: `sendfile` takes what is leased, and logs are read as files.
 //! Derived files are read by `read_at`, so that a double can say how often, and fail.
 //! Threads: shared by all; no state.
-//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory, or
-//! `sync_all`.
+//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory,
+//! or `sync_all`.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};

@@ -2,9 +2,9 @@
 //! build each image a crash may leave behind, or fail on demand. For tests and simulators.
 //!
 //! Model: names and contents are apart. A directory's changes become durable in order, with
-//! `sync_dir`, or by chance earlier; `sync_all` makes everything so. A file's unsynced writes become durable in blocks of 512
+//! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
 //! bytes, in any subset; its size in order; what the size covers and no block filled reads as
-//! zeros, or, where a crash wants that, as whatever lay on the disk before.
+//! zeros, or, where a crash wants that, as whatever lay on the disk before. `sync_all`: all is.
 //! Threads: one mutex; order of the record = order of the calls.
 //! Not promised: hard links, directories below a partition's, or files opened past this disk.
 
