@@ -20,6 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import owners, quotas
+from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import Message, Policy, RefusedError, Request, State, refused_code
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
@@ -65,7 +66,10 @@ def describe(state: State, request: Request) -> Policy:
     try:
         wanted = _components(request.message["components"])
         strict = bool(request.message["strict"])
+        pace = Pace()
         for place, node in (yield from owners.nodes()).items():
+            if pace.is_over():
+                yield PAUSE
             owner = quotas.owner_at(place)
             if owner is not None and _fits(owner, wanted, strict=strict):
                 values = _values(owner, node)
@@ -84,7 +88,10 @@ def alter(state: State, request: Request) -> Policy:
     only_check = bool(request.message["validate_only"])
     results: dict[frozenset[tuple[str, str | None]], Message] = {}
     asked: list[_Alteration] = []
+    pace = Pace()
     for entry in request.message["entries"]:
+        if pace.is_over(len(entry["entity"]) + len(entry["ops"])):
+            yield PAUSE
         named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
         entity = _entity(named.items())
         result: Message = {"error_code": Code.NONE, "error_message": None, "entity": entity}
@@ -95,6 +102,8 @@ def alter(state: State, request: Request) -> Policy:
             result |= {"error_code": refused.code, "error_message": str(refused)}
     rest = asked if only_check else (yield from _alter_together(state, asked))
     for each in rest:
+        if pace.is_over(WRITE):
+            yield PAUSE
         try:
             yield from _change(state, each.owner, each.ops, only_check)
         except RefusedError as refused:
@@ -110,17 +119,21 @@ def describe_scram(state: State, request: Request) -> Policy:
     except ServerError as error:
         return {"error_code": Code.REQUEST_TIMED_OUT, "error_message": str(error), "results": []}
     known = {}
+    pace = Pace()
     for place, node in found.items():
+        if pace.is_over():
+            yield PAUSE
         owner = quotas.owner_at(place)
         if owner is not None and owner[0][1] is not None:
             result = _scram(owner[0][1], node)
             if result is not None:
                 known[owner[0][1]] = result
     times = Counter(asked)
-    results = [
-        _refused_user(name, times[name]) or known.get(name) or _no_user(name)
-        for name in dict.fromkeys(asked)
-    ]
+    results = []
+    for name in times:
+        if pace.is_over():
+            yield PAUSE
+        results.append(_refused_user(name, times[name]) or known.get(name) or _no_user(name))
     if not asked:
         results = [known[name] for name in sorted(known)]
     return {"error_code": Code.NONE, "error_message": "", "results": results}
@@ -164,6 +177,8 @@ def _alter_together(
                 rest += written
         except ServerError:
             rest += written
+        if start + _TOGETHER < len(simple):
+            yield PAUSE
     return rest
 
 

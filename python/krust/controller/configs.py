@@ -16,6 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
+from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     Message,
     Policy,
@@ -228,7 +229,10 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
     resources = request.message["resources"]
     keys = [(each["resource_type"], each["resource_name"]) for each in resources]
     times = Counter(keys)
+    pace = Pace()
     for resource, key in zip(resources, keys, strict=True):
+        if pace.is_over(1 + len(resource["configs"])):
+            yield PAUSE
         result: Message = {
             "error_code": Code.NONE,
             "error_message": None,
@@ -244,6 +248,8 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
             _check(key[0], before, config)
             if not request.message.get("validate_only"):
                 yield from _write(state, key, config)
+                if pace.is_over(WRITE):
+                    yield PAUSE
         except RefusedError as refused:
             result |= {"error_code": refused.code, "error_message": str(refused)}
     return {"throttle_time_ms": 0, "responses": results}

@@ -2,6 +2,7 @@
 
 `/consumers/GROUP/offsets/TOPIC/PARTITION` holds the offset as decimal digits. There is no metadata
 and no membership; the last writer holds. Later versions keep offsets in `__consumer_offsets`.
+A topic or partition that is named again is answered once.
 Source: Kafka 0.8.1's protocol guide; version 0 of both APIs in Kafka 3.9.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from krust.controller.pace import MADE, PAUSE, SLICE, Pace
 from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
@@ -18,9 +20,11 @@ from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData, is_
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Asked, Policy, Request, State
+    from krust.controller.state import Asked, Message, Policy, Request, State
 
 _NONE_YET = -1
+_TOGETHER = SLICE // MADE
+"""so many offsets are read or written in one slice"""
 _Place = tuple[str, int]
 
 
@@ -30,41 +34,60 @@ def commit(state: State, request: Request) -> Policy:
     most = state.whole("offset.metadata.max.bytes")
     codes: dict[_Place, Code] = {}
     data: dict[_Place, bytes] = {}
+    pace = Pace()
     for topic in request.message["topics"]:
+        if pace.is_over():
+            yield PAUSE
         for each in topic["partitions"]:
+            if pace.is_over():
+                yield PAUSE
             place = (topic["name"], each["partition_index"])
             codes[place] = _refused(state, group, *place)
             if len((each["committed_metadata"] or "").encode()) > most:
                 codes[place] = Code.OFFSET_METADATA_TOO_LARGE
             if codes[place] is Code.NONE:
                 data[place] = str(each["committed_offset"]).encode()
-    codes |= yield from _write(group, data)
-    topics = []
-    for topic in request.message["topics"]:
-        indexes = [each["partition_index"] for each in topic["partitions"]]
-        said = [{"partition_index": n, "error_code": codes[topic["name"], n]} for n in indexes]
-        topics.append({"name": topic["name"], "partitions": said})
-    return {"topics": topics}
+    places = list(data)
+    for start in range(0, len(places), _TOGETHER):
+        some = {place: data[place] for place in places[start : start + _TOGETHER]}
+        codes |= yield from _write(group, some)
+        if start + _TOGETHER < len(places):
+            yield PAUSE
+    topics: dict[str, list[Message]] = {topic["name"]: [] for topic in request.message["topics"]}
+    for (name, index), code in codes.items():
+        if pace.is_over():
+            yield PAUSE
+        topics[name].append({"partition_index": index, "error_code": code})
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
 def fetch(state: State, request: Request) -> Policy:
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
     asked = request.message["topics"] or []
-    places = [(topic["name"], n) for topic in asked for n in topic["partition_indexes"]]
-    codes = {place: _refused(state, group, *place) for place in places}
-    wanted = [place for place in places if codes[place] is Code.NONE]
-    found = {place: (code, _NONE_YET) for place, code in codes.items()}
-    found |= yield from _read(state, group, wanted)
-    topics = []
+    found: dict[_Place, tuple[Code, int]] = {}
+    pace = Pace()
     for topic in asked:
-        partitions = []
+        if pace.is_over():
+            yield PAUSE
         for partition in topic["partition_indexes"]:
-            code, offset = found[topic["name"], partition]
-            facts = {"partition_index": partition, "committed_offset": offset}
-            partitions.append({**facts, "metadata": "", "error_code": code})
-        topics.append({"name": topic["name"], "partitions": partitions})
-    return {"topics": topics}
+            if pace.is_over():
+                yield PAUSE
+            place = (topic["name"], partition)
+            if place not in found:
+                found[place] = (_refused(state, group, *place), _NONE_YET)
+    wanted = [place for place, (code, _) in found.items() if code is Code.NONE]
+    for start in range(0, len(wanted), _TOGETHER):
+        found |= yield from _read(state, group, wanted[start : start + _TOGETHER])
+        if start + _TOGETHER < len(wanted):
+            yield PAUSE
+    topics: dict[str, list[Message]] = {topic["name"]: [] for topic in asked}
+    for (name, partition), (code, offset) in found.items():
+        if pace.is_over():
+            yield PAUSE
+        facts = {"partition_index": partition, "committed_offset": offset}
+        topics[name].append({**facts, "metadata": "", "error_code": code})
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
 def _refused(state: State, group: str, name: str, partition: int) -> Code:

@@ -3,7 +3,8 @@
 What is told of something returns an Outcome and does nothing else: the shell submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
 then gives its answers. A policy that waits for the store is kept under a token until all its
-transactions are answered. Where others use the tree too, `cluster.py` says what is done unasked.
+transactions are answered; one that pauses (`pace.py`) until `resume`. Where others use the tree
+too, `cluster.py` says what is done unasked.
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time; transactions
 that cross are told apart by versions.
@@ -28,6 +29,7 @@ from krust.controller import (
     registration,
     topics,
 )
+from krust.controller.pace import PAUSE
 from krust.controller.state import NEVER, Changes, Message, Policy, Request, State, ToBroker
 from krust.errors import Code, KrustError
 from krust.metadata import znodes
@@ -120,6 +122,7 @@ class Controller:
         self._places: dict[int, tuple[_Waiting, int, int]] = {}
         self._cluster: Cluster | None = None
         self._runs: deque[_Waiting] = deque()
+        self._paused: deque[_Waiting] = deque()
         self._running: _Waiting | None = None
         self._forwarded: list[tuple[ToBroker, int, Request]] = []
 
@@ -131,9 +134,15 @@ class Controller:
         self._cluster = cluster.Cluster(self.state)
         return self._cluster
 
-    def request(self, ticket: int, request: Request) -> Outcome:
-        """A request came."""
+    def request(self, ticket: int, request: Request, steps: Policy | None = None) -> Outcome:
+        """A request came.
+
+        steps   who decides it, where that takes more than the State
+        """
         outcome = Outcome()
+        if steps is not None:
+            self._step(_Waiting(ticket, steps, [], 0, request), outcome)
+            return self._finished(outcome)
         policy = POLICIES.get(request.api)
         if self._cluster is not None:
             policy = policy or self._cluster.policies.get(request.api)
@@ -158,6 +167,18 @@ class Controller:
         """
         self._runs.append(_Waiting(ticket, steps, [], 0))
         return self._finished(Outcome())
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a policy waits for `resume`."""
+        return bool(self._paused)
+
+    def resume(self) -> Outcome:
+        """Let the policy go on that paused first."""
+        outcome = Outcome()
+        if self._paused:
+            self._step(self._paused.popleft(), outcome)
+        return self._finished(outcome)
 
     def back(self, words: Registration) -> Generator[Asked, list[Done], None]:
         """What to run when the store is connected again, or an answer of it was lost."""
@@ -281,14 +302,18 @@ class Controller:
                     asked = waiting.steps.throw(deposed)
                 else:
                     asked = waiting.steps.send(answers) if answers else next(waiting.steps)
-                while not asked:
+                while not asked and asked is not PAUSE:
                     asked = waiting.steps.send([])
             except StopIteration as stop:
                 answer = stop.value
             except Exception as error:
                 answer = error
             else:
-                self._submit(waiting, asked, outcome)
+                if asked is PAUSE:
+                    waiting.answers = []
+                    self._paused.append(waiting)
+                else:
+                    self._submit(waiting, asked, outcome)
                 return
         self._end(waiting, answer, outcome)
 

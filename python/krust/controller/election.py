@@ -1,7 +1,8 @@
 """ElectLeaders 0-2: make the preferred replica lead, or any replica where none can.
 
 A partition whose preferred replica leads needs no election: ELECTION_NOT_NEEDED, which is left out
-where all partitions were asked for. A leader is moved only to a replica in the ISR.
+where all partitions were asked for. A partition that is named again is answered once. A leader is
+moved only to a replica in the ISR.
 Version notes: v0 is always preferred; v1 adds the type and the error of the whole request.
 Not done: unclean election, as long as a partition has one replica there is nobody to elect.
 Source: KIP-183, KIP-460.
@@ -9,6 +10,7 @@ Source: KIP-183, KIP-460.
 
 from __future__ import annotations
 
+from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import Message, Policy, RefusedError, Request, State
 from krust.errors import Code
 
@@ -28,12 +30,23 @@ def elect(state: State, request: Request) -> Policy:
         else [(each["topic"], each["partitions"]) for each in asked]
     )
     results: list[Message] = []
+    pace = Pace()
+    seen: set[tuple[str, int]] = set()
     for name, indexes in wanted:
         found: list[Message] = []
+        if pace.is_over():
+            yield PAUSE
         for index in indexes:
+            if pace.is_over():
+                yield PAUSE
+            if (name, index) in seen:
+                continue
+            seen.add((name, index))
             result: Message = {"partition_id": index, "error_code": 0, "error_message": None}
             try:
                 yield from _elect_one(state, name, index, kind)
+                if pace.is_over(WRITE):
+                    yield PAUSE
             except RefusedError as refused:
                 result |= {"error_code": refused.code, "error_message": str(refused)}
             if not (everything and result["error_code"] == Code.ELECTION_NOT_NEEDED):

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from krust.controller.pace import PAUSE, Pace
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import LogDirEvent
 from krust.metadata.store import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from krust.controller.state import Message, Policy, Request, State, Steps, Topic
+    from krust.controller.state import Asked, Message, Policy, Request, State, Steps, Topic
+    from krust.metadata.store import Done
 
 LONGEST_NAME = 255
 _SUFFIX = len(".-future") + 32
@@ -82,7 +84,9 @@ def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) 
     ]
 
 
-def alter(message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> Decided:
+def alter(
+    message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
+) -> Generator[Asked, list[Done], Decided]:
     """Decide a whole request.
 
     dirs      this broker's, in the order of `log.dirs`
@@ -90,9 +94,14 @@ def alter(message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic])
     """
     moves: list[Move] = []
     codes: dict[str, dict[int, Code]] = {}
+    pace = Pace()
     for asked in message["dirs"]:
         for topic in asked["topics"]:
+            if pace.is_over():
+                yield PAUSE
             for partition in topic["partitions"]:
+                if pace.is_over():
+                    yield PAUSE
                 move = Move(topic["name"], partition, asked["path"])
                 code, is_wanted = _judged(move, dirs, topics)
                 codes.setdefault(move.topic, {})[partition] = code

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import quotas, reading
+from krust.controller.pace import PAUSE
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
 from krust.metadata.store import Children, Create, Delete, Exists, Node, Read, Refusal, SetData
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from krust.metadata.store import Done, Operation, Result
 
 _CLIENTS = "clients"
+_TOGETHER = 500
+"""so many nodes are read in one slice"""
 
 
 class Place(NamedTuple):
@@ -151,12 +154,16 @@ def writes(place: Place, config: dict[str, str]) -> list[Operation]:
 def _read(places: list[str]) -> Generator[Asked, list[Done], dict[str, Node]]:
     if not places:
         return {}
-    answers = yield [[Read(f"{znodes.CONFIG}/{place}")] for place in places]
     found = {}
-    for place, done in zip(places, answers, strict=True):
-        node = _node(place, done.results[0])
-        if node is not None:
-            found[place] = node
+    for start in range(0, len(places), _TOGETHER):
+        some = places[start : start + _TOGETHER]
+        answers = yield [[Read(f"{znodes.CONFIG}/{place}")] for place in some]
+        for place, done in zip(some, answers, strict=True):
+            node = _node(place, done.results[0])
+            if node is not None:
+                found[place] = node
+        if len(some) < len(places):
+            yield PAUSE
     return found
 
 

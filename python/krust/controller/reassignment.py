@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import RefusedError
 from krust.errors import Code
 from krust.metadata import znodes
@@ -27,13 +28,20 @@ if TYPE_CHECKING:
 def alter(state: State, request: Request) -> Policy:
     """AlterPartitionReassignments."""
     responses: list[Message] = []
+    pace = Pace()
     for asked in request.message["topics"]:
         found: list[Message] = []
+        if pace.is_over():
+            yield PAUSE
         for each in asked["partitions"]:
+            if pace.is_over():
+                yield PAUSE
             index = each["partition_index"]
             result: Message = {"partition_index": index, "error_code": 0, "error_message": None}
             try:
                 yield from _alter_one(state, (asked["name"], index), each["replicas"])
+                if pace.is_over(WRITE):
+                    yield PAUSE
             except RefusedError as refused:
                 result |= {"error_code": refused.code, "error_message": str(refused)}
             found.append(result)

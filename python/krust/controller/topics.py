@@ -5,7 +5,8 @@ CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the brok
 DeleteTopics 0-6: by name, from v6 by id too. Where the tree is ours alone, a transaction a topic;
     where others use it, a mark (`deletion.py`). Files go when the image loses the topic.
 CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
-All three count against `controller_mutation_rate` (`mutations.py`), first use too.
+All three count against `controller_mutation_rate` (`mutations.py`), first use too, and make or
+delete what one slice (`pace.py`) is long together. DeleteTopics answers for a name twice at most.
 Version notes: errors and messages are the same in all; what a version lacks is not sent.
 Not done: policies in Java (`create.topic.policy.class.name` is refused at the start).
 Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525, KIP-599.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from krust.config import parse_topic
 from krust.controller import configs
 from krust.controller.mutations import Charge
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
@@ -29,6 +31,7 @@ from krust.controller.state import (
     RefusedError,
     Request,
     State,
+    Steps,
     Topic,
     chunks,
     flattened,
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 MAX_NAME = 249
 _DESCRIBED = 5
 """the version of CreateTopics from which on the answer says what a topic is like"""
+_DESCRIPTION = 40  # parts of a slice that it takes to say so
+_ANSWERED = 2
+"""how often DeleteTopics answers for a name: the second time it says that it was named twice"""
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
 
@@ -73,7 +79,12 @@ def create(state: State, request: Request) -> Policy:
     charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
+    pace = Pace()
     for wanted in asked:
+        if pace.is_over():
+            yield from _make(state, planned)
+            planned = []
+            yield PAUSE
         result = _created(wanted["name"])
         if wanted["name"] in twice:
             if wanted["name"] in told:
@@ -92,21 +103,34 @@ def create(state: State, request: Request) -> Policy:
         except RefusedError as refused:
             _refuse(result, refused)
             continue
+        parts = 1
         if request.version >= _DESCRIBED:
             _describe(state, result, topic)
+            parts = _DESCRIPTION
         if not only_check:
             planned.append((result, topic))
-    if planned:
-        answers = yield from written([creation(state, topic) for _, topic in planned])
-        for (result, topic), refused_by in zip(planned, answers, strict=True):
-            # Whoever sees a topic half made finishes it: then the rest of ours is there already.
-            finished = refused_by is Refusal.NODE_EXISTS and state.knows(topic.name, topic.id)
-            if refused_by is None or finished:
-                state.made(topic)
-                result["topic_id"] = topic.id
-            else:
-                _refuse(result, _by_store(refused_by, topic.name, creating=True))
+            parts += MADE * (1 + len(topic.partitions))
+        if pace.is_over(parts):
+            yield from _make(state, planned)
+            planned = []
+            yield PAUSE
+    yield from _make(state, planned)
     return {"throttle_time_ms": charge.throttle_time_ms, "topics": results}
+
+
+def _make(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+    """Make topics of CreateTopics, and say so in their results."""
+    if not planned:
+        return
+    answers = yield from written([creation(state, topic) for _, topic in planned])
+    for (result, topic), refused_by in zip(planned, answers, strict=True):
+        # Whoever sees a topic half made finishes it: then the rest of ours is there already.
+        finished = refused_by is Refusal.NODE_EXISTS and state.knows(topic.name, topic.id)
+        if refused_by is None or finished:
+            state.made(topic)
+            result["topic_id"] = topic.id
+        else:
+            _refuse(result, _by_store(refused_by, topic.name, creating=True))
 
 
 def delete(state: State, request: Request) -> Policy:
@@ -119,8 +143,15 @@ def delete(state: State, request: Request) -> Policy:
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
     named: set[str] = set()
+    times: Counter[tuple[str | None, str]] = Counter()
+    pace = Pace()
     for wanted in asked:
+        if pace.is_over():
+            yield PAUSE
         name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
+        times[name, topic_id] += 1
+        if times[name, topic_id] > _ANSWERED:
+            continue
         result: Message = {
             "name": name,
             "topic_id": topic_id,
@@ -144,19 +175,29 @@ def delete(state: State, request: Request) -> Policy:
             _refuse(result, refused)
             continue
         planned.append((result, topic))
-    if planned and state.shared:
+        if pace.is_over(MADE * (1 + len(topic.partitions))):
+            yield from _unmake(state, planned)
+            planned = []
+            yield PAUSE
+    yield from _unmake(state, planned)
+    return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
+
+
+def _unmake(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+    """Delete topics of DeleteTopics, or say in their results why they stay."""
+    if not planned:
+        return
+    if state.shared:
         from krust.controller import deletion
 
         answers = yield from deletion.mark(state, [topic for _, topic in planned])
-    elif planned:
+    else:
         answers = yield from written([_deletion(state, topic) for _, topic in planned])
-    if planned:
-        for (result, topic), refused_by in zip(planned, answers, strict=True):
-            if refused_by is None:
-                state.drop(topic.name)
-            else:
-                _refuse(result, _by_store(refused_by, topic.name, creating=False))
-    return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
+    for (result, topic), refused_by in zip(planned, answers, strict=True):
+        if refused_by is None:
+            state.drop(topic.name)
+        else:
+            _refuse(result, _by_store(refused_by, topic.name, creating=False))
 
 
 def create_partitions(state: State, request: Request) -> Policy:
@@ -166,7 +207,12 @@ def create_partitions(state: State, request: Request) -> Policy:
     charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic, Topic]] = []
+    pace = Pace()
     for wanted in asked:
+        if pace.is_over():
+            yield from _add(state, planned)
+            planned = []
+            yield PAUSE
         result = {"name": wanted["name"], "error_code": Code.NONE, "error_message": None}
         results.append(result)
         try:
@@ -180,14 +226,24 @@ def create_partitions(state: State, request: Request) -> Policy:
             continue
         if not request.message.get("validate_only"):
             planned.append((result, topic, grown))
-    if planned:
-        answers = yield from written([_growth(state, old, grown) for _, old, grown in planned])
-        for (result, _, grown), refused_by in zip(planned, answers, strict=True):
-            if refused_by is None:
-                _grow(state, grown)
-            else:
-                _refuse(result, _by_store(refused_by, grown.name, creating=False))
+        if pace.is_over(MADE * (1 + len(grown.partitions))):
+            yield from _add(state, planned)
+            planned = []
+            yield PAUSE
+    yield from _add(state, planned)
     return {"throttle_time_ms": charge.throttle_time_ms, "results": results}
+
+
+def _add(state: State, planned: list[tuple[Message, Topic, Topic]]) -> Steps:
+    """Make the new partitions of CreatePartitions, or say in their results why there are none."""
+    if not planned:
+        return
+    answers = yield from written([_growth(state, old, grown) for _, old, grown in planned])
+    for (result, _, grown), refused_by in zip(planned, answers, strict=True):
+        if refused_by is None:
+            _grow(state, grown)
+        else:
+            _refuse(result, _by_store(refused_by, grown.name, creating=False))
 
 
 def auto_create(state: State, request: Request) -> Policy:
@@ -196,7 +252,12 @@ def auto_create(state: State, request: Request) -> Policy:
     charge = Charge(state, request)
     results: list[Message] = []
     planned: list[tuple[Message, Topic]] = []
+    pace = Pace()
     for name in dict.fromkeys(names):
+        if pace.is_over():
+            yield from _make_once(state, planned)
+            planned = []
+            yield PAUSE
         result: Message = {"name": name, "error_code": Code.NONE}
         results.append(result)
         if name in state.topics:
@@ -204,17 +265,28 @@ def auto_create(state: State, request: Request) -> Policy:
         try:
             topic = plan(state, {"name": name, "num_partitions": -1, "replication_factor": -1})
             charge.take(len(topic.partitions))
-            planned.append((result, topic))
         except RefusedError as refused:
             result["error_code"] = refused.code
-    if planned:
-        answers = yield from written([creation(state, topic) for _, topic in planned])
-        for (result, topic), refused_by in zip(planned, answers, strict=True):
-            if refused_by is None:
-                state.made(topic)
-            elif refused_by is not Refusal.NODE_EXISTS:
-                result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
+            continue
+        planned.append((result, topic))
+        if pace.is_over(MADE * (1 + len(topic.partitions))):
+            yield from _make_once(state, planned)
+            planned = []
+            yield PAUSE
+    yield from _make_once(state, planned)
     return {"topics": results}
+
+
+def _make_once(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+    """Make topics that somebody else may make at the same time."""
+    if not planned:
+        return
+    answers = yield from written([creation(state, topic) for _, topic in planned])
+    for (result, topic), refused_by in zip(planned, answers, strict=True):
+        if refused_by is None:
+            state.made(topic)
+        elif refused_by is not Refusal.NODE_EXISTS:
+            result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
 
 
 def plan(state: State, wanted: Message) -> Topic:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
 from krust.config import RETENTION, inter_broker_listener, listeners, rules
-from krust.controller import adoption, ids, loading, log_dirs, proven, quotas, registration
+from krust.controller import adoption, ids, loading, proven, quotas, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -30,7 +30,7 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
-from krust.shell import identity, metadata, provenance
+from krust.shell import identity, metadata, placing, provenance
 from krust.shell.core_settings import threads, topic_image, typed
 
 if TYPE_CHECKING:
@@ -221,7 +221,8 @@ class Shell:
         return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
         due_s = min(self._store.due_s(), return_s)
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
-        events = self.server.events(0 if self._waiting else groups.wait_ms(int(most_ms)))
+        is_busy = self._waiting or self._is_paused
+        events = self.server.events(0 if is_busy else groups.wait_ms(int(most_ms)))
         of_groups: list[_Event] = []
         while events:  # an event's memory is leased for as long as anything names it
             (of_groups if groups.decides(events[0][1]) else self._waiting).append(events.pop(0))
@@ -242,15 +243,22 @@ class Shell:
         return events is not None
 
     def _decide_waiting(self) -> None:
-        """Decide requests in the order they came, for as long as a turn lasts."""
+        """Decide requests in the order they came, for as long as a turn lasts; after each of them
+        one that takes long goes on for a slice.
+        """
         end_s = time.monotonic() + _TURN_S
-        while self._waiting and time.monotonic() < end_s:
-            ticket, api, version, message, client = self._waiting.popleft()
-            request = Request(api, version, message, client, _now_ms())
-            if api == "AlterReplicaLogDirs":
-                self._place(ticket, request)
-            else:
-                self._ask(ticket, request)
+        while (self._waiting or self._is_paused) and time.monotonic() < end_s:
+            if self._waiting:
+                ticket, api, version, message, client = self._waiting.popleft()
+                self._ask(ticket, Request(api, version, message, client, _now_ms()))
+            if self._is_paused:
+                self._perform(self._controller.resume())
+                self._hear()
+
+    @property
+    def _is_paused(self) -> bool:
+        """Whether a long decision may go on."""
+        return self._controller.is_paused and not self._returning
 
     def _answered(self, asked: ToBroker, answer: Message | None) -> None:
         """Another broker answered; whatever it says costs no more than a line."""
@@ -340,21 +348,11 @@ class Shell:
             self._later.append((ticket, request))
             return
         self._asked[ticket] = request
-        self._perform(self._controller.request(ticket, request))
+        steps = None
+        if request.api == "AlterReplicaLogDirs":
+            steps = placing.alter(self.server, self.state, request)
+        self._perform(self._controller.request(ticket, request, steps))
         self._hear()
-
-    def _place(self, ticket: int, request: Request) -> None:
-        """Have replicas of this broker's moved to other log directories."""
-        decided = log_dirs.alter(request.message, self._log_dirs(), self.state.topics)
-        try:
-            for move in decided.moves:
-                self.server.place_replica(*move)
-        except KrustError:  # a directory went offline meanwhile
-            decided = log_dirs.alter(request.message, self._log_dirs(), self.state.topics)
-        self.server.answer(ticket, decided.answer)
-
-    def _log_dirs(self) -> list[log_dirs.LogDir]:
-        return log_dirs.log_dirs(self.server.log_dirs())
 
     def _hear(self) -> None:
         """Take what the store has to say."""
@@ -489,7 +487,11 @@ class Shell:
         return self._answers.pop(ticket)
 
     def _look(self) -> None:
-        """Wait for the store, and take what it has to say."""
+        """Wait for the store, and take what it has to say; what paused goes on."""
+        if self._controller.is_paused:
+            self._perform(self._controller.resume())
+            self._hear()
+            return
         self._woken.wait(min(self._store.due_s(), 1.0))
         self._woken.clear()
         self._hear()

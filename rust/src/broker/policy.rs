@@ -116,18 +116,18 @@ struct ListApi {
     key: i16,
     /// The request's list, and the answer's.
     fields: (&'static str, &'static str),
-    /// How many are asked for at once; 0: all.
+    /// How many are asked for at once.
     slice: usize,
     /// What the tree and the objects of one entry of the answer take, from experience and above.
     entry_bytes: usize,
 }
 
 /// DescribeGroups, DescribeConfigs, DeleteGroups, AlterClientQuotas, ConsumerGroupDescribe. Groups
-/// that are deleted are deleted together: each slice would wait for a commit.
+/// are deleted many at once: each slice waits for a commit.
 const LISTS: [ListApi; 5] = [
     ListApi { key: 15, fields: ("groups", "groups"), slice: 32, entry_bytes: 8 << 10 },
     ListApi { key: 32, fields: ("resources", "results"), slice: 16, entry_bytes: 128 << 10 },
-    ListApi { key: 42, fields: ("groups_names", "results"), slice: 0, entry_bytes: 512 },
+    ListApi { key: 42, fields: ("groups_names", "results"), slice: 4096, entry_bytes: 512 },
     ListApi { key: 49, fields: ("entries", "entries"), slice: 200, entry_bytes: 4 << 10 },
     ListApi { key: 69, fields: ("group_ids", "groups"), slice: 32, entry_bytes: 8 << 10 },
 ];
@@ -192,7 +192,7 @@ impl Slices {
         answer_max: usize,
         mut lease: Lease,
     ) -> Result<(Value, Self), (Value, Lease)> {
-        let list = LISTS.iter().find(|list| list.key == head.api.key && list.slice > 0);
+        let list = LISTS.iter().find(|list| list.key == head.api.key);
         let Some(list) = list else { return Err((request, lease)) };
         let entries = entries_mut(&mut request, list.fields.0).map(std::mem::take);
         let entries = entries.unwrap_or_default();

@@ -160,6 +160,9 @@ class Nodes:
                 for event in member.store.events() if member.id != but else ():
                     member.hear(event)
                     busy = True
+                if member.controller.is_paused:
+                    member.perform(member.controller.resume())
+                    busy = True
             waiting, self.waiting = self.waiting, []
             for sender, asked in waiting:
                 message = self.reached(asked)

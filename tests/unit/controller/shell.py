@@ -47,6 +47,7 @@ class Shell:
         self.state = State(load(options=options), lambda: next(numbers), 0)
         self.controller = Controller(self.state)
         self.applied: list[str] = []
+        self.pauses = 0
         self.faults: dict[str, str] = {}
         self.state.session = self.store.session
         self.run(registration.found(self.state, CLUSTER))
@@ -80,6 +81,9 @@ class Shell:
             answers += [answer for _, answer in now.replies]
             if not waiting:
                 waiting += [self.hear(each) for each in self.store.events()]
+            if not waiting and self.controller.is_paused:
+                self.pauses += 1
+                waiting.append(self.controller.resume())
         (answer,) = answers
         if isinstance(answer, Exception):
             raise answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from krust.controller.log_dirs import LogDir, Move, alter, log_dirs
 from krust.controller.state import Partition, Topic
 from krust.errors import Code
@@ -18,7 +20,10 @@ def ask(path: str, topic: str, *partitions: int) -> dict[str, object]:
 
 
 def codes(dirs: list[LogDir], *asked: dict[str, object]) -> tuple[list[Move], dict[str, Code]]:
-    decided = alter({"dirs": list(asked)}, dirs, TOPICS)
+    steps = alter({"dirs": list(asked)}, dirs, TOPICS)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    decided = end.value.value
     assert decided.answer["throttle_time_ms"] == 0
     found = {
         f"{topic['topic_name']}-{each['partition_index']}": each["error_code"]

@@ -1,0 +1,29 @@
+"""AlterReplicaLogDirs: what the controller's policy decides, done by the core.
+
+Threads: the policy thread.
+Not promised: that a replica lies there when the answer leaves; its log is copied behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import log_dirs
+from krust.errors import KrustError
+
+if TYPE_CHECKING:
+    from krust._krust import Server
+    from krust.controller.state import Policy, Request, State
+
+
+def alter(server: Server, state: State, request: Request) -> Policy:
+    """Have replicas of this broker moved to other log directories."""
+    dirs = log_dirs.log_dirs(server.log_dirs())
+    decided = yield from log_dirs.alter(request.message, dirs, state.topics)
+    try:
+        for move in decided.moves:
+            server.place_replica(*move)
+    except KrustError:  # a directory went offline meanwhile
+        dirs = log_dirs.log_dirs(server.log_dirs())
+        decided = yield from log_dirs.alter(request.message, dirs, state.topics)
+    return decided.answer

@@ -1,0 +1,151 @@
+"""A decision on many things is made in slices, and others are decided between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krust.controller.controller import POLICIES, Outcome
+from krust.controller.log_dirs import LogDir
+from krust.controller.log_dirs import alter as alter_log_dirs
+from krust.controller.pace import PAUSE, SLICE, WRITE
+from krust.controller.state import Message, Request
+from krust.metadata.store import Done
+from tests.unit.controller.shell import NOW_MS, Shell
+
+MANY = 5 * SLICE
+NAMES = [f"n{n}" for n in range(MANY)]
+NUMBERS = list(range(MANY))
+
+
+def topics(names: list[str], **facts: Any) -> list[Message]:
+    return [{"name": name, **facts} for name in names]
+
+
+def entries(**facts: Any) -> list[Message]:
+    named = [[{"entity_type": "client-id", "entity_name": name}] for name in NAMES]
+    return [{"entity": entity, "ops": [], **facts} for entity in named]
+
+
+SHAPE = {"num_partitions": 0, "replication_factor": 1, "assignments": [], "configs": []}
+RESOURCES = [{"resource_type": 2, "resource_name": name, "configs": []} for name in NAMES]
+COMMITTED = {"committed_offset": 1, "committed_metadata": ""}
+MOVED = [{"partition_index": n, "replicas": [0]} for n in NUMBERS]
+
+LARGE: dict[str, Message] = {
+    "CreateTopics": {"topics": topics(NAMES, **SHAPE)},
+    "DeleteTopics": {"topic_names": NAMES},
+    "CreatePartitions": {"topics": topics(NAMES, count=2, assignments=None)},
+    "AutoCreate": {"topics": ["!" + name for name in NAMES]},
+    "AlterConfigs": {"resources": RESOURCES},
+    "IncrementalAlterConfigs": {"resources": RESOURCES},
+    "AlterClientQuotas": {"entries": entries(), "validate_only": True},
+    "DescribeUserScramCredentials": {"users": topics(NAMES)},
+    "ElectLeaders": {"topic_partitions": [{"topic": "t", "partitions": NUMBERS}]},
+    "AlterPartitionReassignments": {"topics": topics(["t"], partitions=MOVED)},
+    "OffsetCommit": {
+        "group_id": "g",
+        "topics": topics(["t"], partitions=[{"partition_index": n, **COMMITTED} for n in NUMBERS]),
+    },
+    "OffsetFetch": {"group_id": "g", "topics": topics(["t"], partition_indexes=NUMBERS)},
+}
+
+SHORT = {
+    "DescribeConfigs",  # the core asks for 16 resources at once
+    "DescribeClientQuotas",  # a component of each kind; what is read is sliced, see below
+    "ListConfigResources",  # the kinds are a set
+    "ListPartitionReassignments",  # the list is empty
+    "AllocateProducerIds",
+    "LogDirFailed",  # the core's own
+}
+
+
+def test_every_policy_is_known_to_be_short_or_sliced() -> None:
+    assert POLICIES.keys() == LARGE.keys() | SHORT
+
+
+@pytest.mark.parametrize("api", LARGE)
+def test_a_request_on_many_things_pauses_every_thousand(api: str) -> None:
+    shell = Shell()
+    shell.create("t")
+    shell.ask(api, LARGE[api], version=0)
+    assert shell.pauses >= MANY // SLICE
+
+
+def test_moves_between_log_directories_pause_every_thousand() -> None:
+    asked = [{"path": "/a", "topics": [{"name": "t", "partitions": NUMBERS}]}]
+    pauses = list(alter_log_dirs({"dirs": asked}, [LogDir("/a", True, frozenset())], {}))
+    assert pauses == [PAUSE] * (MANY // SLICE)
+
+
+def test_what_is_written_one_by_one_pauses_earlier() -> None:
+    shell = Shell()
+    names = NAMES[:200]
+    shell.ask("CreateTopics", {"topics": topics(names, **{**SHAPE, "num_partitions": 1})}, 0)
+    assert shell.pauses >= 3
+    shell.pauses = 0
+    pair = {"name": "retention.ms", "value": "1000"}
+    altered = [{"resource_type": 2, "resource_name": n, "configs": [pair]} for n in names]
+    answer = shell.ask("AlterConfigs", {"resources": altered})
+    assert {each["error_code"] for each in answer["responses"]} == {0}
+    assert shell.pauses >= len(names) * WRITE // SLICE
+    shell.pauses = 0
+    answer = shell.ask("DeleteTopics", {"topic_names": names})
+    assert {each["error_code"] for each in answer["responses"]} == {0}
+    assert shell.pauses >= 3
+    assert not shell.state.topics
+
+
+def test_quotas_are_written_and_read_in_slices() -> None:
+    shell = Shell()
+    ops = [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]
+    few = [{**each, "ops": ops} for each in entries()[:SLICE]]
+    shell.ask("AlterClientQuotas", {"entries": few, "validate_only": False})
+    assert shell.pauses >= 10
+    shell.pauses = 0
+    answer = shell.ask("DescribeClientQuotas", {"components": [], "strict": False})
+    assert len(answer["entries"]) == SLICE
+    assert shell.pauses >= 2
+
+
+def test_another_client_is_answered_between_two_slices() -> None:
+    shell = Shell()
+    shell.create("t")
+    controller = shell.controller
+    large = Request("ElectLeaders", 2, LARGE["ElectLeaders"], {}, NOW_MS)
+    small = Request("ListPartitionReassignments", 0, {"topics": None}, {}, NOW_MS)
+    assert not controller.request(1, large).replies
+    assert controller.is_paused
+    assert [ticket for ticket, _ in controller.request(2, small).replies] == [2]
+    replies: list[int] = []
+    while controller.is_paused:
+        outcome: Outcome = controller.resume()
+        replies += [ticket for ticket, _ in outcome.replies]
+        for token, operations in outcome.submits:
+            shell.store.submit(operations, token)
+        for event in shell.store.events():
+            assert isinstance(event, Done)
+            replies += [ticket for ticket, _ in controller.done(event).replies]
+    assert replies == [1]
+
+
+def test_a_name_that_is_deleted_many_times_is_answered_twice() -> None:
+    shell = Shell()
+    shell.create("t")
+    answer = shell.ask("DeleteTopics", {"topic_names": ["t", "", "t", "", "t", ""]})
+    codes = [(each["name"], each["error_code"]) for each in answer["responses"]]
+    assert codes == [("t", 0), ("", 3), ("t", 42), ("", 3)]
+
+
+def test_a_partition_that_is_named_again_is_answered_once() -> None:
+    shell = Shell()
+    shell.create("t")
+    twice = topics(["t", "t"], partition_indexes=[0, 0, 1])
+    answer = shell.ask("OffsetFetch", {"group_id": "g", "topics": twice}, 0)
+    (topic,) = answer["topics"]
+    assert [each["partition_index"] for each in topic["partitions"]] == [0, 1]
+    asked = [{"topic": "t", "partitions": [0, 0]}, {"topic": "t", "partitions": [0]}]
+    answer = shell.ask("ElectLeaders", {"topic_partitions": asked, "election_type": 0})
+    (result,) = answer["replica_election_results"]
+    assert len(result["partition_result"]) == 1
