@@ -893,7 +893,7 @@ krust.group.connection.grace.ms  long  500  0..  yes  fixed
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
 krust.group.metadata.max.bytes  long  16777216  65536..  yes  fixed
-    Most metadata and assignments of one classic group; who joins beyond is refused (81).
+    Most metadata, assignments and subscriptions of one group; who joins beyond is refused (81).
 krust.group.metadata.memory.bytes  long  50331648  65536..  yes  fixed
     The same, of all groups together.
 krust.group.server.assignor  list  ""  *  yes  fixed

@@ -1,9 +1,11 @@
-"""How much classic groups may keep of what their members say of themselves and are assigned.
+"""How much groups may keep of what their members say of themselves and are assigned.
 
-Invariant: `used` is the sum of what was counted last of each group.
+A member of a consumer group (KIP-848) counts with the names it subscribes to. What a regular
+expression means counts once for all groups that have it: the topics found are the same object.
+Invariant: `used` is the sum of what was counted last of each group, and of each expression.
 Limits: `max_group_bytes` a group, `max_bytes` all groups. Who says no more than before stays, be
     there room or not. Groups that are read from the log count, and are not refused.
-Not done: consumer groups (KIP-848): their subscriptions are bounded by the size of a request alone.
+Not promised: that an expression which means more topics later counts with them.
 """
 
 from __future__ import annotations
@@ -14,8 +16,14 @@ from krust.coordinator.member import size
 from krust.coordinator.roster import Roster
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from krust.coordinator.consumer.group import ConsumerGroup
+    from krust.coordinator.consumer.member import Beat
     from krust.coordinator.outcome import GroupSettings, Message
+
+_NAME_BYTES = 100
+"""what a name costs beside its letters: an object, and its place in a set"""
 
 
 class Budget:
@@ -24,22 +32,34 @@ class Budget:
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
         self._by_group: dict[str, int] = {}
+        self._patterns: dict[str, tuple[int, int]] = {}
+        """regular expression -> what it counts with, and in how many groups it is"""
+        self._patterns_of: dict[str, frozenset[str]] = {}
         self.used = 0
 
     def count(self, group: Roster | ConsumerGroup) -> None:
         """Count what a group keeps now."""
-        self.forget(group.id)
         if isinstance(group, Roster):
-            self.used += group.metadata_bytes
-            self._by_group[group.id] = group.metadata_bytes
+            self.forget(group.id)
+            kept = group.metadata_bytes
+        else:
+            self.used -= self._by_group.pop(group.id, 0)
+            self._count_patterns(group)
+            kept = sum(_subscribed(each.names) for each in group.members.values())
+        self.used += kept
+        self._by_group[group.id] = kept
 
     def forget(self, group_id: str) -> None:
         """A group is gone."""
         self.used -= self._by_group.pop(group_id, 0)
+        for pattern in self._patterns_of.pop(group_id, ()):
+            self._leave(pattern)
 
     def clear(self) -> None:
         """No group keeps anything."""
         self._by_group.clear()
+        self._patterns.clear()
+        self._patterns_of.clear()
         self.used = 0
 
     def has_room(self, group: Roster | ConsumerGroup | None, message: Message) -> bool:
@@ -50,8 +70,26 @@ class Budget:
             known = group.members.get(message["member_id"])
             more -= known.size() if known is not None else 0
             held = group.metadata_bytes
-        fits = held + more <= self._settings.max_group_bytes
-        return more <= 0 or (fits and self.used + more <= self._settings.max_bytes)
+        return more <= 0 or self._fits(held + more, more)
+
+    def has_room_for(self, group: Roster | ConsumerGroup | None, beat: Beat) -> bool:
+        """Whether what a ConsumerGroupHeartbeat says of its member may be kept."""
+        known = None
+        if group is not None and not isinstance(group, Roster):
+            known = group.members.get(beat.member_id)
+        if known is not None and beat.names in (None, known.names) and not beat.regex:
+            return True
+        more = _subscribed(beat.names or ()) if known is None or beat.names is not None else 0
+        more -= _subscribed(known.names) if known is not None and beat.names is not None else 0
+        held = self._by_group.get(group.id, 0) if group is not None else 0
+        patterns = 0
+        if beat.regex and beat.regex not in self._patterns:
+            try:
+                found = frozenset(self._settings.match_topics(beat.regex))
+                patterns = _pattern(beat.regex, found)
+            except ValueError:
+                return True  # refused for that
+        return more + patterns <= 0 or self._fits(held + more, more + patterns)
 
     def may_assign(self, group: Roster | ConsumerGroup, message: Message) -> bool:
         """Whether the assignments that a SyncGroup brings may be kept, in place of those before."""
@@ -61,3 +99,41 @@ class Budget:
         of_others = self.used - self._by_group.get(group.id, 0)
         most = min(self._settings.max_group_bytes, self._settings.max_bytes - of_others)
         return given == 0 or group.protocol_bytes + given <= most
+
+    def _fits(self, group_bytes: int, more: int) -> bool:
+        """Whether a group may keep so much, which is more by so much than now."""
+        fits = group_bytes <= self._settings.max_group_bytes
+        return fits and self.used + more <= self._settings.max_bytes
+
+    def _count_patterns(self, group: ConsumerGroup) -> None:
+        """Count what a group's regular expressions mean, where no other group has them."""
+        before, now = self._patterns_of.get(group.id, frozenset()), frozenset(group.resolved)
+        if before == now:
+            return
+        for pattern in now - before:
+            cost, groups = self._patterns.get(pattern, (0, 0))
+            if not groups:
+                cost = _pattern(pattern, group.resolved[pattern])
+                self.used += cost
+            self._patterns[pattern] = (cost, groups + 1)
+        for pattern in before - now:
+            self._leave(pattern)
+        self._patterns_of[group.id] = now
+
+    def _leave(self, pattern: str) -> None:
+        """A group has a regular expression no more."""
+        cost, groups = self._patterns.pop(pattern)
+        if groups > 1:
+            self._patterns[pattern] = (cost, groups - 1)
+        else:
+            self.used -= cost
+
+
+def _subscribed(names: Collection[str]) -> int:
+    """What a member of a consumer group counts with."""
+    return size(()) + sum(map(len, names)) + _NAME_BYTES * len(names)
+
+
+def _pattern(pattern: str, topics: Collection[str]) -> int:
+    """What a regular expression and the topics that it means count with."""
+    return len(pattern) + sum(map(len, topics)) + _NAME_BYTES * (1 + len(topics))

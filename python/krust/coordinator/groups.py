@@ -263,15 +263,15 @@ class Coordinator:
         if wrong is not None:
             return Code.INVALID_REQUEST, wrong
         if beat.assignor is not None and beat.assignor not in self.settings.assignors:
-            known = ", ".join(self.settings.assignors)
-            why = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {known}."
-            return Code.UNSUPPORTED_ASSIGNOR, why
+            return consumer_replies.unsupported_assignor(beat.assignor, self.settings.assignors)
         if group_id in self._lost:
             return Code.COORDINATOR_LOAD_IN_PROGRESS, "The group is being read."
         if beat.epoch != 0 and not isinstance(group, ConsumerGroup):
             what = "not found" if group is None else "is not a consumer group"
             who = "Consumer group" if group is None and beat.epoch > 0 else "Group"
             return Code.GROUP_ID_NOT_FOUND, f"{who} {group_id} {what}."
+        if not self.budget.has_room_for(group, beat):
+            return Code.GROUP_MAX_SIZE_REACHED, "Groups have no room for this subscription."
         return None
 
     def _for_classic(self, turn: Turn, group: ConsumerGroup, message: Message) -> AnyGroup:

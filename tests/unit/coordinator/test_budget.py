@@ -1,10 +1,11 @@
-"""Classic groups keep no more of what members say of themselves than the settings allow."""
+"""Groups keep no more of what members say of themselves than the settings allow."""
 
 from __future__ import annotations
 
 from krust.coordinator.member import size
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
+from tests.unit.coordinator.consuming import ConsumerBench
 
 LARGE = (("range", b"m" * 100_000),)
 COST = size(LARGE)
@@ -48,3 +49,36 @@ def test_assignments_count_and_too_large_ones_are_refused() -> None:
         assert answer is not None
         assert answer["error_code"] == code
     assert bench.coordinator.budget.used == 2 * COST
+
+
+def test_subscriptions_of_consumer_groups_count_and_who_leaves_gives_back() -> None:
+    names = [f"topic-{n}" for n in range(1000)]
+    bench = ConsumerBench(max_bytes=600_000)
+    codes = [
+        bench.code(f"m{n}", 0, group_id=f"g{n}", subscribed_topic_names=names) for n in range(10)
+    ]
+    assert codes == [0] * 5 + [FULL] * 5
+    used = bench.coordinator.budget.used
+    assert used == 5 * (size(()) + sum(map(len, names)) + 100 * len(names))
+    assert bench.code("m0", 1, group_id="g0", subscribed_topic_names=names) == 0
+    assert bench.code("m0", 1, group_id="g0", subscribed_topic_names=[*names, "x" * 1000]) == 0
+    more = [f"{name}-{n}" for name in names for n in range(2)]
+    assert bench.code("m0", 2, group_id="g0", subscribed_topic_names=more) == FULL
+    for n in range(5):
+        bench.code(f"m{n}", -1, group_id=f"g{n}")
+    assert bench.coordinator.budget.used == 0
+
+
+def test_the_topics_of_a_regular_expression_count_once_for_all_groups() -> None:
+    bench = ConsumerBench(topics={f"topic-{n}": 1 for n in range(1000)}, max_bytes=300_000)
+    for n in range(10):
+        assert bench.code(f"m{n}", 0, group_id=f"g{n}", subscribed_topic_regex="topic-.*") == 0
+    used = bench.coordinator.budget.used
+    assert 100_000 < used < 150_000
+    assert bench.code("m", 0, group_id="h", subscribed_topic_regex="t.*") == 0
+    assert bench.code("m", 0, group_id="i", subscribed_topic_regex="to.*") == FULL
+    assert bench.code("m", -1, group_id="h") == 0
+    assert bench.coordinator.budget.used == used
+    for n in range(10):
+        bench.code(f"m{n}", -1, group_id=f"g{n}")
+    assert bench.coordinator.budget.used == 0

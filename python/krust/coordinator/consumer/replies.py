@@ -8,6 +8,8 @@ from krust.coordinator.consumer.member import listed
 from krust.errors import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from krust.coordinator.consumer.member import Partitions
     from krust.coordinator.outcome import Message
 
@@ -28,6 +30,12 @@ def beat(
         "heartbeat_interval_ms": interval_ms,
         "assignment": None if assignment is None else {"topic_partitions": listed(assignment)},
     }
+
+
+def unsupported_assignor(name: str, offered: Iterable[str]) -> tuple[Code, str]:
+    """Why a member may not name this assignor."""
+    why = f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(offered)}."
+    return Code.UNSUPPORTED_ASSIGNOR, why
 
 
 def refused(code: Code, why: str | None = None) -> Message:
