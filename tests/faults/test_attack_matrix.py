@@ -18,6 +18,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -27,7 +28,7 @@ import krust
 from krust._krust import Server
 from krust.controller.controller import Controller
 from krust.shell.groups import Groups
-from tests.attack.frames import Attack, attacks
+from tests.attack.frames import KNOWN, Attack, attacks
 from tests.attack.layouts import Layout, layouts
 from tests.attack.wire import Address, Connection, prepare, served, strike, versions
 
@@ -39,6 +40,7 @@ LONGEST_WORK = 16 * MIB
 MOST_CALLS = 100_000
 PATIENCE_S, SETTLED_S = 1, 20
 BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
+CREATES = "allow_auto_topic_creation"
 
 OVER = {"Produce": {"bomb"}}
 """What costs more than it may at 64 KiB."""
@@ -133,10 +135,17 @@ def status(name: str) -> int:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
+    with attacked(creates=False) as target:
+        yield target
+
+
+@contextmanager
+def attacked(*, creates: bool) -> Iterator[Target]:
+    """A broker whose policy thread is counted; `creates`: topics, on first use."""
     slices = Slices()
     threading.setprofile(slices)
     try:
-        config = {"auto.create.topics.enable": False, "group.initial.rebalance.delay.ms": 0}
+        config = {"auto.create.topics.enable": creates, "group.initial.rebalance.delay.ms": 0}
         broker = krust.Broker(config=config)
     finally:
         threading.setprofile(None)
@@ -154,6 +163,27 @@ def matrix(layout: Layout, target: Target) -> Iterator[Attack]:
     for attack in attacks(layout, chosen[-1], LARGE, target.topic_id):
         if attack.kind in LARGE_KINDS and attack.kind not in large_over.get(layout.name, ()):
             yield attack
+
+
+def test_topics_that_are_made_on_first_use_cost_no_more_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(KNOWN, CREATES, True)
+    creating = [
+        layout
+        for layout in layouts().values()
+        if any(each.name == CREATES for each in layout.fields)
+    ]
+    assert [layout.name for layout in creating] == ["Metadata"]
+    with attacked(creates=True) as target:
+        for layout in creating:
+            for version in target.served[layout.key]:
+                for attack in attacks(layout, version, SMALL, target.topic_id):
+                    if attack.kind in ("distinct", "colliding", "longest"):
+                        over = target.costs(attack)  # the topics stay, and take memory
+                        assert not [each for each in over if ": resident" not in each]
+        with Connection(target.address) as connection:
+            assert len(connection.ask(3, 1, b"\xff\xff\xff\xff")) > 1000 * 20
 
 
 # Last of all what writes records: reading of many partitions with records is over its bounds.

@@ -46,6 +46,20 @@ fn a_topic_is_created_when_it_is_asked_for() {
 }
 
 #[test]
+fn a_request_that_creates_topics_is_paid_for_until_they_are_there() {
+    let mut house = House::new();
+    let mut conn = house.connect();
+    let request = metadata(12, &[TOPIC, "another"]);
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = house.events().remove(0);
+    assert!(house.broker.memory().usage().used >= 2 * 1024);
+    house.broker.answer(event.ticket, &map(vec![])).unwrap();
+    house.turn(&mut [&mut conn]);
+    drop(event);
+    assert_eq!(house.broker.memory().usage().used, 0);
+}
+
+#[test]
 fn an_answer_is_encoded_for_its_request() {
     let mut house = House::new();
     for version in 0..=7 {

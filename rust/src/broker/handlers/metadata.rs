@@ -7,11 +7,14 @@
 //!     left out. Before the controller has told this broker what there is, the connection closes,
 //!     as that of a broker which is not up: an empty answer would say that no topic exists. This
 //!     broker's address is the advertised one of the listener, or the one the client connected to.
-//!     A topic that is named more than once is answered once.
+//!     A topic that is named more than once is answered once. What a request that creates topics
+//!     keeps until they are there is leased from the broker's pool first.
 //! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
 //!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
 //!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
 //! Not done: authorization; everybody may do everything, and is told so where asked.
+
+use std::sync::Arc;
 
 use ahash::HashMap;
 
@@ -21,9 +24,10 @@ use super::super::image::{ClusterImage, TopicImage};
 use super::super::parked::Wait;
 use super::super::policy::{Asked, Event, Ticket};
 use super::super::service::{Flow, Peer};
-use super::super::{Output, ThreadState};
+use super::super::{Behind, Output, ThreadState};
 use super::{CLUSTER_OPERATIONS, FirstOnly, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
 use crate::ids::TopicId;
+use crate::memory::Lease;
 use crate::protocol::ErrorCode;
 use crate::protocol::metadata::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
@@ -33,6 +37,13 @@ use crate::protocol::value::Value;
 
 /// The most topics that one request creates; its client asks again for the others.
 const CREATED_MAX: usize = 1000;
+/// What a topic costs while it is created, beside its name: in the request that waits, as a tree, and
+/// as Python's objects.
+const CREATION_BYTES: usize = 1024;
+/// What a topic costs that a waiting request names, beside its name.
+const WAITING_BYTES: usize = 64;
+/// When a request that found no room in the pool is handled again.
+const AGAIN_MS: i32 = 20;
 /// The longest name of a topic.
 const NAME_MAX: usize = 249;
 
@@ -105,6 +116,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         .take(CREATED_MAX)
         .collect();
     if may_create && !absent.is_empty() {
+        let named = asked.as_ref().map_or(0, Vec::len);
+        let cost =
+            call.request.body.len() * 2 + named * WAITING_BYTES + absent.len() * CREATION_BYTES;
+        let Some(lease) = call.broker.memory.lease(cost) else {
+            call.session.behind = Behind::WaitsWithIt;
+            call.replies.mute(AGAIN_MS);
+            return Ok(Flow::Go);
+        };
         let waiting = Waiting {
             asked: asked.unwrap_or_default(),
             node: settings.node_id,
@@ -114,7 +133,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             refused: HashMap::default(),
             ticket: Ticket(0),
         };
-        create(call, absent, waiting);
+        create(call, (absent, lease), waiting);
         return Ok(Flow::Hold);
     }
     let answer = Answer {
@@ -147,7 +166,7 @@ pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Out
     output
 }
 
-fn create(call: &mut Call<'_, '_>, names: Vec<Value>, mut waiting: Waiting) {
+fn create(call: &mut Call<'_, '_>, (names, lease): (Vec<Value>, Lease), mut waiting: Waiting) {
     let thread = call.thread.index;
     let parked = call.thread.parked.name();
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
@@ -161,7 +180,7 @@ fn create(call: &mut Call<'_, '_>, names: Vec<Value>, mut waiting: Waiting) {
         version: 0,
         request: Value::Map(vec![("topics".into(), Value::List(names))]),
         client,
-        lease: None,
+        lease: Some(Arc::new(lease)),
     });
 }
 
