@@ -1,8 +1,15 @@
-"""What all tests share: which run beside each other, and the minutes each part takes."""
+"""What all tests share: which run beside each other, and the minutes each part takes.
+
+With `-n` the tests are dealt to workers in parts. A part is what shares a costly fixture: a file,
+and where a folder has one for all its files (Spark's session, a cluster, a Kafka) the folder. Most
+tests wait more than they work, so there may be more workers than cores. The longest parts begin
+first, so that none of them is left alone at the end.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -25,25 +32,65 @@ settings.register_profile(
 )
 settings.load_profile("krust")
 
+TOGETHER = ("tests/spark", "tests/cluster")
+"""folders with one costly set-up for all their files"""
+PEERS = ("tests/cli", "tests/clients")
+"""folders with a set-up for each kind of broker, which their tests have for a parameter"""
+APART = ("tests/cluster/test_chaos.py",)
+"""files of TOGETHER with a set-up of their own"""
+LONGEST = (  # the first to begin
+    "tests/spark",
+    "tests/foreign/test_every_client_and_codec.py",
+    "tests/clients of kafka43",
+    "tests/clients of krust",
+    "tests/clients of kafka39",
+    "tests/foreign/test_compaction.py",
+    "tests/faults/test_attack_matrix.py",
+    "tests/cli of krust",
+    "tests/foreign/test_groups.py",
+    "tests/clients/test_scan_local.py",
+    "tests/cluster",
+    "tests/foreign/test_turns.py",
+    "tests/cluster/test_chaos.py",
+    "tests/foreign/test_server_assignors.py",
+    "tests/cli of kafka39",
+    "tests/cli of kafka43",
+    "tests/unit/coordinator/test_simulator.py",
+    "tests/unit/spark/test_tables.py",
+    "tests/test_documents.py",
+)
+_ORDER = {part: number for number, part in enumerate(LONGEST)}
 _SECONDS: dict[str, float] = defaultdict(float)
 
 
 def part(nodeid: str) -> str:
-    """The folder of tests, or the file beside the folders."""
-    path = Path(nodeid.partition("::")[0])
-    folder = path if path.parent == Path("tests") else Path(*path.parts[:2])
-    return folder.as_posix()
+    """What is run by one worker, in one go."""
+    name, _, test = nodeid.partition("::")
+    folder = Path(*Path(name).parts[:2]).as_posix()
+    if folder in TOGETHER and name not in APART:
+        return folder
+    if folder in PEERS and (broker := re.search(r"\[(krust|kafka39|kafka43)\b", test)):
+        return f"{folder} of {broker[1]}"
+    return name
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where workers share the tests, the longest parts come first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _ORDER.get(part(item.nodeid), len(_ORDER)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n 2` two parts run beside each other; all tests of a part share its brokers."""
+    """Each worker takes the next part as soon as it is free."""
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
     class Parts(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return part(nodeid)
 
+    config.option.loadscopereorder = False
     return Parts(config, log)
 
 
@@ -52,6 +99,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.section("minutes by part")
+    terminalreporter.section("minutes by part, those of half a minute and more")
     for part, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
-        terminalreporter.write_line(f"  {part:<28} {seconds / 60:5.1f} min")
+        if seconds >= 30:
+            terminalreporter.write_line(f"  {part:<48} {seconds / 60:5.1f} min")

@@ -2,16 +2,21 @@
 
 A port that the kernel chooses (0) comes from the range that outgoing connections and everybody's
 port 0 are served from: as soon as its server is gone, it may be another's. These lie below that
-range, each worker of pytest-xdist has its own, and none is given out twice in a row.
+range, each worker of pytest-xdist has its own, and none is given out twice in a row. Who gets one
+locks a file of its number until it ends: another suite that runs here does not take it before its
+server has it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
 import socket
+import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 FIRST, EACH, WORKERS = 12_000, 1250, 16
 
@@ -23,6 +28,9 @@ def _places() -> range:
 
 
 _OURS = _places()
+_LOCKS = Path(tempfile.gettempdir()) / f"krust-ports-{os.getuid()}"
+_locked: dict[int, int] = {}
+"""port -> the descriptor of its locked file"""
 _next = random.Random(os.getpid()).randrange(EACH)
 
 
@@ -33,7 +41,7 @@ def free_ports(count: int) -> list[int]:
         begin = _OURS[_next % (EACH - count)]
         _next = (_next % (EACH - count)) + count
         found = [*range(begin, begin + count)]
-        if _are_free(found):
+        if all(map(_lock, found)) and _are_free(found):
             return found
     raise OSError(f"no {count} free ports from {_OURS.start} on")
 
@@ -41,6 +49,20 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One of them."""
     return free_ports(1)[0]
+
+
+def _lock(port: int) -> bool:
+    """Whether it is this process's; no other process of this user gets it while this one runs."""
+    if port not in _locked:
+        _LOCKS.mkdir(exist_ok=True)
+        descriptor = os.open(_LOCKS / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        _locked[port] = descriptor
+    return True
 
 
 def _are_free(ports: list[int]) -> bool:

@@ -18,6 +18,11 @@ from types import TracebackType
 from typing import Self
 
 READY_S = 60
+AT_ONCE: dict[str, object] = {  # groups settle without a pause, whoever serves them
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.min.heartbeat.interval.ms": 200,
+    "group.initial.rebalance.delay.ms": 0,
+}
 OURS = {  # no settings of the broker
     "KRUST_ATTACK_ALL",
     "KRUST_CLUSTER_ROUNDS",

@@ -21,7 +21,7 @@ import pytest
 from krust._krust import Client
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.serving import Served
+from tests.serving import AT_ONCE, Served
 from tests.waiting import until
 
 _NUMBER = itertools.count(1)
@@ -82,7 +82,7 @@ def _kafka(which: str, folder: Path) -> Iterator[str]:
         return
     version = {"kafka39": "3.9.1", "kafka43": "4.3.0"}[which]
     try:
-        with kafka.running(version, folder, {}) as bootstrap:
+        with kafka.running(version, folder, AT_ONCE) as bootstrap:
             yield bootstrap
     except AbsentError as error:
         pytest.skip(str(error))
@@ -102,7 +102,7 @@ def krust(
     """The command, against each broker in turn."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "krust":
-        with Served(folder / "data", "--prod") as broker:
+        with Served(folder / "data", "--prod", options=AT_ONCE) as broker:
             yield Command(broker.bootstrap)
     else:
         for bootstrap in _kafka(request.param, folder):

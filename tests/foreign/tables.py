@@ -101,9 +101,10 @@ class Table:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         found: list[Row] = []
         while not found or found[-1][0] < len(self.rows) - 1:
-            for message in consumer.consume(RECORDS, WAIT_S):
-                assert not message.error()
-                found.append((message.offset(), message.key(), message.value()))
+            message = consumer.poll(WAIT_S)  # a cleaned log has fewer records than any count says
+            assert message is not None
+            assert not message.error()
+            found.append((message.offset(), message.key(), message.value()))
         return found
 
     def cleaned(self, partition: str) -> int | None:

@@ -20,7 +20,7 @@ from tests.foreign.members import (
     wait_until,
 )
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import AT_ONCE, Served
 
 KINDS = [
     pytest.param(kind, marks=[pytest.mark.java] * kind.startswith("java"))
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if other:
         yield other
         return
-    with Served(tmp_path_factory.mktemp("groups") / "data") as served:
+    with Served(tmp_path_factory.mktemp("groups") / "data", options=AT_ONCE) as served:
         yield served.bootstrap
 
 
