@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
+WORKERS ?= 4
 IMAGES ?= 1000000
 PLACES ?= 5000
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev serve test test-rust test-python floors lint format stubtest wheel bench \
+.PHONY: help dev serve test test-quick test-rust test-python floors lint format stubtest wheel bench \
 	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
@@ -41,11 +42,21 @@ serve: $(VENV)/.core ## run a broker on localhost:9092 (ARGS="--port 0")
 
 test: test-rust test-python ## every test but the foreign suites
 
+# The examples are programs of the benches: clippy checks them, and no test links them.
 test-rust: ## the core, without Python
-	cargo test --quiet $(CARGO_QUICK) $(ARGS)
+	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--lib --tests)
 
+# Tests wait more than they work: WORKERS (4) for two cores.
 test-python: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
-	$(BIN)/python -m pytest $(or $(ARGS),-n 2)
+	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS))
+
+# The inner loop: no JVM, short simulations, krust alone where other brokers have the same tests.
+QUICK := tests/test_floors.py tests/test_start.py tests/unit tests/faults/test_any_bytes.py \
+	tests/foreign/test_admin.py tests/clients/test_producer.py tests/clients/test_consumer.py \
+	--ignore-glob='*zookeeper*' --ignore=tests/unit/spark/test_tables.py -k 'not kafka39 and not kafka43'
+
+test-quick: $(VENV)/.core ## floors, units, a broker or two: what a change meets first, in 90 s
+	KRUST_SIM_SEEDS=200 KRUST_CLUSTER_SEEDS=200 $(BIN)/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
 	@while read -r pin; do place=$(VENV)/old/$$(echo $$pin | sed s/==/-/); \

@@ -23,6 +23,9 @@ pytest_plugins = ["pytester"]
 # A suite started in the background ignores SIGINT, and so would the commands whose Ctrl-C it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A Kafka beside a test lives for moments: it compiles quickly. Benches keep Kafka's own options.
+os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
+
 # How long an example takes says how busy the machine is, and nothing else. KRUST_EXAMPLES: more.
 settings.register_profile(
     "krust",
@@ -79,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where workers share the tests, the longest parts come first."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _ORDER.get(part(item.nodeid), len(_ORDER)))
+
+
+def pytest_collection_finish() -> None:
+    """Modules have read how long they are to search: to krust these are unknown settings."""
+    for name in ("KRUST_CLUSTER_SEEDS", "KRUST_EXAMPLES", "KRUST_SIM_SEEDS"):
+        os.environ.pop(name, None)
 
 
 @pytest.hookimpl(optionalhook=True)

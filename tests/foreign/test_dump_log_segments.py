@@ -12,7 +12,8 @@ from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
 from tests.foreign.conftest import jars
 from tests.serving import Served
 
-DUMP = "java -cp {}/* kafka.tools.DumpLogSegments --deep-iteration"
+JAVA = "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DUMP = JAVA + " -cp {}/* kafka.tools.DumpLogSegments --deep-iteration"
 RECORDS: list[Record] = [(f"k{n}".encode(), b"v" * n) for n in range(300)]
 
 

@@ -6,6 +6,7 @@
 #                                           controller in a later one
 #   kafka.sh stop DIR                       what was started in DIR
 # KAFKA_JARS: where jars are kept (~/.cache/krust/kafka). EXTRA: more lines for server.properties.
+# KAFKA_OPTS: more options for Java, as in Kafka's own scripts.
 # Returns when the port answers; the process ids lie in DIR/pids, the broker's last.
 set -euo pipefail
 cache=${KAFKA_JARS:-$HOME/.cache/krust/kafka}
@@ -38,7 +39,7 @@ broker=(-server -Xms1G -Xmx1G -XX:+UseG1GC -XX:MaxGCPauseMillis=20
   -Djava.awt.headless=true)
 
 launch() { # dir port class properties options: start it, wait until the port answers
-  java "${@:5}" -cp "$lib/*" "$3" "$4" > "$1/$3.out" 2>&1 &
+  java "${@:5}" ${KAFKA_OPTS:-} -cp "$lib/*" "$3" "$4" > "$1/$3.out" 2>&1 &
   echo $! >> "$1/pids"
   for _ in $(seq 600); do
     answers "$2" && return
@@ -83,8 +84,8 @@ with_controller() { # dir port controller-port
     printf 'listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n'
     printf 'listeners=PLAINTEXT://127.0.0.1:%s,CONTROLLER://127.0.0.1:%s\n' "$2" "$3"
   } > "$1/server.properties"
-  java -cp "$lib/*" kafka.tools.StorageTool format --ignore-formatted \
-    -t "$(java -cp "$lib/*" kafka.tools.StorageTool random-uuid 2>/dev/null | tail -1)" \
+  java ${KAFKA_OPTS:-} -cp "$lib/*" kafka.tools.StorageTool format --ignore-formatted \
+    -t "k$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c2-22)" \
     -c "$1/server.properties" > "$1/format.out" 2>&1
   launch "$1" "$2" kafka.Kafka "$1/server.properties" "${broker[@]}"
 }
@@ -107,5 +108,5 @@ case ${1:-} in
     case $2 in 3.*) with_zookeeper "$dir" "${@:4}" ;; *) with_controller "$dir" "${@:4}" ;; esac
     ;;
   stop) stop "$2" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
