@@ -19,7 +19,7 @@ from krust._krust import Client
 from krust.errors import Code
 from tests.coordinated import ready
 from tests.foreign.conftest import jars
-from tests.serving import Served
+from tests.serving import AT_ONCE, Served
 
 OFFSETS, GROUP, PARTITION = "__consumer_offsets", "billing", 9
 GOLDEN = Path(__file__).parents[1] / "data/consumer-group-4.3.0.log"
@@ -41,7 +41,7 @@ def rows(log: Path) -> Iterator[tuple[int, dict[str, Any], dict[str, Any] | None
 @pytest.mark.java
 @pytest.mark.timeout(300)
 def test_kafka_reads_a_consumer_group_of_krusts(tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as broker:
+    with Served(tmp_path / "data", options=AT_ONCE) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("sold", 4, 1)])["sold"].result(60)
         settings: dict[str, Any] = {

@@ -24,7 +24,7 @@ from tests.foreign.members import (
     members,
     wait_until,
 )
-from tests.serving import Served
+from tests.serving import AT_ONCE, Served
 
 HERE = "tests.foreign.server_assignors"
 RULES = {"dealt-*": "Dealt", "raises-*": "Raises", "hangs-*": "Hangs", "lies-*": "Lies"}
@@ -36,6 +36,7 @@ KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in
 def serving(folder: Path, most_ms: int) -> Served:
     rules = ",".join(f"{pattern}={HERE}:{kind}" for pattern, kind in RULES.items())
     options: dict[str, object] = {
+        **AT_ONCE,
         "krust.group.server.assignor": f"{rules},*=uniform",
         "group.consumer.assignors": f"uniform,{HERE}:Dealt,{HERE}:Raises",
         "krust.group.assignor.timeout.ms": most_ms,
@@ -237,7 +238,7 @@ def test_an_embedded_broker_takes_assignors_as_objects() -> None:
     import krust
     from tests.foreign.server_assignors import Dealt
 
-    config = {"krust.group.assignor.timeout.ms": MOST_MS}
+    config = {**AT_ONCE, "krust.group.assignor.timeout.ms": MOST_MS}
     with krust.Broker(assignors={"red-*": Dealt}, config=config) as embedded:
         embedded.create_topic("red-1", PARTITIONS)
         embedded.create_topic("blue", PARTITIONS)

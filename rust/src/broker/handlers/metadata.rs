@@ -37,8 +37,8 @@ use crate::protocol::value::Value;
 
 /// The most topics that one request creates; its client asks again for the others.
 const CREATED_MAX: usize = 1000;
-/// What a topic costs while it is created, beside its name: in the request that waits, as a tree, and
-/// as Python's objects.
+/// What a topic costs while it is created, beside its name: in the request that waits, as a tree,
+/// and as Python's objects.
 const CREATION_BYTES: usize = 1024;
 /// What a topic costs that a waiting request names, beside its name.
 const WAITING_BYTES: usize = 64;
