@@ -104,17 +104,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let settings = call.broker.settings.load();
     let may_create =
         settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
-    let absent: Vec<Value> = asked
-        .iter()
-        .flatten()
-        .filter_map(|asking| match asking {
-            Asking::Name(name) if image.topic(name).is_none() && is_legal(name) => {
-                Some(Value::Str(name.clone()))
-            }
-            _ => None,
-        })
-        .take(CREATED_MAX)
-        .collect();
+    let absent = absent(&image, asked.as_deref());
     if may_create && !absent.is_empty() {
         let named = asked.as_ref().map_or(0, Vec::len);
         let cost =
@@ -148,6 +138,17 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let output = call.replies.ready();
     answer.write(call.request.head, output, asked.as_deref());
     Ok(Flow::Go)
+}
+
+/// Topics that are asked for by name, are not there, and may be created.
+fn absent(image: &ClusterImage, asked: Option<&[Asking]>) -> Vec<Value> {
+    let missing = asked.into_iter().flatten().filter_map(|asking| match asking {
+        Asking::Name(name) if image.topic(name).is_none() && is_legal(name) => {
+            Some(Value::Str(name.clone()))
+        }
+        _ => None,
+    });
+    missing.take(CREATED_MAX).collect()
 }
 
 /// The reply to a request that waited: the policy has decided.
