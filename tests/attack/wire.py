@@ -7,16 +7,15 @@ import select
 import socket
 import struct
 import time
-from types import TracebackType
-from typing import Self
 
+from krust.closing import Closing
 from tests.attack.frames import GROUP, WIDE, WIDE_PARTITIONS
 from tests.attack.layouts import Layout
 
 Address = tuple[str, int]
 
 
-class Connection:
+class Connection(Closing):
     """One connection: frames out, replies in."""
 
     def __init__(self, address: Address, timeout_s: float = 60.0) -> None:
@@ -57,17 +56,6 @@ class Connection:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def text(value: bytes) -> bytes:
