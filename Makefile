@@ -147,8 +147,9 @@ crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_film --nocapture
 
-corruption: ## PLACES (5,000) places of a log directory damaged, started on and verified
-	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --ignored --nocapture
+corruption: $(VENV)/.core ## PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata, damaged
+	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --nocapture
+	KRUST_CORRUPTIONS=$$(($(PLACES) / 2)) $(BIN)/python -m pytest -q tests/unit/metadata/test_saved.py
 
 planted: ## plant bugs in a copy of the log, each to be caught by the test meant for it
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)

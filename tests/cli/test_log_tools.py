@@ -164,6 +164,44 @@ def test_repair_shows_first_then_cuts_and_keeps_what_it_cut(tmp_path: Path) -> N
         consumer.close()
 
 
+def test_repair_lets_a_log_go_on_that_lost_its_end(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Served(data, options={"log.segment.bytes": 500}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for _ in range(20):
+            producer.produce("events", b"v" * 100, partition=0)
+            assert producer.flush(WAIT_S) == 0
+    logs = sorted((data / "events-0").glob("*.log"))
+    end = int(logs[-1].stem)
+    assert 0 < end < 20
+    for kind in ("log", "index", "timeindex"):
+        logs[-1].with_suffix(f".{kind}").unlink(missing_ok=True)
+    with Served(data) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 500})
+        refused: list[object] = []
+        producer.produce("events", b"v", partition=0, on_delivery=lambda it, _: refused.append(it))
+        producer.flush(WAIT_S)
+        assert refused[0] is not None
+    shown = KRUST("log", "repair", str(data), "--json")
+    assert shown.code == 9
+    [row] = json.loads(shown.out)
+    assert (row["offset"], row["bytes_to_cut"]) == (end, 0)
+    assert f"offsets {end} to 19 are lost" in row["problem"]
+    before = [log.read_bytes() for log in logs[:-1]]
+    [row] = KRUST.ok("log", "repair", str(data), "--yes", "--json").json()
+    assert row["kept_in"] == []
+    assert [log.read_bytes() for log in logs[:-1]] == before
+    assert KRUST.ok("log", "repair", str(data), "--json").json() == []
+    with Served(data) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        offsets: list[int] = []
+        producer.produce(
+            "events", b"v", partition=0, on_delivery=lambda _, it: offsets.append(it.offset())
+        )
+        assert producer.flush(WAIT_S) == 0
+        assert offsets == [end]
+
+
 def test_repair_keeps_away_from_a_running_broker(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
     with Served(found):

@@ -122,11 +122,12 @@ def repair(options: Options, directories: tuple[str, ...]) -> None:
     """Cut logs at their first bad batch; says what that is, and does it with --yes.
 
     What is cut is kept beside the segment, in a file that ends in .cut. Records behind a bad batch
-    go as well: fetch them from another replica, or from the .cut file.
+    go as well: fetch them from another replica, or from the .cut file. Of a log that lost its end
+    nothing is cut: from then on its offsets go on where it ends now.
     """
     rows: list[dict[str, object]] = []
     for partition in (path for each in directories for path in logfacts.partitions(Path(each))):
-        bad = logfacts.first_bad(partition)
+        bad = logfacts.first_bad(partition) or logfacts.lost_end(partition)
         if bad is None:
             continue
         cuts = logrepair.plan(bad)

@@ -178,6 +178,22 @@ def first_bad(partition: Path) -> Bad | None:
     return None
 
 
+def lost_end(partition: Path) -> Bad | None:
+    """Where a whole log ends, if the checkpoints say that there was more of it: a broker serves
+    what there is and appends nothing, so that no offset is used twice.
+    """
+    files, remembered = segments(partition), checkpoints(partition)
+    point, high = remembered["recovery_point"] or 0, remembered["high_watermark"]
+    if not files:
+        return None
+    last = files[-1]
+    end = max((batch["last_offset"] + 1 for batch in batches(last)), default=int(last.stem))
+    if end >= point or (high is not None and high <= end):
+        return None
+    problem = f"the log ends too early: offsets {end} to {point - 1} are lost"
+    return Bad(last, last.stat().st_size, end, problem)
+
+
 def compacted(partition: Path) -> dict[str, object]:
     """What a cleaning of everything but the active segment would find, by last offset of each key.
 

@@ -4,6 +4,8 @@ Order: what will be cut is copied to side files and synced; checkpoints are lowe
 next start takes the shorter log for whole; then files are cut. Killed in between, it can be done
 again. Side files: `<segment>.log.<position>.cut`; brokers leave them alone.
 The data directory's `.lock` is held, as a broker holds it: a running broker's is not repaired.
+A log that lost its end (`logfacts.lost_end`) has nothing to be cut: its checkpoints are lowered, so
+that the next start appends where it ends now.
 Not promised: that what was cut is bad; behind a bad batch nothing tells where the next begins.
 """
 

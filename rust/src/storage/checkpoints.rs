@@ -2,7 +2,8 @@
 //! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 //! `replication-offset-checkpoint`, `cleaner-offset-checkpoint`.
 //! Format: line 1 version `0`, line 2 the count n, then n lines `topic partition offset`.
-//! Written so that a crash leaves the old or the new file; a torn or foreign one counts as empty.
+//! Written so that a crash leaves the old or the new file; a torn or foreign one counts as empty,
+//! and the log says what that costs.
 //! Not promised: a checkpoint may lag behind its log by any amount; it never runs ahead of it,
 //! except in the file of a directory that somebody else wrote.
 
@@ -41,6 +42,8 @@ pub(crate) struct Table {
     pub high_watermark: Kept,
     /// Up to where a compacted log is clean.
     pub cleaned: Kept,
+    /// Nobody knows where a cleaner has been: a file that would tell was not readable.
+    pub lost_cleaned: bool,
 }
 
 /// A checkpoint file's content, and whether the file is behind it.
@@ -54,13 +57,18 @@ pub(crate) struct Kept {
 impl Table {
     /// Reads the files in the log directory at `path`.
     pub(crate) fn read(path: &Path) -> Self {
-        let kept = |file| Kept { file, offsets: read(&path.join(file)), changed: false };
-        Self {
-            recovery: kept(RECOVERY),
-            log_start: kept(LOG_START),
-            high_watermark: kept(HIGH_WATERMARK),
-            cleaned: kept(CLEANED),
-        }
+        let mut lost = Vec::new();
+        let mut kept = |file| {
+            let offsets = read(path, file).unwrap_or_else(|| {
+                lost.push(file);
+                Offsets::new()
+            });
+            Kept { file, offsets, changed: false }
+        };
+        let (recovery, log_start) = (kept(RECOVERY), kept(LOG_START));
+        let (high_watermark, cleaned) = (kept(HIGH_WATERMARK), kept(CLEANED));
+        let lost_cleaned = lost.contains(&CLEANED);
+        Self { recovery, log_start, high_watermark, cleaned, lost_cleaned }
     }
 
     pub(crate) fn points(&self, name: &TopicPartition) -> Points {
@@ -110,9 +118,10 @@ impl Kept {
     }
 }
 
-/// Reads the text of a checkpoint; `None` if it is not one.
+/// Reads the text of a checkpoint; `None` if it is not one. Without its last newline it was cut,
+/// and so may the last number be.
 pub(crate) fn parse(text: &str) -> Option<Offsets> {
-    let mut lines = text.lines();
+    let mut lines = text.strip_suffix('\n')?.lines();
     if lines.next()?.trim() != "0" {
         return None;
     }
@@ -140,21 +149,42 @@ fn to_text(offsets: &Offsets) -> String {
     text
 }
 
-/// Reads a checkpoint file; one that is missing or torn is empty.
-fn read(path: &Path) -> Offsets {
-    let parsed = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Offsets::new(),
+/// Reads a checkpoint file; one that is missing is empty. `None`, and a line of the log, if it
+/// cannot be read or is none.
+fn read(directory: &Path, file: &str) -> Option<Offsets> {
+    let path = directory.join(file);
+    let parsed = match std::fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Offsets::new()),
+        // So a Kafka leaves it that has cleaned nothing.
+        Ok(bytes) if bytes.is_empty() && file == CLEANED => return Some(Offsets::new()),
         Err(error) => Err(error.to_string()),
-        Ok(text) => parse(&text).ok_or_else(|| "it is none".to_owned()),
+        Ok(bytes) => std::str::from_utf8(&bytes).ok().and_then(parse).ok_or("it is none".into()),
     };
-    parsed.unwrap_or_else(|error| {
-        tracing::error!(
-            path = %path.display(),
-            "the checkpoint is not readable and counts as empty: {error}; logs are checked from \
-             their beginning, deleted records that lie in kept segments may be seen again"
-        );
-        Offsets::new()
-    })
+    parsed
+        .inspect_err(|error| {
+            let path = path.display();
+            tracing::error!("{path} is not readable and counts as empty: {error}; {}", cost(file));
+        })
+        .ok()
+}
+
+/// What it costs to start without a file.
+fn cost(file: &str) -> &'static str {
+    match file {
+        RECOVERY => {
+            "nothing is lost: logs are checked from their beginning; but one whose end was lost is \
+             not told from one that was never longer"
+        }
+        LOG_START => {
+            "records that were deleted may be seen again where no leader epoch tells the start of \
+             the log (a line names each log): delete them once more"
+        }
+        HIGH_WATERMARK => {
+            "nothing is lost: high watermarks begin where their logs do, and rise as soon as a \
+             partition is led"
+        }
+        _ => "nothing is lost: compaction reads the logs from their beginning",
+    }
 }
 
 #[cfg(test)]
@@ -174,5 +204,7 @@ mod tests {
         for torn in ["", "0\n", "0\n2\na 0 1\n", "1\n0\n", "0\n1\na 0\n", "0\n1\na 0 -1\n"] {
             assert_eq!(parse(torn), None, "{torn:?}");
         }
+        let whole = "0\n1\na 0 120\n";
+        (0..whole.len()).for_each(|len| assert_eq!(parse(&whole[..len]), None, "{len} bytes"));
     }
 }

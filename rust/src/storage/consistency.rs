@@ -70,16 +70,19 @@ pub(crate) fn name_missing(home: &Home, (base, next): (i64, Option<i64>)) {
     );
 }
 
-/// Whether the epochs are those of the batches, as far as a few headers tell. `last` is the epoch
-/// of the last batch.
+/// Whether the epochs are those of the batches, as far as a few headers tell. `last`: where the
+/// last batch ends, and its epoch.
 pub(crate) fn has_right_epochs(
     home: &Arc<Home>,
     (segments, log_start): (&[Arc<Segment>], i64),
     epochs: &Epochs,
-    last: Option<i32>,
+    last: Option<(i64, i32)>,
 ) -> Result<bool, StorageError> {
-    let newest = epochs.latest().0;
-    let mut wrong = last.filter(|last| *last >= 0 && *last != newest).map(|_| newest);
+    let newest = epochs.entries().last().map_or((-1, 0), |entry| (entry.0.0, entry.1.0));
+    // An epoch that some batch bears begins before the end of the log.
+    let is_newest = |(end, epoch): &(i64, i32)| *epoch == newest.0 && newest.1 < *end;
+    let last = last.filter(|last| last.1 >= 0);
+    let mut wrong = last.filter(|last| !is_newest(last)).map(|_| newest.0);
     for (number, (epoch, start)) in epochs.entries().iter().enumerate() {
         let from = start.0.max(log_start);
         let index = segments.partition_point(|it| it.base_offset <= from).saturating_sub(1);

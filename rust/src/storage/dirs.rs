@@ -330,6 +330,11 @@ impl LogDir {
         self.offsets.lock().points(name)
     }
 
+    /// Whether a cleaner may have been at logs of which the checkpoints say nothing.
+    pub(crate) fn lost_cleaned(&self) -> bool {
+        self.offsets.lock().lost_cleaned
+    }
+
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();

@@ -13,9 +13,10 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Reads the file's text; `None` if it is not one.
+    /// Reads the file's text; `None` if it is not one. Without its last newline it was cut, and so
+    /// may the last number be.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
+        let mut lines = text.strip_suffix('\n')?.lines();
         if lines.next()?.trim() != "0" {
             return None;
         }
@@ -124,9 +125,11 @@ mod tests {
         let some = epochs(&[(0, 0), (3, 17), (4, 99)]);
         assert_eq!(some.to_text(), "0\n3\n0 0\n3 17\n4 99\n");
         assert_eq!(Epochs::parse(&some.to_text()), Some(some));
-        for torn in ["", "0", "0\n2\n0 0\n", "1\n0\n", "0\n1\n0\n", "0\n2\n1 5\n0 9\n"] {
+        for torn in ["0\n2\n0 0\n", "1\n0\n", "0\n1\n0\n", "0\n2\n1 5\n0 9\n"] {
             assert_eq!(Epochs::parse(torn), None, "{torn:?}");
         }
+        let whole = "0\n1\n0 120\n";
+        (0..whole.len()).for_each(|len| assert_eq!(Epochs::parse(&whole[..len]), None, "{len}"));
     }
 
     #[test]

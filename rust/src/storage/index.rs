@@ -121,9 +121,9 @@ impl<E: Entry> Index<E> {
         Self { state: RwLock::new(State::Closed) }
     }
 
-    /// The empty index of a new segment.
-    pub(crate) const fn empty() -> Self {
-        Self { state: RwLock::new(State::Memory { bytes: Vec::new(), saved: false }) }
+    /// The empty index of a new segment; `saved`: there is a file of it.
+    pub(crate) const fn empty(saved: bool) -> Self {
+        Self { state: RwLock::new(State::Memory { bytes: Vec::new(), saved }) }
     }
 
     /// The last entry for which `pred` holds and the one after it, where it holds for a head of the
@@ -344,7 +344,7 @@ mod tests {
     use crate::storage::index_cache::IndexCache;
 
     fn index(entries: &[(i32, i32)]) -> Index<OffsetEntry> {
-        let index = Index::empty();
+        let index = Index::empty(false);
         entries.iter().for_each(|&(delta, position)| index.push(OffsetEntry { delta, position }));
         index
     }

@@ -1,19 +1,27 @@
 //! Whether a list of aborted transactions says what its segment says: the file bears no checksum,
 //! and a reader of committed records believes it.
 //!
-//! An entry is right if a marker of its producer lies at its last offset, its transaction begins
-//! with a batch of that producer, and its last stable offset is the next one, or another
-//! transaction's first. Cost: a few searches an entry, once for each time that a list is read.
+//! An entry is right if a marker of its producer lies at its last offset and none between that and
+//! its first; if its transaction begins with a batch of that producer, or, in an earlier segment,
+//! where the snapshot says that one was open; and if its last stable offset, which bounds a search,
+//! is not beyond what comes next. Cost: two searches an entry and a walk over the headers of the
+//! transactions, once for each time that a list is read.
 //! Threads: as the segment.
-//! Not promised: entries that are missing are not noticed, nor a transaction that began in an
-//! earlier segment; `krust log verify` replays all markers.
+//! Not promised: entries that are missing are not noticed, nor an entry that begins with a later
+//! batch of its transaction; `krust log verify` replays all markers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::errors::StorageError;
-use super::segment::Segment;
+use super::producers::Producers;
+use super::scan::{Step, Walker};
+use super::segment::{LOG, SNAPSHOT, Segment};
 use super::txnindex::Aborted;
 use crate::record::batch::Header;
+
+/// The offsets of markers, by producer.
+type Markers = HashMap<i64, Vec<i64>>;
 
 impl Segment {
     /// Whether the segment has the markers of a list.
@@ -22,20 +30,75 @@ impl Segment {
         if !rises {
             return Ok(false);
         }
+        let crosses = list.iter().any(|entry| entry.first_offset < self.base_offset);
+        let before = if crosses { self.producers_before() } else { None };
         for entry in list {
             let is_its = |header: &Header| header.producer_id == entry.producer_id;
             let ends = self.begins(entry.last_offset, |it| it.is_control() && is_its(it))?;
-            let begins = entry.first_offset < self.base_offset
-                || self.begins(entry.first_offset, |it| it.is_transactional() && is_its(it))?;
-            let stable = entry.last_stable_offset;
-            let next = stable == entry.last_offset.saturating_add(1)
-                || (stable < self.base_offset && stable >= 0)
-                || self.begins(stable, Header::is_transactional)?;
-            if !(ends && begins && next) {
+            let begins = if entry.first_offset < self.base_offset {
+                let open = before.as_ref().map(|it| it.open_since(entry.producer_id));
+                open.is_none_or(|first| first == Some(entry.first_offset))
+            } else {
+                self.begins(entry.first_offset, |it| it.is_transactional() && is_its(it))?
+            };
+            let stable = 0..=entry.last_offset.saturating_add(1);
+            if !(ends && begins && stable.contains(&entry.last_stable_offset)) {
+                return Ok(false);
+            }
+        }
+        self.has_no_marker_within(list)
+    }
+
+    /// The producers at the segment's begin, if there is a snapshot of them.
+    fn producers_before(&self) -> Option<Producers> {
+        let bytes = std::fs::read(self.path(SNAPSHOT)).ok()?;
+        Producers::from_snapshot(&bytes)
+    }
+
+    /// Whether no transaction of a list has another marker of its producer within. Those that
+    /// overlap are walked over once.
+    fn has_no_marker_within(self: &Arc<Self>, list: &[Aborted]) -> Result<bool, StorageError> {
+        let first = |entry: &Aborted| entry.first_offset.max(self.base_offset);
+        let mut by_begin: Vec<&Aborted> = list.iter().collect();
+        by_begin.sort_unstable_by_key(|entry| first(entry));
+        let mut rest = by_begin.as_slice();
+        while let Some(begin) = rest.first().map(|entry| first(entry)) {
+            let (mut end, mut count) = (begin, 0);
+            while let Some(entry) = rest.get(count).filter(|entry| first(entry) <= end) {
+                end = end.max(entry.last_offset);
+                count += 1;
+            }
+            let Some((group, others)) = rest.split_at_checked(count) else { break };
+            rest = others;
+            let markers = self.markers(begin, end)?;
+            let is_alone = |entry: &&Aborted| {
+                let its = markers.get(&entry.producer_id).map_or(&[][..], Vec::as_slice);
+                let within = its.partition_point(|offset| *offset < first(entry));
+                its.get(within).is_none_or(|next| *next >= entry.last_offset)
+            };
+            if !group.iter().all(is_alone) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The markers from `begin` to `end`, or to where the segment cannot be read any more.
+    fn markers(self: &Arc<Self>, begin: i64, end: i64) -> Result<Markers, StorageError> {
+        let mut markers = Markers::new();
+        let Some(from) = self.find(begin, self.size())? else { return Ok(markers) };
+        let file = self.file()?;
+        let mut walker = Walker::new(&file, from.position, self.size());
+        let fail = |error| StorageError::io("read", &self.path(LOG), error);
+        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            if batch.base_offset > end {
+                break;
+            }
+            if let Some(header) = batch.header.filter(Header::is_control) {
+                markers.entry(header.producer_id).or_default().push(batch.base_offset);
+            }
+        }
+        Ok(markers)
     }
 
     /// Whether a batch begins at an offset whose header `fits`; true where a cleaner took it away.

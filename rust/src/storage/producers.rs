@@ -328,6 +328,11 @@ impl Producers {
         self.unreplicated.retain(|_, marker| *marker >= log_start);
     }
 
+    /// Where a producer's open transaction began.
+    pub(crate) fn open_since(&self, producer_id: i64) -> Option<i64> {
+        self.known.get(&producer_id)?.txn_first_offset
+    }
+
     /// Of each producer, the last offset of its last batch of data, or `None` where the epoch it
     /// has was set by a marker; and that epoch.
     pub(crate) fn last_batches(&self) -> HashMap<i64, (Option<i64>, i16)> {

@@ -25,7 +25,7 @@ use super::indexing::IndexBuilder;
 use super::producers::Producers;
 use super::progress::{Checking, STEP};
 use super::scan::{self, BatchAt, Step, Walker};
-use super::segment::{Home, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::segment::{Home, INDEX, LOG, LOG_LAST, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
 use super::txnindex::Aborted;
 use crate::ids::{Epoch, Offset};
 use crate::record::batch::Batch;
@@ -70,6 +70,8 @@ pub(crate) struct Replayed {
     pub snapshot: Option<i64>,
     /// Transactions whose abort was replayed.
     pub aborted: Vec<Aborted>,
+    /// Where the first batch is that is none, if it was asked for.
+    pub bad: Option<i64>,
 }
 
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
@@ -98,8 +100,9 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
                 report(home, &mut found, "the log ends too early");
             }
             let facts = (&found.segments[..], found.log_start);
+            let last = epoch.map(|epoch| (end, epoch));
             has_epochs =
-                has_epochs && consistency::has_right_epochs(home, facts, &found.epochs, epoch)?;
+                has_epochs && consistency::has_right_epochs(home, facts, &found.epochs, last)?;
         }
         None => {
             let wrong = check(home, request, &mut found)?;
@@ -132,7 +135,7 @@ fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
 }
 
 pub(crate) fn remove_segment(home: &Home, segment: &Segment) -> Result<(), StorageError> {
-    for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+    for kind in LOG_LAST {
         remove(home, segment.path(kind))?;
     }
     Ok(())
@@ -159,7 +162,7 @@ fn finish(
     let checked = if clean { found.segments.len() } else { first_to_check(&found.segments, point) };
     let limit = found.segments.get(checked).map_or(found.log_end, |segment| segment.base_offset);
     let end = if found.without_producers { limit } else { found.log_end };
-    let replayed = load_producers(home, &found.segments, (limit, end))?;
+    let replayed = load_producers(home, &found.segments, (limit, end, false))?;
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
         let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
@@ -376,14 +379,15 @@ fn rebuild_epochs(home: &Home, found: &mut Recovered) -> Result<(), StorageError
     Ok(())
 }
 
-/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on.
+/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on, whose
+/// checksums are looked at where `check` says so.
 pub(crate) fn load_producers(
     home: &Arc<Home>,
     segments: &[Arc<Segment>],
-    (limit, end): (i64, i64),
+    (limit, end, check): (i64, i64, bool),
 ) -> Result<Replayed, StorageError> {
-    let mut found =
-        Replayed { producers: Producers::default(), snapshot: None, aborted: Vec::new() };
+    let (producers, aborted) = (Producers::default(), Vec::new());
+    let mut found = Replayed { producers, snapshot: None, aborted, bad: None };
     let mut from = i64::MIN;
     for offset in snapshots(home)?.into_iter().rev().filter(|offset| *offset <= limit) {
         let path = home.file(offset, SNAPSHOT);
@@ -403,14 +407,14 @@ pub(crate) fn load_producers(
     }
     let first = segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
     for segment in segments.iter().skip(first) {
-        replay(segment, (from, end), &mut found)?;
+        replay(segment, (from, end, check), &mut found)?;
     }
     Ok(found)
 }
 
 fn replay(
     segment: &Arc<Segment>,
-    (from, end): (i64, i64),
+    (from, end, check): (i64, i64, bool),
     found: &mut Replayed,
 ) -> Result<(), StorageError> {
     let size = segment.size();
@@ -425,10 +429,19 @@ fn replay(
     let file = segment.file()?;
     let fail = |e| StorageError::io("read", &segment.path(LOG), e);
     let mut walker = Walker::new(&file, position, size);
-    let mut scratch = Vec::new();
-    while let Step::Batch(at) = walker.step().map_err(fail)? {
-        if at.base_offset >= end {
-            break;
+    let (mut scratch, mut next) = (Vec::new(), segment.base_offset);
+    loop {
+        let at = match walker.step().map_err(fail)? {
+            Step::Batch(at) if at.base_offset < end => at,
+            Step::Batch(_) | Step::End => return Ok(()),
+            Step::Bad(_) => {
+                found.bad = found.bad.or(check.then_some(next));
+                return Ok(());
+            }
+        };
+        next = at.last_offset + 1;
+        if check && !walker.check_crc(&at, &mut scratch).map_err(fail)? {
+            found.bad = found.bad.or(Some(at.base_offset));
         }
         if at.header.is_none_or(|header| header.producer_id < 0) {
             continue;
@@ -439,7 +452,6 @@ fn replay(
             found.producers.commit();
         }
     }
-    Ok(())
 }
 
 /// Removes snapshots of a state that the log does not have.

@@ -113,8 +113,14 @@ impl House {
 
     /// Closes in order and opens again; topics have to be made anew, with their old ids.
     pub fn again(self) -> Self {
+        self.again_after(|_| {})
+    }
+
+    /// The same; what lies in the log directory is changed in between.
+    pub fn again_after(self, change: impl FnOnce(&std::path::Path)) -> Self {
         let (dir, settings) = (self.dir.clone(), Settings::clone(&self.broker.settings()));
         drop(self);
+        change(dir.path());
         Self::at(dir, settings)
     }
 

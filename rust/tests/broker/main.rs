@@ -15,6 +15,7 @@ mod bad_batches_are_refused;
 mod brokers_ask_on_their_own_listener;
 mod consumer_groups_live_in_the_log;
 mod coordinators_are_found;
+mod damaged_commits_are_left_out;
 mod decisions_come_from_the_policy;
 mod double;
 mod fetch_obeys_its_limits;

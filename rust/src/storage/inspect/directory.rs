@@ -113,12 +113,16 @@ fn checkpoint(
         problems.push(Problem { path: path.clone(), position, what, remedy });
     };
     let everybody = [checkpoints::RECOVERY, checkpoints::HIGH_WATERMARK].contains(&file);
-    let Some(bytes) = read_if_there(&path)? else {
-        if clean && everybody && !extents.is_empty() {
-            let what = "is missing: the next start checks all logs from their beginning".to_owned();
-            complain(0, what, "none is needed: the broker writes it anew");
-        }
-        return Ok(());
+    let found = read_if_there(&path)?;
+    if found.is_none() && clean && everybody && !extents.is_empty() {
+        let what = "is missing: the next start checks all logs from their beginning".to_owned();
+        complain(0, what, "none is needed: the broker writes it anew");
+    }
+    // Where nothing was deleted there is no file of log starts either; leader epochs tell.
+    let bytes = match found {
+        None if file == checkpoints::LOG_START => b"0\n0\n".to_vec(),
+        None => return Ok(()),
+        Some(bytes) => bytes,
     };
     if bytes.is_empty() && file == checkpoints::CLEANED {
         return Ok(()); // so a Kafka leaves it that has cleaned nothing

@@ -348,6 +348,11 @@ impl Checked<'_> {
             }
             return Ok(());
         };
+        let text = read_if_there(&path)?.unwrap_or_default();
+        if text.trim_ascii_end() != names::topic_id_text(id).as_bytes() {
+            let what = "tells the topic id in another way than brokers write it".to_owned();
+            self.complain(path.clone(), 0, what, remedy);
+        }
         for other in others {
             let is_same = other.name.topic == name.topic && other.kind == names::Kind::Live;
             if let Some(known) = other.topic_id.filter(|known| is_same && *known != id) {
@@ -397,7 +402,7 @@ fn wrong_in_epochs(
         let is_batch = number == 0
             || gaps
             || first.is_none_or(|(found, base)| found != epoch || base == start);
-        if !(begins && ends && holds && is_batch) && *start <= end {
+        if !(begins && ends && holds && is_batch) && (clean || *start <= end) {
             return Some(format!("no batch of epoch {epoch} begins at offset {start}"));
         }
     }

@@ -138,13 +138,23 @@ impl Log {
         }
         let next = segments.iter().map(|it| it.base_offset).find(|it| *it > segment.base_offset);
         let (base, end) = (segment.base_offset, next.unwrap_or(self.log_end_offset().0));
-        let replayed = recovery::load_producers(&self.home(), segments, (base, end))?;
+        let replayed = recovery::load_producers(&self.home(), segments, (base, end, true))?;
+        if let Some(offset) = replayed.bad {
+            return Err(StorageError::Damaged {
+                log: Arc::clone(&self.home().name),
+                offset,
+                reason: "nobody can tell which transactions were aborted: the .txnindex does not \
+                         agree with the segment, and the segment is damaged"
+                    .into(),
+            });
+        }
         let here = |entry: &Aborted| (base..end).contains(&entry.last_offset);
         segment.set_aborted(replayed.aborted.into_iter().filter(here).collect());
         segment.save(segment.is_sealed())
     }
 
-    /// The first record of a segment at or after a time, and not below `start`.
+    /// The first record of a segment at or after a time, and not below `start`. Batches between the
+    /// index's entry and that record are read: a damaged one is an error, never passed over.
     fn find_time(
         &self,
         segment: &Arc<Segment>,
@@ -152,14 +162,25 @@ impl Log {
         scratch: &mut Vec<u8>,
     ) -> Result<Option<Found>, StorageError> {
         let near = segment.time_entry_below(timestamp)?;
-        let from = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
+        let near = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
         let size = segment.size();
-        let position = segment.find(from, size)?.map_or(0, |batch| batch.position);
+        let Some(first) = segment.find(near.max(start), size)? else { return Ok(None) };
         let (file, path) = (segment.file()?, segment.path(LOG));
-        let mut walker = Walker::new(&file, position, size);
+        let mut walker = Walker::new(&file, first.position, size);
+        let mut next = first.base_offset;
         let fail = |error| self.home().dir.failed("read", error);
-        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        loop {
+            let batch = match walker.step().map_err(fail)? {
+                Step::Batch(batch) => batch,
+                Step::End => return Ok(None),
+                Step::Bad(_) => return Err(segment.unreadable(next)),
+            };
+            next = batch.last_offset + 1;
             if batch.max_timestamp < timestamp || batch.last_offset < start {
+                // Its time is worth as much as its checksum.
+                if !walker.check_crc(&batch, scratch).map_err(fail)? {
+                    return Err(segment.unreadable(batch.base_offset));
+                }
                 continue;
             }
             let fits = |offset, time| time >= timestamp && offset >= start;
@@ -168,7 +189,6 @@ impl Log {
                 return Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }));
             }
         }
-        Ok(None)
     }
 }
 

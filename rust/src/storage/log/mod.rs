@@ -98,6 +98,8 @@ pub struct Log {
     marks: Mutex<read::Marks>,
     damage: OnceLock<StorageError>,
     closed: AtomicBool,
+    /// Files of old segments were renamed, and a power cut may bring them back.
+    deleting: AtomicBool,
     /// What sync is asked for and has not begun (see `sync`).
     pub(super) asked: Asked,
     /// The appends that wait for the disk. After `writer`.
@@ -310,7 +312,7 @@ impl Log {
     pub(super) fn checkpointed_start(&self) -> Option<Offset> {
         let start = self.log_start_offset();
         let first = self.segments.load().first().map_or(0, |segment| segment.base_offset);
-        (start.0 > first).then_some(start)
+        (start.0 > first || self.deleting.load(Ordering::Acquire)).then_some(start)
     }
 
     /// An error unless the log can be used at all.

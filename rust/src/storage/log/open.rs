@@ -43,7 +43,7 @@ impl Log {
         });
         let request = Request {
             clean: options.clean,
-            dense: options.dense && points.cleaned.is_none(),
+            dense: options.dense && points.cleaned.is_none() && !dir.lost_cleaned(),
             interval: options.config.index_interval_bytes,
             recovery_point: points.recovery.map_or(0, |offset| offset.0),
             log_start: points.log_start.map(|offset| offset.0),
@@ -102,6 +102,7 @@ fn build(
         marks: Mutex::new(Marks::default()),
         damage,
         closed: AtomicBool::new(false),
+        deleting: AtomicBool::new(false),
         asked: Asked::default(),
         group: Mutex::new(Group::new()),
         cleaning: AtomicU8::new(0),

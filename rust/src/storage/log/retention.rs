@@ -3,7 +3,8 @@
 //!
 //! Never the active segment (where its time is up as well, a new one is begun first), never one
 //! with an offset at or above the high watermark. Order: readers lose sight of a segment, its files
-//! are renamed to `.deleted`, and go after `file.delete.delay.ms`.
+//! are renamed to `.deleted`, that is synced, and they go after `file.delete.delay.ms`. Until it is
+//! synced a power cut may bring segments back, and the checkpoint tells where the log starts.
 //! Threads: under the writer's mutex; removal is that of names, not of leased files.
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::errors::StorageError;
 use super::super::files;
-use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::super::segment::{LOG_LAST, Segment};
 use super::{Log, Writer};
 use crate::ids::Offset;
 
@@ -24,7 +25,8 @@ pub struct SegmentFacts {
     pub next_offset: Offset,
     /// Bytes of its log.
     pub size: u64,
-    /// The largest timestamp of its records; where they have none, when it was last written.
+    /// The largest timestamp of its records; where they have none, or it cannot be read, when it
+    /// was last written.
     pub largest_timestamp: i64,
 }
 
@@ -42,26 +44,44 @@ impl Log {
             keep_from = keep_from.max(by_size(&facts, config.retention_bytes));
         }
         let _layout = self.layout.lock();
-        let mut writer = self.writer.lock();
-        self.usable()?;
-        self.write_and_publish(&mut writer)?;
-        writer.producers.expire(now_ms, config.producer_id_expiration_ms);
-        let end = writer.next_offset;
-        let is_all = keep_from >= end && keep_from > self.log_start_offset().0;
-        if is_all && end <= self.high_watermark().0 && writer.position > 0 {
-            self.roll(&mut writer, now_ms)?;
-        }
-        self.drop_below(&mut writer, keep_from)
+        let count = {
+            let mut writer = self.writer.lock();
+            self.usable()?;
+            self.write_and_publish(&mut writer)?;
+            writer.producers.expire(now_ms, config.producer_id_expiration_ms);
+            let end = writer.next_offset;
+            let is_all = keep_from >= end && keep_from > self.log_start_offset().0;
+            if is_all && end <= self.high_watermark().0 && writer.position > 0 {
+                self.roll(&mut writer, now_ms)?;
+            }
+            self.drop_below(&mut writer, keep_from)?
+        };
+        self.sync_deletions()?;
+        Ok(count)
     }
 
     /// Drops whole segments below `offset`, as a policy decided; never beyond the high watermark
     /// nor the active one. How many went.
     pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
         let _layout = self.layout.lock();
-        let mut writer = self.writer.lock();
-        self.usable()?;
-        self.write_and_publish(&mut writer)?;
-        self.drop_below(&mut writer, offset.0)
+        let count = {
+            let mut writer = self.writer.lock();
+            self.usable()?;
+            self.write_and_publish(&mut writer)?;
+            self.drop_below(&mut writer, offset.0)?
+        };
+        self.sync_deletions()?;
+        Ok(count)
+    }
+
+    /// Makes durable that segments are gone; under the layout's lock, not the writer's.
+    fn sync_deletions(&self) -> Result<(), StorageError> {
+        if self.deleting.load(Ordering::Acquire) {
+            let path = self.path();
+            self.home().dir.sync_dir(&path)?;
+            self.deleting.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// The segments, oldest first; the last one is active.
@@ -70,7 +90,11 @@ impl Log {
         self.steady(|segments| {
             let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
             let facts = |(segment, next): (&Arc<Segment>, i64)| {
-                let largest = segment.max_timestamp()?.0;
+                let largest = match segment.max_timestamp() {
+                    // A damaged segment grows old as well.
+                    Err(StorageError::Damaged { .. }) => -1,
+                    found => found?.0,
+                };
                 Ok(SegmentFacts {
                     base_offset: Offset(segment.base_offset),
                     next_offset: Offset(next),
@@ -104,11 +128,11 @@ impl Log {
         }
         let (gone, kept) = segments.split_at(count);
         let Some(first) = kept.first() else { return Ok(0) };
+        self.deleting.store(true, Ordering::Release);
         self.raise_start(writer, Offset(first.base_offset));
         self.flushed.fetch_max(first.base_offset, Ordering::AcqRel);
         self.publish_segments(kept.to_vec());
-        let kinds = [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT];
-        gone.iter().try_for_each(|segment| self.doom(writer, segment, &kinds))?;
+        gone.iter().try_for_each(|segment| self.doom(writer, segment, &LOG_LAST))?;
         tracing::info!(log = %self.name, count, start = first.base_offset, "segments deleted");
         Ok(count)
     }

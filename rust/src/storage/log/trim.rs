@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::super::errors::{ReadError, StorageError};
 use super::super::files;
 use super::super::recovery;
-use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::super::segment::{LOG_LAST, Segment};
 use super::tail::End;
 use super::{Log, Mark, Writer};
 use crate::ids::Offset;
@@ -101,7 +101,7 @@ impl Log {
         }
         let home = self.home();
         for segment in gone.iter().rev() {
-            for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
+            for kind in LOG_LAST {
                 files::remove_if_there(home.dir.disk(), &home.file(segment.base_offset, kind))
                     .map_err(|error| home.dir.failed("remove a file", error))?;
             }
@@ -158,7 +158,8 @@ impl Log {
         }
         let segments = self.segments.load_full();
         recovery::drop_snapshots_above(&self.home(), next_offset)?;
-        let found = recovery::load_producers(&self.home(), &segments, (next_offset, next_offset))?;
+        let found =
+            recovery::load_producers(&self.home(), &segments, (next_offset, next_offset, false))?;
         writer.producers = found.producers;
         writer.snapshot = found.snapshot;
         self.publish_transactions(writer);

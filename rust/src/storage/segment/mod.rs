@@ -35,6 +35,9 @@ pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
 pub(crate) const SNAPSHOT: &str = "snapshot";
 
+/// All of them, in the order in which they go: an index without its log tells of a lost segment.
+pub(crate) const LOG_LAST: [&str; 5] = [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT, LOG];
+
 /// How many files are closed for one that cannot be opened otherwise.
 const MAKE_ROOM: usize = 64;
 
@@ -106,13 +109,20 @@ impl Segment {
         Arc::new(segment)
     }
 
-    /// Makes the empty segment that a log goes on with.
+    /// Makes the empty segment that a log goes on with, and beside it an index: what tells that
+    /// there was a segment should the `.log` file be lost.
     pub(crate) fn create(home: &Arc<Home>, base_offset: i64) -> Result<Arc<Self>, StorageError> {
         let segment = Arc::new(Self::bare(home, base_offset));
         segment.open(&segment.path(LOG), true)?;
-        segment.change(|file| {
-            home.dir.disk().set_len(file, 0).map_err(|error| segment.failed("cut", error))
-        })?;
+        let disk = home.dir.disk();
+        let cut = |file: &File| disk.set_len(file, 0).map_err(|e| segment.failed("cut", e));
+        segment.change(cut)?;
+        let path = segment.path(INDEX);
+        let index = segment.with_room(|| disk.create(&path));
+        let index = index.map_err(|e| segment.failed("make the index of", e))?;
+        if index.metadata().map_or(1, |facts| facts.len()) > 0 {
+            cut(&index)?;
+        }
         Ok(segment)
     }
 
@@ -130,8 +140,8 @@ impl Segment {
             synced: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
             order: Order::of(0),
-            offsets: Index::empty(),
-            times: Index::empty(),
+            offsets: Index::empty(true),
+            times: Index::empty(false),
             aborted: Mutex::new(Some(Listed::default())),
             asked: AtomicBool::new(false),
             cached: AtomicBool::new(false),
@@ -224,21 +234,25 @@ impl Segment {
     fn open(self: &Arc<Self>, path: &Path, create: bool) -> Result<Arc<File>, StorageError> {
         self.enter();
         let disk = self.home.dir.disk();
-        let mut tries = 0;
-        let file = loop {
-            let outcome = if create { disk.create(path) } else { disk.open(path) };
-            match outcome {
-                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
-                    tries += 1;
-                    self.home.dir.descriptors().make_room();
-                }
-                other => break other,
-            }
-        };
+        let file = self.with_room(|| if create { disk.create(path) } else { disk.open(path) });
         let file = Arc::new(file.map_err(|e| StorageError::io("open", path, e))?);
         // Somebody else may have opened it meanwhile: theirs stays.
         let before = self.file.compare_and_swap(&None::<Arc<File>>, Some(Arc::clone(&file)));
         Ok(before.as_ref().map_or(file, Arc::clone))
+    }
+
+    /// Opens a file; others are closed for it where there are too many.
+    fn with_room(&self, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
+        let mut tries = 0;
+        loop {
+            match open() {
+                Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
+                    tries += 1;
+                    self.home.dir.descriptors().make_room();
+                }
+                other => return other,
+            }
+        }
     }
 
     fn enter(self: &Arc<Self>) {
@@ -283,15 +297,17 @@ impl Segment {
             Walked::None if is_right => Ok(None),
             _ if from == 0 => Err(self.unreadable(offset)),
             _ => {
+                let found = match self.walk_to(Walker::new(&file, 0, end), offset)?.0 {
+                    Walked::Found(batch) => Some(batch),
+                    Walked::None => None,
+                    // What the index says of batches behind a bad place is all that is known.
+                    Walked::Bad => return Err(self.unreadable(offset)),
+                };
                 tracing::warn!(log = %self.home.name, base = self.base_offset, "index is wrong");
                 if self.is_sealed() {
                     self.rebuild()?;
                 }
-                match self.walk_to(Walker::new(&file, 0, end), offset)?.0 {
-                    Walked::Found(batch) => Ok(Some(batch)),
-                    Walked::None => Ok(None),
-                    Walked::Bad => Err(self.unreadable(offset)),
-                }
+                Ok(found)
             }
         }
     }

@@ -2,12 +2,12 @@
 //! zeros, a file cut short or gone. No start on it may show a wrong record or lose something in
 //! silence, and `inspect::verify_directory` names the damage before the start.
 //!
-//! `KRUST_PLACES`: how many places (150), `KRUST_PLACES_SEED`: where they begin. A failure names
+//! `KRUST_PLACES`: how many places (100), `KRUST_PLACES_SEED`: where they begin. A failure names
 //! the place; the same seed makes it again. `make corruption` does thousands.
 
-mod image;
+pub mod image;
 mod judge;
-mod lines;
+pub mod lines;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn damage(path: &Path, dice: &mut Dice) -> String {
     let mut bytes = std::fs::read(path).unwrap();
     let at = dice.below(bytes.len());
     let what = match dice.below(10) {
-        0 => {
+        0 if !bytes.is_empty() => {
             std::fs::remove_file(path).unwrap();
             return "deleted".to_owned();
         }
@@ -86,10 +86,28 @@ fn damage(path: &Path, dice: &mut Dice) -> String {
     what
 }
 
+/// Whether what neither a start nor a search shows may pass unnoticed by verify, and why.
+fn is_harmless(kind: &str, (how, file): (&str, &Path), is_named: bool) -> bool {
+    let is_clean = how == "clean";
+    match kind {
+        // It costs the next start or a search some reading, and nothing else.
+        "index" | "timeindex" | "snapshot" => true,
+        // Without it the start checks the logs, as after a kill; nobody reads its number.
+        ".kafka_cleanshutdown" => true,
+        // Where a broker was killed they may lag by any amount; the start checks more than it must.
+        _ if kind.ends_with("-offset-checkpoint") && !is_clean => true,
+        // It may be any below the end of the log: whoever leads the partition raises it.
+        "replication-offset-checkpoint" => true,
+        // An epoch may be said to begin anywhere in a gap that a cleaner left.
+        "leader-epoch-checkpoint" => file.starts_with("compacted-0") || !is_clean,
+        "partition.metadata" => is_named,
+        _ => false,
+    }
+}
+
 #[test]
-#[ignore = "make corruption"]
 fn no_damage_yields_a_wrong_record_or_is_passed_over_in_silence() {
-    let (places, seed) = (wanted("KRUST_PLACES", 150), wanted("KRUST_PLACES_SEED", 14));
+    let (places, seed) = (wanted("KRUST_PLACES", 100), wanted("KRUST_PLACES_SEED", 14));
     let home = scratch();
     let images = [home.path().join("clean"), home.path().join("killed")];
     image::build(&images[0], &images[1]);
@@ -122,11 +140,8 @@ fn no_damage_yields_a_wrong_record_or_is_passed_over_in_silence() {
         row[1] += u64::from(!found.is_empty());
         row[2] += u64::from(!lines.is_empty());
         row[3] += u64::from(!faults.is_empty());
-        // What costs the next start or a search some reading, and nothing else.
         let harmless = what.contains("was empty")
-            || (faults.is_empty() && ["index", "snapshot"].contains(&kind.as_str()))
-            || (faults.is_empty() && which == 1 && kind.ends_with("-checkpoint"))
-            || (faults.is_empty() && !lines.is_empty() && kind == "partition.metadata");
+            || (faults.is_empty() && is_harmless(&kind, (how, &file), !lines.is_empty()));
         // Only verify notices that entries of this list are missing.
         let unnoticed = kind == "txnindex" && (what.contains("cut to") || what == "deleted");
         if unnoticed && !found.is_empty() {
