@@ -19,7 +19,6 @@ import time
 import uuid
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, rules
@@ -64,6 +63,7 @@ class Groups:
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         more = {"server_assignor": self._assigns().wants} if self._rules else {}
         self._patterns = _Patterns(server)
+        self._shapes = _Shapes(state)
         policy = (state.broker_text("group.consumer.migration.policy") or "").lower()
         protocols = (state.broker_text("group.coordinator.rebalance.protocols") or "").lower()
         settings = GroupSettings(
@@ -80,7 +80,7 @@ class Groups:
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
-            topics=partial(_shape, state),  # no method: who stops must not be in a cycle
+            topics=self._shapes.of,
             topic_of=state.names.get,
             match_topics=self._patterns.match_topics,
             max_group_bytes=state.whole("krust.group.metadata.max.bytes"),
@@ -110,6 +110,7 @@ class Groups:
         self._topics_changed += names
         if len(self._topics_changed) > before:
             self._patterns.clear()
+            self._shapes.clear()
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
         """Take events, decide those that came first (or what is due), and have the core do it."""
@@ -268,12 +269,31 @@ class _Patterns:
         self._topics.clear()
 
 
-def _shape(state: State, name: str) -> TopicShape | None:
-    """A topic as the coordinator asks for it."""
-    topic = state.topics.get(name)
-    if topic is None:
-        return None
-    return TopicShape(topic.id, len(topic.partitions), _racks(state, topic))
+class _Shapes:
+    """Topics as the coordinator asks for them. Where the racks of brokers cannot change, because
+    there is but one, they are kept until topics change.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._known: dict[str, tuple[Topic, TopicShape]] = {}
+
+    def of(self, name: str) -> TopicShape | None:
+        """The topic as it is now; None: there is none."""
+        topic = self._state.topics.get(name)
+        if topic is None:
+            return None
+        known = self._known.get(name)
+        if known is not None and known[0] is topic:
+            return known[1]
+        shape = TopicShape(topic.id, len(topic.partitions), _racks(self._state, topic))
+        if not self._state.shared:
+            self._known[name] = (topic, shape)
+        return shape
+
+    def clear(self) -> None:
+        """Topics are others now."""
+        self._known.clear()
 
 
 def _racks(state: State, topic: Topic) -> tuple[frozenset[str], ...]:

@@ -8,7 +8,7 @@ import krust
 from krust._krust import Client, Server
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.outcome import Event
-from krust.shell.groups import batch
+from krust.shell.groups import _Shapes, batch
 from tests.coordinated import ready
 from tests.unit.coordinator.consuming import ConsumerBench
 
@@ -69,6 +69,25 @@ def test_a_regular_expression_is_matched_once_until_topics_change() -> None:
         broker.create_topic("orders-eu")
         join(groups[10:])
         assert counted.matches == 2
+
+
+def test_the_shape_of_a_topic_is_made_once_until_it_changes() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("orders")
+        core = broker._core
+        assert core is not None
+        shapes = _Shapes(core.state)
+        first = shapes.of("orders")
+        assert first is not None
+        assert shapes.of("orders") is first
+        topic = core.state.topics["orders"]
+        grown = topic._replace(partitions=(*topic.partitions, *topic.partitions))
+        core.state.topics["orders"] = grown
+        changed = shapes.of("orders")
+        core.state.topics["orders"] = topic
+        assert changed is not None
+        assert changed.partitions == 2 * first.partitions
+        assert shapes.of("gone") is None
 
 
 class Counting:
