@@ -880,6 +880,8 @@ zookeeper.ssl.truststore.type  string  null  *  yes  fixed
 _KRUST = """\
 krust.disk.reserve.bytes  long  268435456  0..  yes  fixed
     A log directory with less room than that is warned of; 0: never.
+krust.fetch.converted.memory.bytes  long  67108864  1048576..  yes  fixed
+    Most memory of answers converted for old consumers, all together, until they are sent.
 krust.fetch.session.cache.max.partitions  int  200000  0..  yes  fixed
     Most partitions of all fetch sessions together; beyond that clients fetch without one.
 krust.fetch.session.max.partitions  int  50000  0..  yes  fixed
@@ -918,6 +920,8 @@ krust.retention.timeout.ms  int  5000  1..60000  yes  fixed
     How long a retention policy of your own may take.
 krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
+krust.worker.threads  int  2  1..64  yes  fixed
+    Threads for what would keep a network thread too long: conversion, validation of large batches.
 krust.zookeeper.digest  password  null  *  yes  fixed
     `user:password` that the broker shows to ZooKeeper, for nodes with access lists.
 krust.zookeeper.sasl  password  null  *  yes  fixed

@@ -14,6 +14,7 @@ use super::apis::Api;
 use super::image::ClusterImage;
 use super::parked::{Parked, Wait};
 use super::policy::{self, Asked, Client, Event, Question, Slices};
+use super::workers::Worked;
 use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState};
 use crate::memory::Lease;
 use crate::protocol::value::Value;
@@ -171,13 +172,22 @@ impl<'f> Call<'_, 'f> {
     /// Keeps the request under a name it has already.
     pub(crate) fn park_as(&mut self, id: ParkedId, deadline_ms: Option<i64>, wait: Wait) {
         let bytes = self.request.size;
-        let slot = self.replies.park_holding(bytes);
         // What waits for the policy is paid for as a tree.
         let is_leased = bytes >= LEASED_FROM && !matches!(wait, Wait::Policy(_));
         let lease = if is_leased { self.broker.memory.lease(bytes) } else { None };
         if is_leased && lease.is_none() {
             self.replies.mute(POOL_WAIT_MS);
         }
+        self.park_paid(id, (deadline_ms, wait), lease);
+    }
+
+    fn park_paid(
+        &mut self,
+        id: ParkedId,
+        (deadline_ms, wait): (Option<i64>, Wait),
+        lease: Option<Lease>,
+    ) {
+        let slot = self.replies.park_holding(self.request.size);
         let conn = self.session.peer.conn;
         let head = self.request.head;
         self.thread.parked.begin(
@@ -185,6 +195,20 @@ impl<'f> Call<'_, 'f> {
             Parked { conn, slot, head, deadline_ms, wait, lease },
             self.session,
         );
+    }
+
+    /// Has a worker go on with the request. What the client sent behind it is handled after the
+    /// answer. `lease` pays for what the job holds.
+    pub(crate) fn hand_over(
+        &mut self,
+        lease: Option<Lease>,
+        run: impl FnOnce(&Broker) -> Worked + Send + 'static,
+    ) {
+        let id = self.thread.parked.name();
+        let account = self.session.account.clone();
+        let wait = self.broker.work_on((self.thread.index, id), account, run);
+        self.park_paid(id, (None, wait), lease);
+        self.session.behind = Behind::WaitsForTheAnswer;
     }
 
     /// Until when the policy is to have decided something, where it may take `more_ms` beyond what
@@ -218,7 +242,7 @@ impl<'f> Call<'_, 'f> {
     /// Hands an event of this request to the policy. What the client sent behind it is handled
     /// after the answer.
     pub(crate) fn submit(&mut self, event: Event) {
-        self.session.behind = Behind::WaitsForThePolicy;
+        self.session.behind = Behind::WaitsForTheAnswer;
         self.broker.policy.submit(event);
     }
 

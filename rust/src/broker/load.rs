@@ -440,6 +440,7 @@ impl Broker {
     /// handled any more.
     pub fn close(&self) -> Result<(), StorageError> {
         self.groups.stopping.store(true, Ordering::Release);
+        self.workers.stop();
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();
         }

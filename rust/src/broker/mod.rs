@@ -11,6 +11,7 @@
 //! places      and which directory they lie in
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
 //! topic_pattern   topics by regular expression                quotas     what clients may use
+//! workers         threads for what takes long
 //! ```
 //!
 //! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
@@ -37,6 +38,7 @@ mod reply;
 mod serve;
 mod service;
 mod topic_pattern;
+mod workers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -56,6 +58,7 @@ pub use partition::{Acks, Partition};
 pub use policy::{Client, Event, Policy, Ticket};
 pub use reply::{Output, Replies, Slot};
 pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
+pub use workers::NowWaits;
 
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
@@ -70,6 +73,7 @@ use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
 use policy::{Answered, Asked, Tickets};
 use quotas::{Account, Quotas};
+use workers::Workers;
 
 /// What other threads tell a reactor thread.
 #[derive(Debug)]
@@ -82,6 +86,8 @@ pub enum Wake {
     Fail(ParkedId),
     /// The topics that this Metadata request wanted were created, except these.
     Created(ParkedId, HashMap<String, ErrorCode>),
+    /// A worker went on with this request, which now waits for something else.
+    Waits(ParkedId, NowWaits),
 }
 
 /// The settings of the broker that handlers read.
@@ -120,6 +126,11 @@ pub struct Settings {
     pub policy_request_bytes: usize,
     /// `krust.policy.response.max.bytes`: how large the answer to a request on many things may be.
     pub policy_response_bytes: usize,
+    /// `krust.fetch.converted.memory.bytes`: what answers converted for old consumers may hold
+    /// together until they are sent.
+    pub converted_memory_bytes: usize,
+    /// `krust.worker.threads`; counts at the start only.
+    pub worker_threads: usize,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: quotas::Windows,
 }
@@ -143,6 +154,8 @@ impl Default for Settings {
             request_memory_bytes: 256 << 20,
             policy_request_bytes: 8 << 20,
             policy_response_bytes: 64 << 20,
+            converted_memory_bytes: 64 << 20,
+            worker_threads: 2,
             quota_windows: quotas::Windows::default(),
         }
     }
@@ -167,6 +180,9 @@ pub struct Broker {
     mover: OnceLock<Arc<Mover>>,
     /// What requests cost together beside their read buffers.
     memory: Arc<MemoryPool>,
+    /// What answers converted for old consumers hold together until they are sent.
+    converted_memory: Arc<MemoryPool>,
+    workers: Workers,
     /// The longest that a network thread was busy for one connection.
     work: WorkMeter,
     /// Of requests that cost too much as a tree.
@@ -234,8 +250,8 @@ enum Behind {
     /// They are handled next.
     #[default]
     IsNext,
-    /// They are handled when the policy has decided.
-    WaitsForThePolicy,
+    /// They are handled after its answer: the policy or a worker has it.
+    WaitsForTheAnswer,
     /// They are handled later, and it is handled again before them: there is no memory for it now.
     WaitsWithIt,
 }
@@ -273,6 +289,8 @@ impl Broker {
             fetch_sessions: FetchSessions::new(settings.fetch_sessions),
             quotas: Quotas::new(settings.quota_windows),
             memory: MemoryPool::new(settings.request_memory_bytes),
+            converted_memory: MemoryPool::new(settings.converted_memory_bytes),
+            workers: Workers::new(settings.worker_threads),
             work: WorkMeter::default(),
             settings: ArcSwap::from_pointee(settings),
             image: ArcSwap::from_pointee(ClusterImage::empty()),
@@ -321,6 +339,11 @@ impl Broker {
         &self.memory
     }
 
+    /// The memory that answers converted for old consumers may hold together.
+    pub fn converted_memory(&self) -> &Arc<MemoryPool> {
+        &self.converted_memory
+    }
+
     /// The longest stretch of work that a network thread did for one connection.
     pub fn work(&self) -> &WorkMeter {
         &self.work
@@ -330,6 +353,7 @@ impl Broker {
     pub fn set_settings(&self, settings: Settings) {
         self.fetch_sessions.set_limits(settings.fetch_sessions);
         self.memory.set_limit(settings.request_memory_bytes);
+        self.converted_memory.set_limit(settings.converted_memory_bytes);
         self.groups.fences.set_grace(settings.connection_grace_ms);
         self.settings.store(Arc::new(settings));
     }

@@ -5,7 +5,7 @@
 //! Threads: owned by the reactor thread; others know a request by its [`ParkedId`] only, and a name
 //! that is no longer here is not an error: the request was answered, or its connection closed.
 //! A connection's session lists its requests, so that closing it costs as much as it has parked.
-//! Limits: each has a deadline; a connection may park 1024
+//! Limits: each but those that a worker has has a deadline; a connection may park 1024
 //!     (`net::Options::parked_max`), and is not read from beyond.
 
 use std::collections::BTreeSet;
@@ -19,6 +19,7 @@ use super::handlers::{fetch, find_coordinator, metadata, produce};
 use super::policy::Ticket;
 use super::reply::{Output, Slot};
 use super::service::{ConnId, Done, Flow};
+use super::workers::Cancelled;
 use crate::memory::Lease;
 
 /// Names a parked request within its reactor thread; never used twice.
@@ -56,6 +57,8 @@ pub(crate) enum Wait {
     Coordinator(Box<find_coordinator::Waiting>),
     /// A decision.
     Policy(Ticket),
+    /// A worker; it has no deadline, since a worker's job ends.
+    Worker(Cancelled),
 }
 
 /// All parked requests of one reactor thread.

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::Lease;
 use crate::storage::files::FileRange;
 
 /// Bytes to send, parts of which lie in files and go from there to the socket.
@@ -22,6 +23,8 @@ pub struct Output {
     pub files: Vec<(usize, FileRange)>,
     /// For how long the connection is not to be read from, where this fills a slot.
     pub mute_ms: i32,
+    /// Pays for `buf` until it was sent, where it is large.
+    pub lease: Option<Lease>,
 }
 
 /// A place in a connection's order of replies that is filled later.

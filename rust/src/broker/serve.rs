@@ -22,6 +22,7 @@ use super::partition::Wakes;
 use super::policy::Ticket;
 use super::quotas::Meter;
 use super::service::{At, ConnId, Done, Flow, Peer, Received, Service};
+use super::workers::NowWaits;
 use super::{Behind, Broker, Output, ParkedId, Replies, Session, ThreadState, Wake};
 use crate::protocol::header::RequestHeader;
 use crate::wire::Reader;
@@ -102,7 +103,7 @@ impl Service for Broker {
             let left = received.frames.len() - number;
             match (std::mem::take(&mut at.session.behind), &outcome) {
                 (_, Ok(Flow::Close) | Err(_)) | (Behind::IsNext, _) => {}
-                (Behind::WaitsForThePolicy, _) => {
+                (Behind::WaitsForTheAnswer, _) => {
                     flow = Flow::Hold;
                     replies.leave(left - 1);
                     break;
@@ -155,6 +156,7 @@ impl Service for Broker {
                     };
                     done.push(parked.done(output));
                 }
+                Wake::Waits(id, now) => self.now_waits(thread, id, now),
                 Wake::Fail(id) => {
                     if let Some(parked) = thread.parked.take(id) {
                         done.push(parked.failed());
@@ -171,10 +173,11 @@ impl Service for Broker {
         let before = work::done();
         self.look_again(thread, done);
         while let Some((id, mut parked)) = thread.parked.expired(now_ms) {
-            done.push(match self.resume(thread, (id, &mut parked), true) {
-                Some(output) => parked.done(output),
-                None => parked.failed(),
-            });
+            match self.resume(thread, (id, &mut parked), true) {
+                Some(output) => done.push(parked.done(output)),
+                None if matches!(parked.wait, Wait::Worker(_)) => thread.parked.keep(id, parked),
+                None => done.push(parked.failed()),
+            }
         }
         self.work.note(before);
     }
@@ -193,6 +196,7 @@ impl Service for Broker {
                 Wait::Group(waiting) => waiting.forget(thread.index, id),
                 Wait::Metadata(waiting) => drop(self.tickets.close(waiting.ticket)),
                 Wait::Coordinator(waiting) => drop(self.tickets.close(waiting.ticket)),
+                Wait::Worker(cancelled) => cancelled.cancel(),
                 Wait::ProducerId => {}
             }
         }
@@ -237,11 +241,12 @@ impl Broker {
             Wait::Produce(waiting) => {
                 (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
             }
-            Wait::Fetch(waiting) => fetch::resume(self, thread, (id, head, waiting, late)),
+            Wait::Fetch(_) => fetch::resume(self, thread, (id, parked, late)),
             Wait::ProducerId => init_producer_id::resume(self, (thread.index, id), head),
             Wait::Group(waiting) => {
                 (waiting.is_over() || late).then(|| waiting.reply(head, (thread.index, id)))
             }
+            Wait::Worker(_) => None,
             _ if !late => None,
             Wait::Metadata(waiting) => {
                 self.give_up(waiting.ticket, head);
@@ -256,6 +261,22 @@ impl Broker {
                 None
             }
         }
+    }
+
+    /// A request that a worker went on with waits for something else.
+    fn now_waits(&self, thread: &mut ThreadState, id: ParkedId, now: NowWaits) {
+        let Some(mut parked) = thread.parked.take(id) else { return };
+        parked.wait = now.wait;
+        parked.deadline_ms = Some(now.deadline_ms);
+        let is_over = match &mut parked.wait {
+            Wait::Produce(waiting) => waiting.begin(thread.index, id),
+            Wait::Fetch(waiting) => !waiting.watch(thread.index, id),
+            _ => false,
+        };
+        if is_over {
+            thread.look.push(id);
+        }
+        thread.parked.keep(id, parked);
     }
 
     /// Closes the ticket of a request whose time is up.
@@ -292,7 +313,7 @@ fn read(frame: &[u8]) -> Option<Request<'_>> {
 
 fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Outcome {
     let run = match call.request.head.api.run {
-        Run::Staged => return staging.stage(call).map(|()| Flow::Go),
+        Run::Staged => return staging.stage(call),
         other => other,
     };
     if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {

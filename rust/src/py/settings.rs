@@ -115,6 +115,9 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             .size("krust.policy.request.memory.bytes", default.policy_request_bytes)?,
         policy_response_bytes: table
             .size("krust.policy.response.max.bytes", default.policy_response_bytes)?,
+        converted_memory_bytes: table
+            .size("krust.fetch.converted.memory.bytes", default.converted_memory_bytes)?,
+        worker_threads: table.size("krust.worker.threads", default.worker_threads)?,
         quota_windows: Windows {
             number: table.or("quota.window.num", default.quota_windows.number)?,
             size_ms: table

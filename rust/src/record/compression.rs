@@ -274,12 +274,18 @@ impl Read for Inflate<'_> {
     }
 }
 
+/// Why an [`Inflate`] gave up on its input.
+const TOO_MUCH: &str = "inflates to more than its size can account for";
+
+/// Whether records were refused because they inflate to more than was allowed.
+pub fn is_too_much(error: &RecordError) -> bool {
+    matches!(error, RecordError::Invalid { reason: TOO_MUCH, .. })
+}
+
 /// What a failed read of an [`Inflate`] says about the records.
 pub(crate) fn failed(error: io::Error) -> RecordError {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => {
-            RecordError::batch("inflates to more than its size can account for")
-        }
+        io::ErrorKind::FileTooLarge => RecordError::batch(TOO_MUCH),
         _ => RecordError::batch("compressed records cannot be inflated"),
     }
 }

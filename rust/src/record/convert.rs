@@ -26,8 +26,9 @@ const MAGIC_AT: usize = 16;
 const GATHER: usize = 32 * 1024;
 
 /// Refuses a set in which something compressed is not alone, as Kafka does: what a set costs to
-/// inflate is bounded by the size of one wrapper. A cut message at the end does not count.
-pub fn check_alone(set: &[u8]) -> Result<(), RecordError> {
+/// inflate is bounded by the size of one wrapper. A cut message at the end does not count. Whether
+/// something is compressed.
+pub fn check_alone(set: &[u8]) -> Result<bool, RecordError> {
     let (mut entries, mut is_compressed) = (0, false);
     let mut rest = set;
     while let Some(&magic) = rest.get(MAGIC_AT) {
@@ -48,7 +49,7 @@ pub fn check_alone(set: &[u8]) -> Result<(), RecordError> {
         }
         rest = rest.get(size..).unwrap_or_default();
     }
-    Ok(())
+    Ok(is_compressed)
 }
 
 /// Appends the batches that a producer's message set becomes to `out`, at most `limit` bytes.

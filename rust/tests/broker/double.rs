@@ -266,6 +266,13 @@ impl House {
         conn.reply(request)
     }
 
+    /// The same, where a worker may be asked first.
+    pub fn ask_a_worker(&mut self, conn: &mut Conn, request: &Frame) -> Vec<u8> {
+        self.event(conn, std::slice::from_ref(&request.bytes));
+        self.turn_until_sent(conn);
+        conn.reply(request)
+    }
+
     /// The events that wait for a decision.
     pub fn events(&self) -> Vec<Event> {
         std::mem::take(&mut self.policy.waiting.lock().unwrap())

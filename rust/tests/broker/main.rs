@@ -28,6 +28,7 @@ mod leaders_move;
 mod logs_bound_what_is_handed_out;
 mod logs_open_side_by_side;
 mod long_poll_wakes_on_produce;
+mod long_work_leaves_the_network_thread;
 mod malformed_requests_harm_nobody;
 mod members;
 mod offsets_are_committed_and_fetched;

@@ -183,18 +183,18 @@ fn a_reader_over_its_rate_gets_nothing_until_its_time_is_over() {
         let mut house = filled(vec![(of_clients(), consumers(RATE))], 6);
         let mut conn = house.connect();
         let fetch = Fetch { version, ..Fetch::default() };
-        let reply = house.ask(&mut conn, &fetch.of(&[0]));
+        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let first = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!((first.throttle_time_ms, conn.muted_ms), (0, 0));
-        let reply = house.ask(&mut conn, &fetch.of(&[0]));
+        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let empty = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         let wait_ms = empty.throttle_time_ms;
         assert!(wait_ms > 0 && empty.responses.is_empty(), "{version}: {wait_ms}");
         assert_eq!((conn.muted_ms, empty.session_id), (wait_ms, 0));
-        house.ask(&mut conn, &fetch.of(&[0]));
+        house.ask_a_worker(&mut conn, &fetch.of(&[0]));
         assert_eq!(conn.muted_ms, wait_ms, "what was not sent does not count");
         house.clock.advance(11_000);
-        let reply = house.ask(&mut conn, &fetch.of(&[0]));
+        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let again = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!((again.throttle_time_ms, again.responses.len()), (0, 1));
     }

@@ -6,8 +6,7 @@ use krust::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
 };
 use krust::protocol::produce::{
-    PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
-    TopicProduceData,
+    PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
 use krust::record::batch::{Builder, Entry, Fields};
 use krust::record::compression::Codec;
@@ -63,12 +62,16 @@ pub fn produce_to(version: i16, acks: i16, partitions: &[(i32, &[u8])]) -> Frame
     frame(0, version, |writer, version| request.encode(writer, version))
 }
 
-/// What a Produce said of its first partition.
+/// What a Produce said of its first partition: error and base offset.
 pub fn produced(version: i16, reply: &[u8]) -> (i16, i64) {
+    produced_to(version, reply)[0]
+}
+
+/// The same of each.
+pub fn produced_to(version: i16, reply: &[u8]) -> Vec<(i16, i64)> {
     let response = ProduceResponse::decode(&mut Reader::new(reply), version).unwrap();
-    let PartitionProduceResponse { error_code, base_offset, .. } =
-        response.responses[0].partition_responses[0];
-    (error_code, base_offset)
+    let partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+    partitions.map(|partition| (partition.error_code, partition.base_offset)).collect()
 }
 
 /// Produces and gives error and base offset.
@@ -148,7 +151,7 @@ pub fn fetched(version: i16, reply: &[u8]) -> Fetched {
 
 /// Fetches partition 0 and gives its error, high watermark and records.
 pub fn get(house: &mut House, conn: &mut Conn, fetch: Fetch) -> (i16, i64, Vec<u8>) {
-    let reply = house.ask(conn, &fetch.of(&[0]));
+    let reply = house.ask_a_worker(conn, &fetch.of(&[0]));
     let (error, _, mut partitions) = fetched(fetch.version, &reply);
     assert_eq!(error, 0);
     let (_, error, high_watermark, records) = partitions.remove(0);

@@ -5,20 +5,37 @@
 //!     come one by one.
 //! Behaviour: a slice in which nothing is for an old consumer (markers of transactions) is passed
 //!     over, so that the consumer, who knows no offset but that of a message, gets on.
-//! Threads: reads files on the reactor thread; the price of being old. Each thread keeps the
-//!     buffers of its last conversion, at most [`KEEP`] bytes each: fresh memory costs more than
-//!     converting.
+//! Threads: on the network thread where there is little to convert ([`is_long`]), else on a worker.
+//!     Each thread keeps the buffers of its last conversion, at most [`KEEP`] bytes each: fresh
+//!     memory costs more than converting.
+//! Memory: an answer that a worker converts is paid for from one pool for all old consumers until
+//!     it was sent ([`allotment`]). The fuller that is, the smaller answers become.
 
 use std::cell::RefCell;
 
+use std::sync::Arc;
+
 use super::super::super::errors;
+use super::super::super::fetch_sessions::Interest;
+use super::Found;
 use crate::ids::Offset;
+use crate::memory::{Lease, MemoryPool};
 use crate::protocol::ErrorCode;
 use crate::record::{batch, convert};
 use crate::storage::{Log, Read, Slice};
 
 /// Bytes of converted records in one answer.
 pub(super) const LIMIT: usize = 4 << 20;
+
+/// The least that an answer may hold, however little memory is left for all of them.
+const LEAST: usize = 64 << 10;
+/// An answer may have this part of what is left.
+const PART: usize = 8;
+/// What a stored byte may become, at most, where its batch is not compressed: the frame of a
+/// message has 34 bytes where that of a record has 7.
+const EXPANDS: usize = 5;
+/// Stored bytes that a network thread converts itself; compressed they are some megabytes at most.
+const SHORT: usize = 4 << 10;
 
 /// The largest buffer that is kept for the next conversion.
 const KEEP: usize = 2 << 20;
@@ -42,16 +59,55 @@ pub(super) fn give_back(mut converted: Vec<u8>) {
     }
 }
 
+/// Whether converting what was found takes longer than a network thread may.
+pub(super) fn is_long(found: &[Found]) -> bool {
+    found.iter().map(to_convert).sum::<usize>() > SHORT
+}
+
+/// Stored bytes that are to be converted.
+fn to_convert(found: &Found) -> usize {
+    found.read.map_or(0, |_| found.slice.size)
+}
+
+/// How many bytes the answer to what was found may hold, and what pays for them and for the stored
+/// ones beside them; `None` where the pool has not so much left.
+pub(super) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usize, Lease)> {
+    let usage = pool.usage();
+    let left = usage.limit.saturating_sub(usage.used);
+    let limit = (left / PART).clamp(LEAST, LIMIT);
+    let first = found.iter().map(|found| found.slice.first_size).max().unwrap_or_default();
+    let first = usize::try_from(first).unwrap_or(usize::MAX);
+    let stored = found.iter().map(to_convert).sum::<usize>().min(limit.max(first));
+    let becomes = stored.saturating_mul(EXPANDS).min(limit.max(stored));
+    Some((limit, pool.lease(stored.saturating_add(becomes))?))
+}
+
+/// Converts all that was found, to at most `limit` bytes and one message.
+pub(super) fn all(interest: &Interest, found: &mut [Found], magic: i8, mut limit: usize) {
+    for found in found {
+        let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
+        let (Some(entry), Some(read)) = (entry, found.read.take()) else { continue };
+        let Ok((partition, _)) = &entry.local else { continue };
+        match slice(&partition.log, (&read, &mut found.slice), (magic, &mut limit)) {
+            Ok(converted) => found.converted = Some(converted),
+            Err(error) => *found = Found::failed(found.number, error),
+        }
+    }
+}
+
 /// Converts `slice`, which `read` gave; reads on where nothing of it is for an old consumer.
-pub(super) fn slice(
+fn slice(
     log: &Log,
     (read, slice): (&Read, &mut Slice),
     (magic, limit): (i8, &mut usize),
 ) -> Result<Vec<u8>, ErrorCode> {
     let target = convert::Target { magic, first_offset: read.offset.0 };
     let Buffers { mut run, mut converted } = BUFFERS.take();
+    let mut next = Read { max_bytes: read.max_bytes.min(*limit), ..*read };
+    if slice.size > *limit {
+        *slice = log.read(next).map_err(|error| errors::of_read(&error))?;
+    }
     converted.reserve(slice.size + slice.size / 4);
-    let mut next = *read;
     let broken = |_: std::io::Error| ErrorCode::KafkaStorageError;
     while slice.size > 0 && *limit > 0 {
         run.clear();

@@ -6,8 +6,10 @@
 //!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
 //!     offset and with the list of aborted transactions. Incremental sessions (KIP-227): see
 //!     `fetch_sessions`; errors 70, 71, 106. What is over a quota (KIP-219) is answered without
-//!     partitions, a full request of a session without the session.
-//! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer; v3
+//!     partitions, a full request of a session without the session. A partition that is named more
+//!     than once is answered once.
+//! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer, by a
+//!     worker where there is much of it; v3
 //!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
 //!     one is FENCED_LEADER_EPOCH (74), a future one UNKNOWN_LEADER_EPOCH (75); zstd below v10:
 //!     UNSUPPORTED_COMPRESSION_TYPE (76) where the topic asks for it or a batch has to be
@@ -24,13 +26,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
+use super::super::call::{Call, Head, POOL_WAIT_MS};
 use super::super::fetch_sessions::{Asked, Entry, FetchSession, Interest};
 use super::super::image::ClusterImage;
-use super::super::parked::Wait;
+use super::super::parked::{Parked, Wait};
 use super::super::quotas::{Account, Verdict};
 use super::super::service::Flow;
+use super::super::workers::Worked;
 use super::super::{Broker, Output, ParkedId, ThreadState};
+use super::FirstOnly;
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
@@ -85,42 +89,71 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         waiting.write_nothing(call.broker, head, call.replies.ready());
         return Ok(Flow::Go);
     }
-    if let Some(found) = waiting.look(&look, wait_ms == 0) {
-        let mute_ms = waiting.answer(call.broker, head, call.replies.ready(), found);
-        call.replies.mute(mute_ms);
-        return Ok(Flow::Go);
+    let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
+    if let Some(mut found) = waiting.look(&look, wait_ms == 0) {
+        if convert::is_long(&found) {
+            let waiting = Box::new(waiting);
+            call.hand_over(None, waiting.conversion((head, found), deadline_ms));
+            return Ok(Flow::Hold);
+        }
+        if waiting.convert(&mut found) || wait_ms == 0 {
+            let mute_ms = waiting.answer(call.broker, head, call.replies.ready(), found);
+            call.replies.mute(mute_ms);
+            return Ok(Flow::Go);
+        }
     }
     let id = call.thread.parked.name();
     if !waiting.watch(call.thread.index, id) {
         // Something may have come between the look and the watch.
         call.thread.look.push(id);
     }
-    let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
     call.park_as(id, Some(deadline_ms), Wait::Fetch(Box::new(waiting)));
     Ok(Flow::Hold)
 }
 
-/// The reply to a parked fetch, if it may be answered; `late`: it must be.
+/// The reply to a parked fetch, if it may be answered here and now; `late`: it must be, here or by a
+/// worker, for which it waits then.
 pub(crate) fn resume(
     broker: &Broker,
     thread: &mut ThreadState,
-    (id, head, waiting, late): (ParkedId, Head, &mut Waiting, bool),
+    (id, parked, late): (ParkedId, &mut Parked, bool),
 ) -> Option<Output> {
     let look = Look {
         node: broker.settings.load().node_id,
         image: &thread.image,
         number: thread.image_number,
     };
-    if let Some(found) = waiting.look(&look, late) {
-        waiting.forget();
-        let mut output = Output::default();
-        waiting.answer(broker, head, &mut output, found);
-        return Some(output);
+    let Wait::Fetch(waiting) = &mut parked.wait else { return None };
+    if let Some(mut found) = waiting.look(&look, late) {
+        if convert::is_long(&found) {
+            hand_over(broker, thread.index, (id, parked, found));
+            return None;
+        }
+        if waiting.convert(&mut found) || late {
+            waiting.forget();
+            let mut output = Output::default();
+            waiting.answer(broker, parked.head, &mut output, found);
+            return Some(output);
+        }
     }
     if !waiting.watch(thread.index, id) {
         thread.look.push(id);
     }
     None
+}
+
+/// Has a worker convert what a parked fetch found.
+fn hand_over(
+    broker: &Broker,
+    thread: usize,
+    (id, parked, found): (ParkedId, &mut Parked, Vec<Found>),
+) {
+    let deadline_ms = parked.deadline_ms.take().unwrap_or_default();
+    let wait = std::mem::replace(&mut parked.wait, Wait::ProducerId);
+    let Wait::Fetch(waiting) = wait else { return };
+    let account = waiting.account.clone();
+    let run = waiting.conversion((parked.head, found), deadline_ms);
+    parked.wait = broker.work_on((thread, id), account, run);
 }
 
 /// What a look at partitions goes by.
@@ -161,9 +194,15 @@ fn target(
     }
     let mut interest = Interest::new(by_id);
     interest.image_number = thread.image_number;
+    let mut first = FirstOnly::default();
     for topic in &request.topics {
         let name = topic_name(&thread.image, topic.topic, topic.topic_id);
         for partition in &topic.partitions {
+            let is_alone = request.topics.len() == 1 && topic.partitions.len() == 1;
+            let key = (topic.topic, topic.topic_id, partition.partition);
+            if !is_alone && !first.passes(key) {
+                continue;
+            }
             let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
             entry.resolve(by_id, (&thread.image, node));
             interest.push(entry);
@@ -264,6 +303,44 @@ impl Waiting {
         }
     }
 
+    /// Converts what was found, where its version asks for that. False where nothing is left of it,
+    /// as of the markers of transactions: the client has to wait.
+    fn convert(&self, found: &mut [Found]) -> bool {
+        let (Target::Once(interest), Some(magic)) = (&self.target, self.rules.magic) else {
+            return true;
+        };
+        let was_something = read::is_something(found);
+        convert::all(interest, found, magic, convert::LIMIT);
+        !was_something || read::is_something(found)
+    }
+
+    /// What a worker does: converts what was found, within the memory for such answers, and
+    /// answers; or lets the client wait until `deadline_ms`.
+    fn conversion(
+        mut self: Box<Self>,
+        (head, mut found): (Head, Vec<Found>),
+        deadline_ms: i64,
+    ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
+        move |broker| {
+            let now_ms = broker.clock.monotonic_ms();
+            let pool = &broker.converted_memory;
+            let Some((limit, mut lease)) = convert::allotment(pool, &found) else {
+                return Worked::wait(Wait::Fetch(self), now_ms + i64::from(POOL_WAIT_MS));
+            };
+            if let (Target::Once(interest), Some(magic)) = (&self.target, self.rules.magic) {
+                convert::all(interest, &mut found, magic, limit);
+            }
+            if !read::is_something(&found) && now_ms < deadline_ms {
+                return Worked::wait(Wait::Fetch(self), deadline_ms);
+            }
+            let mut output = Output::default();
+            self.answer(broker, head, &mut output, found);
+            lease.shrink_to(output.buf.capacity());
+            output.lease = Some(lease);
+            Worked::Answer(output)
+        }
+    }
+
     /// Writes the answer, or an empty one where it is over a quota; for how long nothing more of
     /// this connection is to be read.
     fn answer(
@@ -326,7 +403,7 @@ impl Waiting {
     }
 
     /// Asks to be woken by changes. False where there were some meanwhile.
-    fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
+    pub(crate) fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
         match &mut self.target {
             Target::Once(interest) => match &interest.watch {
                 Some(watch) => watch.park(thread, id),

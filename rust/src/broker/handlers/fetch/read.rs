@@ -1,7 +1,7 @@
 //! A look at the partitions of a fetch: what each has to say within the limits.
 //!
-//! Nothing is read: a partition's records are ranges of files. Old versions are converted later, if
-//! the look is answered at all.
+//! Nothing is read: a partition's records are ranges of files. What old versions get is converted
+//! later, if the look is answered at all; as much is found as may be converted for one answer.
 //! Invariant: bytes found <= max_bytes, except for one batch where nothing was found before.
 
 use super::super::super::errors;
@@ -22,7 +22,7 @@ pub(super) struct Rules {
     /// A follower or a debugging consumer reads to the log's end.
     to_the_end: bool,
     /// The format of old versions.
-    magic: Option<i8>,
+    pub(super) magic: Option<i8>,
 }
 
 /// What one partition has to say.
@@ -36,6 +36,8 @@ pub(super) struct Found {
     pub(super) aborted: Option<Vec<Aborted>>,
     pub(super) diverging: Option<(Epoch, Offset)>,
     pub(super) slice: Slice,
+    /// How the slice was asked for, where it is to be converted.
+    pub(super) read: Option<Read>,
     /// What old versions get instead of the slice.
     pub(super) converted: Option<Vec<u8>>,
     /// There are records, but the first batch did not fit beside those of others.
@@ -127,10 +129,15 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
     sight
 }
 
+/// Whether an answer would say more than that there is nothing yet.
+pub(super) fn is_something(found: &[Found]) -> bool {
+    found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
+}
+
 /// How much more may be found.
 struct Budget {
     left: usize,
-    /// Bytes that may still be converted.
+    /// Stored bytes that may still be converted.
     limit: usize,
     /// Nothing was found yet.
     first: bool,
@@ -139,7 +146,7 @@ struct Budget {
 fn one(number: u32, entry: &Entry, (rules, budget): (&Rules, &mut Budget)) -> Found {
     let mut found = Found::empty(number);
     if let Err(error) = fill(&mut found, entry, (rules, budget)) {
-        found = Found { error, ..Found::empty(number) };
+        found = Found::failed(number, error);
     }
     found
 }
@@ -175,7 +182,10 @@ fn fill(
     } else {
         found.high_watermark
     };
-    let most = usize::try_from(asked.max_bytes).unwrap_or(0).min(budget.left);
+    let mut most = usize::try_from(asked.max_bytes).unwrap_or(0).min(budget.left);
+    if rules.magic.is_some() {
+        most = most.min(budget.limit);
+    }
     let offset = Offset(asked.fetch_offset);
     let read = Read { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
     let slice = log.read(read).map_err(|error| errors::of_read(&error))?;
@@ -189,11 +199,11 @@ fn fill(
         return Ok(());
     }
     found.slice = slice;
-    if let Some(magic) = rules.magic {
-        let converted = convert::slice(log, (&read, &mut found.slice), (magic, &mut budget.limit))?;
-        found.converted = Some(converted);
-    }
     let bytes = found.bytes();
+    if rules.magic.is_some() {
+        found.read = Some(read);
+        budget.limit = budget.limit.saturating_sub(bytes);
+    }
     budget.first &= bytes == 0;
     budget.left = budget.left.saturating_sub(bytes);
     Ok(())
@@ -213,6 +223,11 @@ fn diverging(
 }
 
 impl Found {
+    /// The partition cannot be read.
+    pub(super) fn failed(number: u32, error: ErrorCode) -> Self {
+        Self { error, ..Self::empty(number) }
+    }
+
     fn empty(number: u32) -> Self {
         Self {
             number,
@@ -223,6 +238,7 @@ impl Found {
             aborted: None,
             diverging: None,
             slice: Slice::default(),
+            read: None,
             converted: None,
             is_cut: false,
         }

@@ -2,9 +2,9 @@
 //!
 //! Order of checks, as Kafka's: the request as a whole, the partition and its leader, in-sync
 //! replicas, the format, then the batch itself.
-//! Threads: a leaf; appends under the partition's own lock.
+//! Threads: a network thread, or a worker for what takes long; appends under the partition's own
+//! lock.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::super::super::errors;
@@ -12,6 +12,7 @@ use super::super::super::image::{TopicImage, TopicSettings};
 use super::super::super::partition::Partition;
 use super::super::led;
 use super::Part;
+use super::share::Share;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
@@ -38,12 +39,14 @@ pub(super) struct Append {
     /// The acknowledgement is one of all in-sync replicas.
     pub(super) needs_isr: bool,
     pub(super) may_write_internal: bool,
-    /// How many bytes more the request's batches may inflate to.
-    pub(super) inflatable: Cell<u64>,
+    /// What the request may still cost.
+    pub(super) share: Share,
 }
 
-/// Why records were refused.
+/// Why records were not staged.
 enum Refused {
+    /// They would take a network thread too long; nothing was staged.
+    TakesLong,
     Code(ErrorCode),
     Record(RecordError),
     Append(AppendError),
@@ -62,14 +65,25 @@ impl From<AppendError> for Refused {
 }
 
 impl Append {
-    /// Stages the records for one partition of `topic`.
+    /// The same, for a worker.
+    pub(super) fn on_a_worker(self) -> Self {
+        Self { share: self.share.on_a_worker(), ..self }
+    }
+
+    /// Stages the records for one partition of `topic`; `None` where that takes this thread too
+    /// long, and nothing was staged.
     pub(super) fn partition(
         &self,
         topic: &TopicImage,
         data: &PartitionProduceData<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Part {
-        self.stage(topic, data, scratch).unwrap_or_else(|refused| match refused {
+    ) -> Option<Part> {
+        let refused = match self.stage(topic, data, scratch) {
+            Ok(part) => return Some(part),
+            Err(refused) => refused,
+        };
+        Some(match refused {
+            Refused::TakesLong => return None,
             Refused::Code(error) => Part::refused(error),
             Refused::Append(error) => Part::refused(errors::of_append(&error)),
             Refused::Record(error) => {
@@ -142,11 +156,14 @@ impl Append {
         let config = &settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
-        convert::check_alone(bytes)?;
+        let is_compressed = convert::check_alone(bytes)?;
+        if self.share.is_long_to_convert(bytes, is_compressed) {
+            return Err(Refused::TakesLong);
+        }
         self.may_inflate()?;
         let before = work::done();
         convert::to_v2(bytes, limit, &mut converted)?;
-        self.inflated(work::since(before));
+        self.share.inflated(work::since(before));
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
@@ -183,28 +200,34 @@ impl Append {
                 after_max_ms: config.after_max_ms,
             }),
             trusts_compressed: settings.trusts_compressed,
-            inflated_max: Some(self.inflatable.get()),
+            inflated_max: Some(self.share.inflatable()),
         };
         if batch.codec() != Codec::None {
             self.may_inflate()?;
         }
-        let facts = batch::check(batch, &rules)?;
-        self.inflated(facts.inflated);
+        if !settings.trusts_compressed && self.share.is_large(batch) {
+            return Err(Refused::TakesLong);
+        }
+        let facts =
+            batch::check(batch, &rules).map_err(|error| match self.share.ended(&error) {
+                true => Refused::TakesLong,
+                false => Refused::Record(error),
+            })?;
+        self.share.inflated(facts.inflated);
+        let is_recompressed = recompressed(batch, config).is_some();
+        if is_recompressed && self.share.is_long_to_recompress(batch, facts.inflated) {
+            return Err(Refused::TakesLong);
+        }
         Ok(facts)
     }
 
     /// Refuses what comes when the request's batches have inflated to all that they may; producers
     /// send smaller requests then.
     fn may_inflate(&self) -> Result<(), Refused> {
-        match self.inflatable.get() {
-            0 => Err(Refused::Code(ErrorCode::MessageTooLarge)),
-            _ => Ok(()),
+        match self.share.is_used_up() {
+            true => Err(Refused::Code(ErrorCode::MessageTooLarge)),
+            false => Ok(()),
         }
-    }
-
-    /// Counts what the request's batches have inflated to.
-    fn inflated(&self, bytes: u64) {
-        self.inflatable.set(self.inflatable.get().saturating_sub(bytes));
     }
 
     /// Stages a batch, compressed anew where the topic asks for another codec.
@@ -214,8 +237,7 @@ impl Append {
         config: &LogConfig,
         (batch, facts, scratch): (&Batch<'_>, &Facts, &mut Vec<u8>),
     ) -> Result<Part, Refused> {
-        let wanted = config.compression_type.filter(|codec| *codec != batch.codec() as u8);
-        let appended = match wanted {
+        let appended = match recompressed(batch, config) {
             None => partition.log.stage(batch, facts, self.now_ms)?,
             Some(codec) => {
                 scratch.clear();
@@ -240,4 +262,9 @@ impl Append {
             wanted: Offset(appended.last_offset.0 + 1),
         })
     }
+}
+
+/// The codec that a batch is to be compressed with anew.
+fn recompressed(batch: &Batch<'_>, config: &LogConfig) -> Option<u8> {
+    config.compression_type.filter(|codec| *codec != batch.codec() as u8)
 }

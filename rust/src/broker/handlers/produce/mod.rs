@@ -1,6 +1,7 @@
 //! Produce (0), v0-13: appends one batch to each of some partitions.
 //! Behaviour: each batch is checked in place and staged; what one readable event brought is
-//!     committed together, once per partition, and then answered in order. acks=0: no reply, an
+//!     committed together, once per partition, and then answered in order. What takes long to check
+//!     or to convert is handed to a worker, and what follows it waits. acks=0: no reply, an
 //!     error closes the connection; 1: the leader has it; -1: all in-sync replicas have it (fewer
 //!     than `min.insync.replicas`: NOT_ENOUGH_REPLICAS, 19). Where appends are flushed before the
 //!     acknowledgement, 1 and -1 wait for the disk. Past `timeout_ms`: REQUEST_TIMED_OUT (7).
@@ -14,33 +15,36 @@
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as InitProducerId has refused the id before.
 
 mod append;
+mod long;
 mod reply;
+mod share;
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::call::{Call, Head, Request};
+use super::super::apis::Outcome;
+use super::super::call::{Call, Head, POOL_WAIT_MS, Request};
 use super::super::image::ClusterImage;
 use super::super::parked::{Parked, Wait};
-use super::super::partition::{Acks, Partition};
+use super::super::partition::{Acks, Partition, Wakes};
 use super::super::reply::Replies;
 use super::super::service::Flow;
-use super::super::{Broker, Session, ThreadState};
+use super::super::{Behind, Broker, Session, ThreadState};
 use super::Named;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::{ProduceRequest, TopicProduceData};
 use crate::storage::Stage;
-use crate::wire::DecodeError;
 
+use append::Append;
+use long::Long;
 pub(crate) use reply::Waiting;
+use share::Share;
 
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 13;
-/// What the batches of any request may inflate to, in bytes, and what each byte of it adds.
-const INFLATABLE: u64 = 64 << 20;
-const INFLATABLE_PER_BYTE: u64 = 64;
+/// So many parts a thread keeps memory for.
+const KEPT_PARTS: usize = 4096;
 /// How far back a partition is looked for among those that are to be committed.
 const LOOK_BACK: usize = 4;
 
@@ -67,6 +71,33 @@ pub(crate) struct Part {
     wanted: Offset,
 }
 
+/// How a request is answered, once its batches are committed.
+enum Answer {
+    /// Not at all, since its acks are 0.
+    None,
+    /// Not at all, and it failed.
+    Close,
+    Now,
+    /// When watermarks have passed its records.
+    Later(Waiting),
+}
+
+impl Answer {
+    /// Of a request of some version whose parts are these. They are moved out where it is late.
+    fn of(message: &ProduceRequest<'_>, (version, parts): (i16, &mut [Part])) -> Self {
+        let acks = match message.acks {
+            0 if parts.iter().any(|part| part.error != ErrorCode::None) => return Self::Close,
+            0 => return Self::None,
+            1 => Acks::Leader,
+            _ => Acks::All,
+        };
+        match parts.iter().all(|part| part.is_acknowledged(acks)) {
+            true => Self::Now,
+            false => Self::Later(Waiting::new(acks, message, (version, parts))),
+        }
+    }
+}
+
 /// The Produce requests of one event.
 pub(crate) struct Staging<'e> {
     image: &'e ClusterImage,
@@ -87,39 +118,63 @@ impl<'e> Staging<'e> {
         Self { image, now_ms, requests: Vec::new() }
     }
 
-    /// Stages the batches of a request.
-    pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Result<(), DecodeError> {
+    /// Stages the batches of a request, or hands it to a worker where that takes long.
+    pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Outcome {
         let message = ProduceRequest::decode(&mut call.reader(), call.version())?;
-        if message.acks != 0 {
-            call.throttle_for_time();
-        }
-        call.throttle_for_bytes();
         let Request { head, client_id, size, .. } = call.request;
         let start = call.thread.produce.parts.len();
-        let append = append::Append {
+        let append = Append {
             node: call.broker.settings.load().node_id,
             version: head.version,
             now_ms: self.now_ms,
             refused: refusal(&message, head.version),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
-            inflatable: Cell::new(inflatable(size)),
+            share: Share::of(size),
         };
-        let scratch = &mut call.thread.produce;
-        for topic in &message.topic_data {
-            let found = named(topic, head.version).find(self.image);
-            for data in &topic.partition_data {
-                let part = match found {
-                    Ok(found) => append.partition(found, data, &mut scratch.converted),
-                    Err(error) => Part::refused(error),
-                };
-                scratch.commit_later(&part);
-                scratch.parts.push(part);
-            }
+        if !call.thread.produce.stage(self.image, (&append, &message, 0)) {
+            return Ok(self.hand_over(call, append, (&message, start)));
         }
+        throttle(call, &message);
+        let head = call.request.head;
         let parts = start..call.thread.produce.parts.len();
         self.requests.push(Staged { head, message, parts });
-        Ok(())
+        Ok(Flow::Go)
+    }
+
+    /// Has a worker go on with a request, of which the parts from `start` on are staged. Batches
+    /// keep their order: what is staged is committed before, and what follows waits.
+    fn hand_over(
+        &mut self,
+        call: &mut Call<'_, 'e>,
+        append: Append,
+        (message, start): (&ProduceRequest<'_>, usize),
+    ) -> Flow {
+        let lease = call.broker.memory.lease(call.request.size);
+        if lease.is_none() && call.thread.produce.parts.len() == start {
+            call.session.behind = Behind::WaitsWithIt;
+            call.replies.mute(POOL_WAIT_MS);
+            return Flow::Go;
+        }
+        throttle(call, message);
+        call.thread.produce.commit(&mut Wakes {
+            here: Some((call.thread.index, &mut call.thread.look)),
+            mailbox: call.broker,
+        });
+        let parts = call.thread.produce.parts.split_off(start);
+        if self.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
+            return Flow::Close;
+        }
+        let timeout_ms = i64::from(message.timeout_ms.max(0));
+        let long = Long {
+            head: call.request.head,
+            body: call.request.body.to_vec(),
+            append: append.on_a_worker(),
+            parts,
+            deadline_ms: call.broker.clock.monotonic_ms() + timeout_ms,
+        };
+        call.hand_over(lease, move |broker| long.run(broker));
+        Flow::Hold
     }
 
     /// Commits what is staged and answers. `Close` where an unanswered request failed.
@@ -132,39 +187,37 @@ impl<'e> Staging<'e> {
         if self.requests.is_empty() {
             return Flow::Go;
         }
-        commit(broker, thread);
+        thread
+            .produce
+            .commit(&mut Wakes { here: Some((thread.index, &mut thread.look)), mailbox: broker });
         let mut flow = Flow::Go;
         let mut scratch = std::mem::take(&mut thread.produce);
         for request in self.requests.drain(..) {
             let parts = scratch.parts.get_mut(request.parts.clone()).unwrap_or_default();
-            let acks = match request.message.acks {
-                0 => {
-                    if parts.iter().any(|part| part.error != ErrorCode::None) {
-                        flow = Flow::Close;
-                    }
-                    continue;
+            match Answer::of(&request.message, (request.head.version, parts)) {
+                Answer::None => {}
+                Answer::Close => flow = Flow::Close,
+                Answer::Now => {
+                    let output = replies.ready();
+                    reply::write(request.head, output, (self.image, &request.message, parts));
                 }
-                1 => Acks::Leader,
-                _ => Acks::All,
-            };
-            if parts.iter().all(|part| part.is_acknowledged(acks)) {
-                reply::write(request.head, replies.ready(), (self.image, &request.message, parts));
-            } else {
-                let waiting = Waiting::new(acks, &request.message, (request.head.version, parts));
-                let deadline_ms =
-                    broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
-                let parked = Parked {
-                    conn: session.peer.conn,
-                    slot: replies.park_holding(size_of_val::<[Part]>(parts)),
-                    head: request.head,
-                    deadline_ms: Some(deadline_ms),
-                    wait: Wait::Produce(waiting),
-                    lease: None,
-                };
-                park(thread, parked, session);
+                Answer::Later(waiting) => {
+                    let deadline_ms =
+                        broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
+                    let parked = Parked {
+                        conn: session.peer.conn,
+                        slot: replies.park_holding(size_of_val::<[Part]>(parts)),
+                        head: request.head,
+                        deadline_ms: Some(deadline_ms),
+                        wait: Wait::Produce(waiting),
+                        lease: None,
+                    };
+                    park(thread, parked, session);
+                }
             }
         }
         scratch.parts.clear();
+        scratch.parts.shrink_to(KEPT_PARTS);
         thread.produce = scratch;
         flow
     }
@@ -173,37 +226,20 @@ impl<'e> Staging<'e> {
 /// Keeps a request that waits, and looks once more.
 fn park(thread: &mut ThreadState, parked: Parked, session: &mut Session) {
     let id = thread.parked.name();
-    if let Wait::Produce(waiting) = &parked.wait {
-        waiting.begin(thread.index, id);
-        if waiting.is_over() {
-            thread.look.push(id);
-        }
+    if let Wait::Produce(waiting) = &parked.wait
+        && waiting.begin(thread.index, id)
+    {
+        thread.look.push(id);
     }
     thread.parked.begin(id, parked, session);
 }
 
-/// Writes what is staged, moves watermarks, and puts failures into the parts.
-fn commit(broker: &Broker, thread: &mut ThreadState) {
-    let mut scratch = std::mem::take(&mut thread.produce);
-    for (partition, stage) in scratch.commits.drain(..) {
-        if partition.log.commit(stage).is_err() {
-            // Part of it may have been written before the failure: each stage knows.
-            let parts = scratch.parts.iter_mut().filter(|part| {
-                part.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
-            });
-            for part in parts {
-                part.settle();
-            }
-        }
-        partition.advance(&mut broker.wakes(thread));
+/// Tells a client to wait whose requests or their bytes are more than they may be.
+fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
+    if message.acks != 0 {
+        call.throttle_for_time();
     }
-    thread.produce = scratch;
-}
-
-/// How many bytes the batches of a request of `size` bytes may inflate to while they are
-/// validated: what takes a network thread some tens of milliseconds, and more for large requests.
-fn inflatable(size: usize) -> u64 {
-    INFLATABLE + INFLATABLE_PER_BYTE * size as u64
+    call.throttle_for_bytes();
 }
 
 /// Why a request is refused as a whole.
@@ -224,6 +260,47 @@ fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> Named<'a> {
 }
 
 impl Scratch {
+    /// Stages the parts of a request from number `from` on. False where one of them takes this
+    /// thread too long: those before it are staged.
+    fn stage(
+        &mut self,
+        image: &ClusterImage,
+        (append, message, from): (&Append, &ProduceRequest<'_>, usize),
+    ) -> bool {
+        let mut skip = from;
+        for topic in &message.topic_data {
+            let found = named(topic, append.version).find(image);
+            for data in &topic.partition_data {
+                if skip > 0 {
+                    skip -= 1;
+                    continue;
+                }
+                let part = match found {
+                    Ok(found) => append.partition(found, data, &mut self.converted),
+                    Err(error) => Some(Part::refused(error)),
+                };
+                let Some(part) = part else { return false };
+                self.commit_later(&part);
+                self.parts.push(part);
+            }
+        }
+        true
+    }
+
+    /// Writes what is staged, moves watermarks, and puts failures into the parts.
+    fn commit(&mut self, wakes: &mut Wakes<'_>) {
+        for (partition, stage) in self.commits.drain(..) {
+            if partition.log.commit(stage).is_err() {
+                // Part of it may have been written before the failure: each stage knows.
+                let parts = self.parts.iter_mut().filter(|part| {
+                    part.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
+                });
+                parts.for_each(Part::settle);
+            }
+            partition.advance(wakes);
+        }
+    }
+
     /// Notes what a part needs committed. A partition that several batches of the event went to is
     /// noted once, with the last of them.
     fn commit_later(&mut self, part: &Part) {

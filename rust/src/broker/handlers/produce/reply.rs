@@ -110,13 +110,15 @@ impl Waiting {
         self.topics.iter().flat_map(|topic| topic.parts.iter().map(|(_, part)| part))
     }
 
-    /// Begins to wait at each partition that has not got so far.
-    pub(super) fn begin(&self, thread: usize, parked: ParkedId) {
+    /// Begins to wait at each partition that has not got so far. True where all got so far
+    /// meanwhile, or never will.
+    pub(crate) fn begin(&self, thread: usize, parked: ParkedId) -> bool {
         for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
             if let Some(partition) = &part.partition {
                 partition.wait(Waiter { acks: self.acks, wanted: part.wanted, thread, parked });
             }
         }
+        self.is_over()
     }
 
     /// Whether all partitions got so far, or never will.

@@ -1,0 +1,87 @@
+//! How much a Produce may cost, in bytes that are inflated for it: in all, and on a network thread.
+//!
+//! Checking compressed records inflates them, and a small request may bring very many. So there is
+//! a limit in all, and a smaller one for the network thread, which has other clients to serve; what
+//! goes beyond that is handed to a worker. Ordinary producers stay below it.
+//! Threads: one at a time; it goes with the request.
+
+use std::cell::Cell;
+
+use crate::record::RecordError;
+use crate::record::batch::Batch;
+use crate::record::compression::{self, Codec};
+
+/// What the batches of any request may inflate to, and what each byte of it adds.
+const INFLATED: u64 = 64 << 20;
+const INFLATED_PER_BYTE: u64 = 64;
+
+/// What a network thread inflates of one request: some milliseconds.
+const INFLATED_HERE: u64 = 2 << 20;
+/// A compressed batch that is larger goes to a worker unseen.
+const BATCH_HERE: usize = 256 << 10;
+/// What a network thread compresses anew, inflated.
+const RECOMPRESSED_HERE: u64 = 64 << 10;
+/// What a network thread converts from an old format; compressed it is some megabytes at most.
+const OLD_HERE: usize = 128 << 10;
+const OLD_COMPRESSED_HERE: usize = 4 << 10;
+
+/// What a request may still cost.
+pub(super) struct Share {
+    left: Cell<u64>,
+    left_here: Cell<u64>,
+    is_worker: bool,
+}
+
+impl Share {
+    /// A request of `size` bytes may cost so much, on a network thread.
+    pub(super) fn of(size: usize) -> Self {
+        let left = INFLATED + INFLATED_PER_BYTE * size as u64;
+        Self { left: left.into(), left_here: INFLATED_HERE.into(), is_worker: false }
+    }
+
+    /// The same request, on a worker.
+    pub(super) fn on_a_worker(self) -> Self {
+        Self { left_here: Cell::new(u64::MAX), is_worker: true, ..self }
+    }
+
+    /// Whether the request has inflated all that it may.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// How many bytes may be inflated on this thread.
+    pub(super) fn inflatable(&self) -> u64 {
+        self.left.get().min(self.left_here.get())
+    }
+
+    /// So many bytes were inflated.
+    pub(super) fn inflated(&self, bytes: u64) {
+        for left in [&self.left, &self.left_here] {
+            left.set(left.get().saturating_sub(bytes));
+        }
+    }
+
+    /// Whether a worker is to inflate a batch whose records are to be checked.
+    #[inline]
+    pub(super) fn is_large(&self, batch: &Batch<'_>) -> bool {
+        !self.is_worker
+            && batch.codec() != Codec::None
+            && (batch.size() > BATCH_HERE || self.left_here.get() == 0)
+    }
+
+    /// Whether a batch was refused only because a worker is to go on with it.
+    pub(super) fn ended(&self, error: &RecordError) -> bool {
+        self.left_here.get() < self.left.get() && compression::is_too_much(error)
+    }
+
+    /// Whether a worker is to compress a batch anew.
+    pub(super) fn is_long_to_recompress(&self, batch: &Batch<'_>, inflated: u64) -> bool {
+        !self.is_worker && inflated.max(batch.size() as u64) > RECOMPRESSED_HERE
+    }
+
+    /// Whether a worker is to convert a set of an old format.
+    pub(super) fn is_long_to_convert(&self, set: &[u8], is_compressed: bool) -> bool {
+        let here = if is_compressed { OLD_COMPRESSED_HERE } else { OLD_HERE };
+        !self.is_worker && set.len() > here
+    }
+}
