@@ -24,7 +24,6 @@ AT_ONCE: dict[str, object] = {  # groups settle without a pause, whoever serves 
     "group.initial.rebalance.delay.ms": 0,
 }
 OURS = {  # no settings of the broker
-    "KRUST_ATTACK_ALL",
     "KRUST_CLUSTER_ROUNDS",
     "KRUST_CLUSTER_SEED",
     "KRUST_CLUSTER_SEEDS",

@@ -318,6 +318,17 @@ def bomb(size: int, version: int) -> bytes:
     return scalar("records", batch, flexible=version >= 9)
 
 
+def filling(topic: bytes, partitions: int, inflated: int) -> bytes:
+    """The body of a Produce, v3, that brings each partition a record of so many compressed zeros."""
+    pressed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    head, zeros = _record(0, inflated)
+    value = pressed.compress(head + bytes(zeros) + b"\0") + pressed.flush()
+    records = scalar("records", _batch(value, 1), flexible=False)
+    body = struct.pack(">hhiih", -1, 1, 30_000, 1, len(topic)) + topic
+    each = (struct.pack(">i", number) + records for number in range(partitions))
+    return body + struct.pack(">i", partitions) + b"".join(each)
+
+
 def plain(version: int) -> bytes:
     """A batch of one record, as `version` of Produce has it."""
     if version >= 3:

@@ -9,7 +9,7 @@ import struct
 import time
 
 from krust.closing import Closing
-from tests.attack.frames import GROUP, WIDE, WIDE_PARTITIONS
+from tests.attack.frames import GROUP, WIDE, WIDE_PARTITIONS, filling
 from tests.attack.layouts import Layout
 
 Address = tuple[str, int]
@@ -71,9 +71,10 @@ def create_topic(connection: Connection, name: bytes, partitions: int) -> None:
 
 
 def prepare(address: Address) -> bytes:
-    """Make what KNOWN names; the id of the wide topic."""
+    """Make what KNOWN names, with records in each partition; the id of the wide topic."""
     with Connection(address) as connection:
         create_topic(connection, WIDE, WIDE_PARTITIONS)
+        connection.ask(0, 3, filling(WIDE, WIDE_PARTITIONS, 64 << 10))
         commit = text(GROUP) + struct.pack(">i", -1) + text(b"") + struct.pack(">qi", -1, 1)
         commit += text(WIDE) + struct.pack(">iiq", 1, 0, 1) + text(b"")
         until = time.monotonic() + 30

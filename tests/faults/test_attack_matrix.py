@@ -5,15 +5,11 @@ Of each: what was leased from the pool of requests at once, and that all of it c
 process took, by the kernel; the longest stretch of work of a network thread; the calls that the
 policy made in one slice, before it let others be decided. An API that is added to the schema is in
 here by construction. The times are those of `make attack`, which knows all sizes and versions.
-
-What does not hold yet is listed in OVER, and in `docs/threats.md`; KRUST_ATTACK_ALL=1 attacks with
-that as well, and so shows what of it may be struck out.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import struct
 import threading
 import time
@@ -41,14 +37,6 @@ MOST_CALLS = 100_000
 PATIENCE_S, SETTLED_S = 1, 20
 BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 CREATES = "allow_auto_topic_creation"
-
-OVER = {"Produce": {"bomb"}}
-"""What costs more than it may at 64 KiB."""
-
-LARGE_OVER = {**OVER, "Produce": {"smallest"}}
-"""What costs more than it may at 1 MiB."""
-
-ALL = bool(os.environ.get("KRUST_ATTACK_ALL"))
 
 
 class Slices:
@@ -155,13 +143,10 @@ def attacked(*, creates: bool) -> Iterator[Target]:
 
 def matrix(layout: Layout, target: Target) -> Iterator[Attack]:
     chosen = versions(layout, *target.served[layout.key])
-    over, large_over = ({}, {}) if ALL else (OVER, LARGE_OVER)
     for version in chosen:
-        for attack in attacks(layout, version, SMALL, target.topic_id):
-            if attack.kind not in over.get(layout.name, ()):
-                yield attack
+        yield from attacks(layout, version, SMALL, target.topic_id)
     for attack in attacks(layout, chosen[-1], LARGE, target.topic_id):
-        if attack.kind in LARGE_KINDS and attack.kind not in large_over.get(layout.name, ()):
+        if attack.kind in LARGE_KINDS:
             yield attack
 
 
@@ -186,11 +171,7 @@ def test_topics_that_are_made_on_first_use_cost_no_more_at_once(
             assert len(connection.ask(3, 1, b"\xff\xff\xff\xff")) > 1000 * 20
 
 
-# Last of all what writes records: reading of many partitions with records is over its bounds.
-ORDER = sorted(layouts().values(), key=lambda layout: layout.name == "Produce")
-
-
-@pytest.mark.parametrize("layout", ORDER, ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", layouts().values(), ids=lambda layout: layout.name)
 def test_no_request_costs_more_than_it_may(layout: Layout, target: Target) -> None:
     if layout.key not in target.served:
         assert layout.key in BETWEEN_BROKERS

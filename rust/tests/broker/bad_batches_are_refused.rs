@@ -1,12 +1,13 @@
 //! Each kind of bad Produce has its own code.
 
+use krust::broker::Flow;
 use krust::protocol::produce::ProduceResponse;
 use krust::record::batch::{HEADER_SIZE, Header};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
 use crate::double::{House, Made};
-use crate::records::{TOPIC, batch, batch_with, produce, put};
+use crate::records::{TOPIC, batch, batch_with, produce, produce_to, put};
 
 fn made() -> House {
     let mut house = House::new();
@@ -132,9 +133,9 @@ fn unanswered_it_closes_the_connection() {
     let mut house = made();
     let mut conn = house.connect();
     house.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
-    assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Go, 0));
+    assert_eq!((conn.flow, conn.sent.len()), (Flow::Go, 0));
     house.event(&mut conn, &[produce(9, 0, b"nonsense").bytes]);
-    assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Close, 0));
+    assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
 }
 
 #[test]
@@ -143,4 +144,15 @@ fn an_unknown_topic_id_is_named() {
     let mut conn = house.connect();
     assert_eq!(put(&mut house, &mut conn, (13, 1, &batch(&["a"]))).0, 100);
     assert_eq!(put(&mut house, &mut conn, (12, 1, &batch(&["a"]))).0, 3);
+}
+
+#[test]
+fn very_many_partitions_without_records_close_the_connection() {
+    let mut house = made();
+    let mut conn = house.connect();
+    for (count, flow) in [(10_000, Flow::Go), (10_001, Flow::Close)] {
+        let partitions: Vec<(i32, &[u8])> = (0..count).map(|index| (index, &[][..])).collect();
+        house.event(&mut conn, &[produce_to(9, 1, &partitions).bytes]);
+        assert_eq!(conn.flow, flow, "{count}");
+    }
 }

@@ -35,6 +35,7 @@ use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::{ProduceRequest, TopicProduceData};
 use crate::storage::Stage;
+use crate::wire::DecodeError;
 
 use append::Append;
 use long::Long;
@@ -43,6 +44,10 @@ use share::Share;
 
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 13;
+/// A request may name so many partitions without records for them ...
+const MANY_PARTITIONS: usize = 10_000;
+/// ... and more only with so many bytes for each: a batch has 61 and a message 26 at least.
+const LEAST_RECORDS: usize = 24;
 /// So many parts a thread keeps memory for.
 const KEPT_PARTS: usize = 4096;
 /// How far back a partition is looked for among those that are to be committed.
@@ -122,6 +127,10 @@ impl<'e> Staging<'e> {
     pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Outcome {
         let message = ProduceRequest::decode(&mut call.reader(), call.version())?;
         let Request { head, client_id, size, .. } = call.request;
+        let count: usize = message.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
+        if count > MANY_PARTITIONS && size / count < LEAST_RECORDS {
+            return Err(DecodeError::Memory);
+        }
         let start = call.thread.produce.parts.len();
         let append = Append {
             node: call.broker.settings.load().node_id,
