@@ -102,6 +102,7 @@ SCENARIOS = (
     _produce("produce 1 KiB, acks 1", "--record-bytes", "1024"),
     _produce("produce 1 KiB, acks all", "--record-bytes", "1024", "--acks", "-1"),
     _produce("produce 100 B lz4, acks 1", "--codec", "lz4"),
+    _produce("produce 100 B zstd, acks 1", "--codec", "zstd"),
     Scenario(
         "fetch cached",
         ("fetch", *PRODUCE),

@@ -13,7 +13,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use super::RecordError;
-use super::{lz4, xerial};
+use super::{lz4, xerial, zstd_frame};
 use crate::work;
 
 /// The largest window that inflating will hold, in bytes.
@@ -186,7 +186,7 @@ enum Source<'a> {
     Gzip(Box<flate2::bufread::MultiGzDecoder<&'a [u8]>>),
     Snappy(xerial::Inflate<'a>),
     Lz4(lz4::Inflate<'a>),
-    Zstd(Box<zstd::stream::read::Decoder<'static, &'a [u8]>>),
+    Zstd(zstd_frame::Inflate<'a>),
 }
 
 impl<'a> Inflate<'a> {
@@ -197,11 +197,7 @@ impl<'a> Inflate<'a> {
             Codec::Gzip => Source::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(input))),
             Codec::Snappy => Source::Snappy(xerial::Inflate::new(input)),
             Codec::Lz4 => Source::Lz4(lz4::Inflate::new(input)),
-            Codec::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
-                decoder.window_log_max(WINDOW_LOG)?;
-                Source::Zstd(Box::new(decoder))
-            }
+            Codec::Zstd => Source::Zstd(zstd_frame::Inflate::new(input, WINDOW_LOG)?),
         };
         let left = match codec {
             Codec::None => u64::MAX,

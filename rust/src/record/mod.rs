@@ -24,6 +24,7 @@ mod lz4;
 pub mod retain;
 mod skim;
 mod xerial;
+mod zstd_frame;
 
 /// Why bytes are not the records they should be. The variant alone decides what the peer sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -34,8 +34,8 @@ const PART: usize = 8;
 /// What a stored byte may become, at most, where its batch is not compressed: the frame of a
 /// message has 34 bytes where that of a record has 7.
 const EXPANDS: usize = 5;
-/// Stored bytes that a network thread converts itself; compressed they are some megabytes at most.
-const SHORT: usize = 4 << 10;
+/// Stored bytes that a network thread converts itself; compressed they are a megabyte at most.
+const SHORT: usize = 1 << 10;
 
 /// The largest buffer that is kept for the next conversion.
 const KEEP: usize = 2 << 20;

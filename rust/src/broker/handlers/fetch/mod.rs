@@ -111,8 +111,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Hold)
 }
 
-/// The reply to a parked fetch, if it may be answered here and now; `late`: it must be, here or by a
-/// worker, for which it waits then.
+/// The reply to a parked fetch, if it may be answered here and now; `late`: it must be, here or by
+/// a worker, for which it waits then.
 pub(crate) fn resume(
     broker: &Broker,
     thread: &mut ThreadState,

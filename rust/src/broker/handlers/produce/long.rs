@@ -1,8 +1,8 @@
-//! A Produce that takes long: a worker checks, converts, appends and commits what the network thread
-//! did not, and answers for all of it.
+//! A Produce that takes long: a worker checks, converts, appends and commits what the network
+//! thread did not, and answers for all of it.
 //!
-//! It keeps its own copy of the request, because the frame that it came in is gone. The image is the
-//! newest when the worker begins, so that a partition that moved away meanwhile is not written.
+//! It keeps its own copy of the request, because the frame that it came in is gone. The image is
+//! the newest when the worker begins, so that a partition that moved away meanwhile is not written.
 //! Threads: a worker's.
 
 use super::super::super::call::Head;
