@@ -28,7 +28,7 @@ fn list(
         ..Default::default()
     };
     let request = frame(2, version, |writer, version| request.encode(writer, version));
-    let reply = house.ask(conn, &request);
+    let reply = house.ask_a_worker(conn, &request);
     let mut response = ListOffsetsResponse::decode(&mut Reader::new(&reply), version).unwrap();
     response.topics.remove(0).partitions.remove(0)
 }

@@ -1,9 +1,9 @@
 //! ListOffsets (2), v0-11: the offset that belongs to a point in time, for each partition asked.
 //! Behaviour: -1 is the high watermark (read_committed: the last stable offset; a replica: the log
-//!     end), -2 and -4 the log start, -3 the record with the largest timestamp. A time goes through
-//!     the time index to the first record as late; nothing that late, or beyond what the reader may
-//!     see: offset -1, no error. A partition that is named more than once: INVALID_REQUEST (42), as
-//!     Kafka has it.
+//!     end), -2 and -4 the log start, -3 the record with the largest timestamp. A worker searches
+//!     for a time, through the time index to the first record as late; nothing that late, or beyond
+//!     what the reader may see: offset -1, no error. A partition that is named more than once:
+//!     INVALID_REQUEST (42), as Kafka has it.
 //! Version notes: v0 lists segment base offsets, descending, by the age of their files; v1 one
 //!     (timestamp, offset); v2 isolation level; v4 leader epoch, an old one is fenced; v7 adds -3,
 //!     v8 -4, v9 -5, v11 -6: below those versions UNSUPPORTED_VERSION (35).
@@ -12,9 +12,12 @@
 use ahash::HashSet;
 
 use super::super::apis::Outcome;
-use super::super::call::Call;
+use super::super::call::{Call, Head};
 use super::super::errors;
+use super::super::image::ClusterImage;
 use super::super::service::Flow;
+use super::super::workers::Worked;
+use super::super::{Broker, Output};
 use super::{FirstOnly, Named, fence, led};
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
@@ -23,6 +26,7 @@ use crate::protocol::list_offsets::{
     ListOffsetsTopicResponse,
 };
 use crate::storage::{FoundOffset, Log};
+use crate::wire::Reader;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -40,19 +44,49 @@ struct Reading {
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
-    let version = call.version();
-    let request = ListOffsetsRequest::decode(&mut call.reader(), version)?;
-    let image = call.image();
-    let node = call.broker.settings.load().node_id;
+    let request = ListOffsetsRequest::decode(&mut call.reader(), call.version())?;
+    let head = call.request.head;
+    if !is_long(&request, head.version) {
+        let image = call.image();
+        answer(call.broker, &image, (head, &request), call.replies.ready());
+        return Ok(Flow::Go);
+    }
+    let lease = call.broker.memory().lease(call.request.size);
+    let body = call.request.body.to_vec();
+    call.hand_over(lease, move |broker| {
+        let Ok(request) = ListOffsetsRequest::decode(&mut Reader::new(&body), head.version) else {
+            return Worked::Fails;
+        };
+        let mut output = Output::default();
+        answer(broker, &broker.image(), (head, &request), &mut output);
+        Worked::Answer(output)
+    });
+    Ok(Flow::Hold)
+}
+
+/// Whether a worker is to answer: a search by time reads a batch of each partition, and may inflate
+/// it.
+fn is_long(request: &ListOffsetsRequest<'_>, version: i16) -> bool {
+    let mut asked = request.topics.iter().flat_map(|topic| &topic.partitions);
+    version > 0 && asked.any(|asked| asked.timestamp >= 0 || asked.timestamp == MAX_TIMESTAMP)
+}
+
+fn answer(
+    broker: &Broker,
+    image: &ClusterImage,
+    (head, request): (Head, &ListOffsetsRequest<'_>),
+    output: &mut Output,
+) {
+    let node = broker.settings().node_id;
     let reading = Reading {
-        version,
+        version: head.version,
         read_committed: request.isolation_level == 1,
         is_replica: request.replica_id >= 0,
-        now_ms: call.broker.clock.wall_ms(),
+        now_ms: broker.clock.wall_ms(),
     };
-    let repeated = repeated(&request);
+    let repeated = repeated(request);
     let topics = request.topics.iter().map(|topic| {
-        let found = Named { topic: topic.name, id: None }.find(&image);
+        let found = Named { topic: topic.name, id: None }.find(image);
         let answers = topic.partitions.iter().map(|asked| {
             let is_repeated = repeated.contains(&(topic.name, asked.partition_index));
             let answered = found
@@ -77,8 +111,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         ListOffsetsTopicResponse { name: topic.name, partitions: answers.collect() }
     });
     let response = ListOffsetsResponse { topics: topics.collect(), ..Default::default() };
-    call.reply(|writer, version| response.encode(writer, version));
-    Ok(Flow::Go)
+    head.reply(output, |writer, version| response.encode(writer, version));
 }
 
 /// The partitions that a request names more than once: what they would cost is not bounded by it.
