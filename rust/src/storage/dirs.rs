@@ -98,8 +98,8 @@ pub struct LogDir {
     opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
     /// The directory itself, open since before anything was written: what of its file system cannot
-    /// be written from then on is told to who syncs all of it.
-    handle: Option<File>,
+    /// be written from then on is told to who syncs all of it. There as long as the lock.
+    handle: Mutex<Option<Arc<File>>>,
 }
 
 impl std::fmt::Debug for LogDir {
@@ -163,7 +163,7 @@ impl LogDir {
             offsets: Mutex::new(Table::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
-            handle: lock.as_ref().and_then(|_| File::open(&path).ok()),
+            handle: Mutex::new(lock.as_ref().and_then(|_| File::open(&path).ok()).map(Arc::new)),
             lock: Mutex::new(lock),
             descriptors: Arc::clone(&options.descriptors),
             index_cache: Arc::clone(&options.index_cache),
@@ -436,8 +436,9 @@ impl LogDir {
 
     /// Makes all durable that was written to its file system; false where no call does that.
     pub(crate) fn sync_all(&self) -> Result<bool, StorageError> {
-        let Some(handle) = &self.handle else { return Ok(false) };
-        match self.syncs.measured(|| self.disk.sync_all(handle)) {
+        let handle = self.handle.lock().clone();
+        let Some(handle) = handle else { return Ok(false) };
+        match self.syncs.measured(|| self.disk.sync_all(&handle)) {
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),
             other => other.map(|()| true).map_err(|error| self.sync_failed(&self.path, error)),
         }
@@ -447,7 +448,7 @@ impl LogDir {
     pub(crate) fn is_same_file_system(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let device = |facts: std::io::Result<std::fs::Metadata>| facts.ok().map(|it| it.dev());
-        let mine = self.handle.as_ref().and_then(|handle| device(handle.metadata()));
+        let mine = self.handle.lock().as_ref().and_then(|handle| device(handle.metadata()));
         mine.is_some() && mine == device(std::fs::metadata(path))
     }
 
@@ -508,6 +509,7 @@ impl LogDir {
     /// The file is closed first: closing any descriptor of a file ends the process's lock on it,
     /// also the one that somebody else takes as soon as the path is off the list.
     fn unlock(&self) {
+        self.handle.lock().take();
         let Some(file) = self.lock.lock().take() else { return };
         drop(file);
         if let Some(locked) = &mut *LOCKED.lock() {
