@@ -319,7 +319,7 @@ def bomb(size: int, version: int) -> bytes:
 
 
 def filling(topic: bytes, partitions: int, inflated: int) -> bytes:
-    """The body of a Produce, v3, that brings each partition a record of so many compressed zeros."""
+    """The body of a Produce, v3: to each partition a record of so many compressed zeros."""
     pressed = zlib.compressobj(9, zlib.DEFLATED, 31)
     head, zeros = _record(0, inflated)
     value = pressed.compress(head + bytes(zeros) + b"\0") + pressed.flush()

@@ -55,6 +55,8 @@ pub(crate) struct Call<'c, 'f> {
     pub(crate) session: &'c mut Session,
     pub(crate) replies: &'c mut Replies,
     pub(crate) request: Request<'f>,
+    /// Pays for a large one while it is handled.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// The file ranges that fill the holes of one message: for each hole, how many of `ranges`.

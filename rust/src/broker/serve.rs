@@ -92,7 +92,8 @@ impl Service for Broker {
                     meter.open(at.session, &request);
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
-                    let mut call = Call { broker: self, thread, session, replies, request };
+                    let mut call =
+                        Call { broker: self, thread, session, replies, request, lease: None };
                     match call.may_ask(call.request.head.api) {
                         true => answer(&mut call, &mut staging),
                         false => Ok(Flow::Close),
@@ -327,11 +328,12 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
                 && call.request.head.api.key != consumer_group_heartbeat::KEY =>
         {
             let cost = call.request.size.saturating_mul(LARGE_COSTS);
-            let Some(_lease) = call.broker.memory.lease(cost) else {
+            call.lease = call.broker.memory.lease(cost);
+            if call.lease.is_none() {
                 call.session.behind = Behind::WaitsWithIt;
                 call.replies.mute(POOL_WAIT_MS);
                 return Ok(Flow::Go);
-            };
+            }
             handle(call)
         }
         Run::Here(handle) => handle(call),

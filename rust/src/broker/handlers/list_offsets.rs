@@ -51,7 +51,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         answer(call.broker, &image, (head, &request), call.replies.ready());
         return Ok(Flow::Go);
     }
-    let lease = call.broker.memory().lease(call.request.size);
+    let lease = call.lease.take().or_else(|| call.broker.memory().lease(call.request.size));
     let body = call.request.body.to_vec();
     call.hand_over(lease, move |broker| {
         let Ok(request) = ListOffsetsRequest::decode(&mut Reader::new(&body), head.version) else {
