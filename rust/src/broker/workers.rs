@@ -131,21 +131,33 @@ impl Workers {
 
     /// Ends the threads; jobs that did not begin are dropped.
     pub(super) fn stop(&self) {
-        let threads = {
-            let mut queue = self.shared.queue.lock();
-            queue.is_stopping = true;
-            queue.jobs.clear();
-            std::mem::take(&mut queue.threads)
-        };
-        self.shared.changed.notify_all();
-        for thread in threads {
+        for thread in self.shared.end() {
             // A panic was caught and logged in the thread.
             let _ = thread.join();
         }
     }
 }
 
+impl Drop for Workers {
+    /// One of the threads may be who drops the broker, so none is waited for.
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
 impl Shared {
+    /// Tells the threads to end, and names them.
+    fn end(&self) -> Vec<JoinHandle<()>> {
+        let threads = {
+            let mut queue = self.queue.lock();
+            queue.is_stopping = true;
+            queue.jobs.clear();
+            std::mem::take(&mut queue.threads)
+        };
+        self.changed.notify_all();
+        threads
+    }
+
     /// A worker's life.
     fn work(&self, broker: &Weak<Broker>) {
         while let Some(job) = self.next() {

@@ -79,6 +79,20 @@ fn a_garbled_one_is_refused_by_it() {
 }
 
 #[test]
+fn it_waits_until_there_is_memory_for_its_copy() {
+    let (mut house, mut conn) = house(1);
+    let pool = house.broker.memory().clone();
+    let all = pool.lease(pool.usage().limit).unwrap();
+    let request = produce(9, 1, &large(Codec::Lz4));
+    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    assert!(!conn.is_waiting() && conn.sent.is_empty() && conn.muted_ms > 0);
+    drop(all);
+    house.clock.advance(1_000);
+    house.turn_until_sent(&mut conn);
+    assert_eq!(produced(9, &conn.reply(&request)), (0, 0));
+}
+
+#[test]
 fn batches_before_and_behind_it_keep_their_order() {
     let (mut house, mut conn) = house(1);
     let requests = [batch(&["a"]), large(Codec::Gzip), batch(&["b"])].map(|it| produce(9, 1, &it));
