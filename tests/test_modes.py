@@ -42,9 +42,9 @@ def banner(broker: Served) -> str:
 
 
 def test_the_banner_names_the_mode_and_what_it_means(broker: Served, is_dev: bool) -> None:
-    dev = "  mode     dev   rebalance delay 0 ms   members go 500 ms after their connection"
-    prod = "  mode     prod   rebalance delay 3000 ms   members go when their session ends"
-    assert banner(broker) == (dev if is_dev else prod)
+    dev = "dev   rebalance delay 0 ms   a member is removed 500 ms after its connection closes"
+    prod = "prod   rebalance delay 3000 ms   a member is removed when its session ends"
+    assert banner(broker) == "  mode     " + (dev if is_dev else prod)
 
 
 def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> None:

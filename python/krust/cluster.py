@@ -173,16 +173,20 @@ class Cluster(Closing):
 
     def stop(self, number: int) -> None:
         """Stop a broker in order: the controller hears of it first."""
+        broker = self._running(number)
         self._paused.discard(number)
-        self.brokers.pop(number).stop()
+        del self.brokers[number]
+        broker.stop()
 
     def kill(self, number: int) -> None:
         """Stop a broker without a word; when this returns, the others know.
 
         A session in a ZooKeeper ends as well: nobody has to wait until it does by itself.
         """
+        broker = self._running(number)
         self._paused.discard(number)
-        self.brokers.pop(number).kill()
+        del self.brokers[number]
+        broker.kill()
         self._missed(number)
 
     def pause(self, number: int, *, expire: bool = True) -> None:
@@ -191,15 +195,17 @@ class Cluster(Closing):
         expire  its session ends, as if this had gone on for too long; when this returns, the others
                 know. False: a pause that is over before the cluster notices.
         """
+        broker = self._running(number)
         self._paused.add(number)
-        self.brokers[number].pause(expire=expire)
+        broker.pause(expire=expire)
         if expire:
             self._missed(number)
 
     def resume(self, number: int) -> None:
         """Let a paused broker go on; when this returns, the others know it (again)."""
+        broker = self._running(number)
         self._paused.discard(number)
-        self.brokers[number].resume()
+        broker.resume()
         self._wait(
             f"the return of broker {number}",
             lambda: all(number in broker.known_brokers() for broker in self._awake()),
@@ -213,6 +219,13 @@ class Cluster(Closing):
             self._tree.close()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _running(self, number: int) -> Broker:
+        """A broker that runs. ConfigError: it does not."""
+        if number in self.brokers:
+            return self.brokers[number]
+        run = ", ".join(map(str, sorted(self.brokers))) or "none"
+        raise ConfigError(f"broker {number} does not run here; those that do: {run}")
 
     def _listeners(self, port: int) -> dict[str, object]:
         """Where a broker listens: for clients at `port`, for other brokers elsewhere."""

@@ -290,7 +290,8 @@ def _from_environment(
             else:
                 strangers.append(variable)
     if strangers:
-        notices.append(f"no settings, so left alone: {', '.join(strangers)}")
+        named = ", ".join(strangers)
+        notices.append(f"ignored environment variables that are no Kafka settings: {named}")
     return setups
 
 

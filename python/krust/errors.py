@@ -14,6 +14,11 @@ do, or None) and `.exit`. `str(error)` is one line: what happened, and why.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
 
 
 class Code(IntEnum):
@@ -94,6 +99,13 @@ class ConfigError(KrustError):
     """A setting that does not exist, or whose value cannot be."""
 
     exit = 2
+
+    @classmethod
+    def choice(cls, name: str, allowed: Iterable[str], value: str) -> Self:
+        """The value of a setting is not one of those that it may have."""
+        *others, last = allowed
+        listed = f"{', '.join(others)} or {last}" if others else last
+        return cls(f"{name} must be {listed}, not {value!r}")
 
 
 class ServerError(KrustError):

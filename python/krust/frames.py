@@ -65,7 +65,7 @@ def scan(
     raises        ConfigError: an argument that cannot be
     """
     if (bootstrap is None) == (data_dir is None):
-        raise ConfigError("scan reads from a broker or from files", hint="give one of the two")
+        raise ConfigError("scan reads from brokers or from files: give bootstrap= or data_dir=")
     more: dict[str, object] = {**settings, "isolation_level": isolation_level}
     if lost not in ("fail", "skip"):
         raise ConfigError(f"lost: {lost!r} is neither fail nor skip")

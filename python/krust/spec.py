@@ -118,7 +118,7 @@ def parse(text: str, now_ms: int) -> Spec:
         if end is not None:
             return Spec(begin, end)
     raise SpecError(
-        f"{text!r} says no place in a log; write start, end, 10, +3, -3, @-1h, @2026-11-01, "
+        f"{text!r} is not a place in a log; write start, end, 10, +3, -3, @-1h, @2026-11-01, "
         "or a range such as 10:20, :end, @-1h:end"
     )
 

@@ -68,6 +68,20 @@ def test_a_group_reads_each_record_once_and_goes_on(krust: Command, filled: str)
     assert (behind["partition"], behind["committed"], behind["end"]) == (1, 10, 11)
 
 
+def test_a_member_that_is_terminated_commits_and_leaves(krust: Command, filled: str) -> None:
+    run = subprocess.Popen(
+        krust.argv("consume", filled, "-g", filled), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    for _ in range(30):
+        run.stdout.readline()
+    run.terminate()
+    _, told = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 143, told
+    group = described(krust, filled)
+    assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
+
+
 def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
     with reading(krust, filled, "-g", filled):
         until(lambda: len(described(krust, filled)["members"]) == 1)

@@ -185,5 +185,5 @@ def test_hashes_are_javas(key: object, hashed: int) -> None:
 def test_handlers_need_a_queue_and_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="async"):
         classic.Producer(bootstrap_servers="h", callback_handler=Trace())
-    with pytest.raises(ConfigError, match="none of sync, async"):
+    with pytest.raises(ConfigError, match="must be sync or async"):
         classic.Producer(bootstrap_servers="h", producer_type="both")

@@ -70,7 +70,8 @@ def test_an_unknown_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
 
 def test_unknown_kafka_variables_get_one_notice() -> None:
     config = load(environ={"KAFKA_HOME": "/opt", "KAFKA_HEAP_OPTS": "-X", "PATH": "/bin"})
-    assert config.notices == ["no settings, so left alone: KAFKA_HEAP_OPTS, KAFKA_HOME"]
+    ignored = "ignored environment variables that are no Kafka settings"
+    assert config.notices == [f"{ignored}: KAFKA_HEAP_OPTS, KAFKA_HOME"]
 
 
 def test_an_unknown_krust_variable_is_an_error_unless_it_is_reserved() -> None:

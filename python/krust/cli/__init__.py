@@ -109,8 +109,11 @@ def main(args: list[str] | None = None) -> NoReturn:
     except (BrokenPipeError, ReaderLeftError):  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.OK
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        code = Exit.INTERRUPTED
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        from krust.cli.interrupts import Terminated
+
+        cause = error.__cause__ or error  # click turns what came into Abort
+        code = Exit.TERMINATED if isinstance(cause, Terminated) else Exit.INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = error.exit_code

@@ -19,7 +19,7 @@ import click
 from krust import _krust, spec
 from krust.cli import options as shared
 from krust.cli import output, session
-from krust.cli.interrupts import whole
+from krust.cli.interrupts import terminable, whole
 from krust.cli.records import DECODERS, FormatError, Record, formatter, to_object
 from krust.errors import KafkaError, UnreachableError
 
@@ -57,7 +57,7 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     r"""Print records of topics.
 
     With -g, the group's offsets say where to begin (-o does for what it never read), and what is
-    printed is committed.
+    printed is committed. Ctrl-C and SIGTERM commit and leave the group.
 
     \b
     Verbs of -f:
@@ -83,7 +83,7 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
         if how["partitions"] or wanted.end is not None:
             raise click.UsageError("with -g the group says which partitions, and there is no end")
         session.topics(asked, names, options.bootstrap)
-        with _member(options, how["group"], given) as member:
+        with terminable(), _member(options, how["group"], given) as member:
             share = _Share(member, names, lambda places: _assign(asked, places, reach))
             while (room := printer.room()) and not (how["exit_at_end"] and share.over()):
                 share.print(printer, room)

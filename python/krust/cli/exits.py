@@ -32,6 +32,8 @@ class Exit(IntEnum):
     """a check (`verify`, `doctor`, `health`, `lint`) found problems"""
     INTERRUPTED = 130
     """Ctrl-C"""
+    TERMINATED = 143
+    """SIGTERM, where it ends a command in order"""
 
 
 BY_ERROR_NAME = {

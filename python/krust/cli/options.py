@@ -61,7 +61,7 @@ class Duration(click.ParamType[int]):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(value))
         if found is None:
-            self.fail(f"{value!r} is no duration; write 500ms, 5s, 2m, 1h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration; write 500ms, 5s, 2m, 1h or 7d", param, ctx)
         return int(float(found[1]) * _UNITS_MS[found[2] or "s"])
 
 

@@ -106,7 +106,10 @@ def _summary(options: Options, topic: str, written: Sequence[dict[str, Any]]) ->
         f"partition {partition}" + (f" offsets {first:,}-{last:,}" if first >= 0 else "")
         for partition, (first, last) in sorted(spans.items())
     )
-    session.note(options, f"{total:,} records to {topic}" + (f": {places}" if places else ""))
+    session.note(
+        options,
+        f"{total:,} record{'s' * (total != 1)} to {topic}" + (f": {places}" if places else ""),
+    )
 
 
 def _read(how: dict[str, Any]) -> Iterator[list[Any]]:

@@ -58,7 +58,7 @@ def list_(options: Options, /, **named: Any) -> None:
     rows.sort(key=lambda row: [str(row[name] or "") for name in KINDS])
     columns = (*KINDS, *KEYS)
     if not rows:
-        session.note(options, "there are no such quotas")
+        session.note(options, "no quotas are set")
     elif options.output in ("table", "wide"):
         used = [key for key in columns if any(row[key] is not None for row in rows)]
         output.table(used, rows)

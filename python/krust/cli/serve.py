@@ -366,9 +366,9 @@ def _mode(config: Config) -> Iterator[str]:
     yield f"rebalance delay {config.whole('group.initial.rebalance.delay.ms')} ms"
     if config.true("krust.group.evict.on.disconnect"):
         grace_ms = config.whole("krust.group.connection.grace.ms")
-        yield f"members go {grace_ms} ms after their connection"
+        yield f"a member is removed {grace_ms} ms after its connection closes"
     else:
-        yield "members go when their session ends"
+        yield "a member is removed when its session ends"
     if assignors := config.text(settings.ASSIGNORS):
         yield f"krust assigns in {assignors}"
 

@@ -124,7 +124,7 @@ def choice(options: Mapping[str, object], name: str, default: str, *others: str)
     """A setting that is one of some words."""
     text = str(options.get(name, default)).lower()
     if text not in (default, *others):
-        raise ConfigError(f"{name}: {text!r} is none of {', '.join((default, *others))}")
+        raise ConfigError.choice(name, (default, *others), text)
     return text
 
 

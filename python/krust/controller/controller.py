@@ -293,7 +293,9 @@ class Controller:
             waiting.steps.close()
             answer = {}
             if waiting.request is not None:
-                answer = refusal(waiting.request, Code.NOT_CONTROLLER, "the office was lost")
+                answer = refusal(
+                    waiting.request, Code.NOT_CONTROLLER, "the controller moved; ask again"
+                )
         else:
             cluster = self._cluster if waiting is self._running else None
             deposed = cluster.deposed() if cluster is not None else None

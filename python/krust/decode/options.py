@@ -56,9 +56,10 @@ def chosen(given: Mapping[str, str]) -> dict[str, str]:
     if not found:
         return {}
     form = found.get("valueFormat", "").lower()
+    if not form:
+        raise ConfigError(f"valueFormat is missing: it is one of {', '.join(FORMATS)}")
     if form not in FORMATS:
-        wrong = f"valueFormat: {form!r} is none" if form else "valueFormat is missing: it is one"
-        raise ConfigError(f"{wrong} of {', '.join(FORMATS)}")
+        raise ConfigError.choice("valueFormat", FORMATS, form)
     found["valueFormat"] = form
     _check(found, form)
     return found
@@ -80,10 +81,10 @@ def _check(found: Mapping[str, str], form: str) -> None:
         raise ConfigError("Avro with a header needs schema.registry.url or schemaDir, one of them")
     for name in kept(found):
         if name not in KEEPABLE:
-            raise ConfigError(f"keep: {name!r} is none of {', '.join(KEEPABLE)}")
+            raise ConfigError.choice("keep", KEEPABLE, name)
     bad = bad_records(found)
     if bad not in BAD:
-        raise ConfigError(f"badRecords: {bad!r} is none of {', '.join(BAD)}")
+        raise ConfigError.choice("badRecords", BAD, bad)
     if bad == "topic" and "deadLetterTopic" not in found:
         raise ConfigError("badRecords=topic needs deadLetterTopic")
 

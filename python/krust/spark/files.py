@@ -103,7 +103,7 @@ class Target:
             raise ConfigError(f"fileMegabytes: {megabytes!r} is no number from 1 up")
         codec = given.get("filecompression", "zstd").lower()
         if codec not in CODECS:
-            raise ConfigError(f"fileCompression: {codec!r} is none of {', '.join(CODECS)}")
+            raise ConfigError.choice("fileCompression", CODECS, codec)
         if "path" not in given:
             raise ConfigError(
                 "materialize=parquet needs a folder", hint='write .option("path", "/data/table")'

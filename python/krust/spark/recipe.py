@@ -96,7 +96,7 @@ class Pipeline:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(f"name {self.name!r}: letters, digits, _ . - and no other")
         if self.compression not in CODECS:
-            raise ConfigError(f"compression {self.compression!r} is none of {', '.join(CODECS)}")
+            raise ConfigError.choice("compression", CODECS, self.compression)
         if self.sql and self.function is not None:
             raise ConfigError("[transform] has both sql and python; one can call the other")
         for name, least in (("file_mb", 1), ("max_per_trigger", 1), ("trigger_s", 0)):

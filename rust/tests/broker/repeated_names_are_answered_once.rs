@@ -82,7 +82,7 @@ fn a_partition_that_list_offsets_names_twice_is_refused_as_kafka_refuses_it() {
     let topic = ListOffsetsTopic { name: TOPIC, partitions: vec![of(0), of(1), of(0)] };
     let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
     let request = frame(2, 1, |writer, version| request.encode(writer, version));
-    let reply = house.ask(&mut conn, &request);
+    let reply = house.ask_a_worker(&mut conn, &request);
     let response = ListOffsetsResponse::decode(&mut Reader::new(&reply), 1).unwrap();
     let errors = response.topics[0].partitions.iter().map(|partition| partition.error_code);
     assert_eq!(errors.collect::<Vec<_>>(), [42, 0, 42]);

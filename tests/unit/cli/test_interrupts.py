@@ -1,4 +1,4 @@
-"""Ctrl-C inside `whole`."""
+"""Ctrl-C and SIGTERM inside `whole`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from krust.cli.interrupts import whole
+from krust.cli.interrupts import Terminated, terminable, whole
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,18 @@ def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
     with whole():
         interrupt()
     interrupt()
+
+
+def test_who_may_be_terminated_does_what_was_begun_before() -> None:
+    done = []
+
+    def do() -> None:
+        with terminable(), whole():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("marked")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated):
+        do()
+    assert done == ["marked"]
+    assert signal.getsignal(signal.SIGTERM) is before

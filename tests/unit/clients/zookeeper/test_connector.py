@@ -450,7 +450,7 @@ def test_settings_are_checked_before_anything_is_asked() -> None:
         ConsumerConnector(zookeeper_connect="localhost:1")
     with pytest.raises(ConfigError, match="cannot be a name"):
         ConsumerConnector(zookeeper_connect="localhost:1", group_id="a/b")
-    with pytest.raises(ConfigError, match="none of zookeeper, kafka"):
+    with pytest.raises(ConfigError, match="must be zookeeper or kafka"):
         ConsumerConnector(zookeeper_connect="localhost:1", group_id="g", offsets_storage="disk")
     with pytest.raises(ConfigError, match=r"no setting 'group\.idd'"):
         ConsumerConnector(zookeeper_connect="localhost:1", group_idd="g")
