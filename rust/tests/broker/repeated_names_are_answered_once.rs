@@ -15,7 +15,7 @@ use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataR
 use krust::wire::Reader;
 
 use crate::double::{House, Made, frame};
-use crate::records::TOPIC;
+use crate::records::{Fetch, TOPIC, fetched};
 
 const TIMES: usize = 1000;
 
@@ -86,4 +86,16 @@ fn a_partition_that_list_offsets_names_twice_is_refused_as_kafka_refuses_it() {
     let response = ListOffsetsResponse::decode(&mut Reader::new(&reply), 1).unwrap();
     let errors = response.topics[0].partitions.iter().map(|partition| partition.error_code);
     assert_eq!(errors.collect::<Vec<_>>(), [42, 0, 42]);
+}
+
+#[test]
+fn a_partition_that_fetch_names_twice_is_read_once() {
+    let mut house = house();
+    let mut conn = house.connect();
+    for version in [0, 4, 12] {
+        let request = Fetch { version, ..Fetch::default() }.of(&[0, 1, 0]);
+        let (_, _, partitions) = fetched(version, &house.ask(&mut conn, &request));
+        let numbers: Vec<i32> = partitions.iter().map(|partition| partition.0).collect();
+        assert_eq!(numbers, [0, 1]);
+    }
 }
