@@ -51,7 +51,7 @@ BUGS = [
     ),
     Planted(
         "a recovery finishes a swap and leaves what it replaces",
-        "recovery.rs",
+        "listing.rs",
         "let replaced = other == base || (base..end).contains(&other);",
         "let replaced = other == base && base < end;",
         "crash_images_by_the_thousand::of_any_film",

@@ -6,10 +6,12 @@
 //! names        the directories of partitions in it
 //! log          one partition: stage, commit, read, truncate, retention
 //! recovery     from whatever a crash left to a log that ends in a whole batch
+//! listing      the files of a partition's directory, leftovers cleared
 //! cut          what a recovery takes off the end, told before it goes
 //! segment      one .log file with its indexes      scan        headers of a file, one by one
 //! index        .index and .timeindex               txnindex    .txnindex
 //! pages        an index read in pages              index_cache the pages of all, bounded
+//! aborted      what each .txnindex held when it was written
 //! producers    .snapshot                           epochs      leader-epoch-checkpoint
 //! files        the disk behind a trait             recording   its double: crash images, faults
 //! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
@@ -28,6 +30,7 @@
 //! sync thread owns flushed, the replica protocol owns high_watermark.
 //! Not promised: an append that was not flushed may be gone after a power cut.
 
+mod aborted;
 mod checkpoints;
 mod cleaner;
 mod closing;
@@ -45,6 +48,7 @@ mod index_cache;
 mod indexing;
 pub mod inspect;
 mod keeper;
+mod listing;
 mod log;
 mod markers;
 mod meta;

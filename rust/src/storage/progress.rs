@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::cut::Loss;
 use super::errors::StorageError;
-use super::recovery::parse_name;
+use super::listing::parse_name;
 use super::segment::LOG;
 
 /// So many bytes are checked between two looks at it.

@@ -1,31 +1,31 @@
 //! From whatever lies in a partition's directory to a log that ends in a whole batch.
 //!
-//! Steps: finish or undo interrupted deletions and compactions (`.deleted`, `.cleaned`, `.swap`);
-//! list the segments; after a clean shutdown walk only the last headers, otherwise read every batch
-//! from the segment of the recovery point on and cut at the first bad byte; make indexes, epochs,
-//! producers and aborted transactions anew where the log was read.
+//! Steps: list the segments, leftovers cleared (`listing`); after a clean shutdown walk only the
+//! last headers, otherwise read every batch from the segment of the recovery point on and cut at
+//! the first bad byte; make indexes, epochs, producers and aborted transactions anew where the log
+//! was read.
 //! Bad is: a size beyond the file, a wrong checksum, an unknown magic, an offset or epoch that
-//! falls, and, where offsets are known to be dense, an offset that jumps.
+//! falls or is ahead of those behind it, and, where offsets are dense, an offset that jumps.
 //! Invariants: synced data stays; twice is the same as once, also when killed in between; what is
 //! bad below the recovery point is damage: reported, never cut.
 //! Threads: one, before anybody else knows the log.
 //! Not promised: segments below the recovery point are not read.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::aborted;
 use super::consistency;
 use super::cut::{cut, report};
 use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::files;
 use super::indexing::IndexBuilder;
+use super::listing::{self, names, parse_name, remove};
 use super::producers::Producers;
 use super::progress::{Checking, STEP};
-use super::scan::{self, BatchAt, Step, Walker};
-use super::segment::{Home, INDEX, LOG, LOG_LAST, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::scan::{self, BatchAt, HEAD, Step, Walker};
+use super::segment::{Home, LOG, LOG_LAST, SNAPSHOT, Segment};
 use super::txnindex::Aborted;
 use crate::ids::{Epoch, Offset};
 use crate::record::batch::Batch;
@@ -76,11 +76,14 @@ pub(crate) struct Replayed {
 
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
 pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, StorageError> {
-    let Some(listing) = list(home)? else {
+    let Some(listing) = listing::list(home)? else {
         return Ok(Recovered { epochs_saved: true, ..Recovered::default() });
     };
+    if listing.has_sums {
+        aborted::load(home);
+    }
     let mut found = Recovered { names_unsynced: !request.clean, ..Recovered::default() };
-    for (base, size) in &listing {
+    for (base, size) in &listing.segments {
         found.segments.push(Segment::existing(home, *base, *size));
     }
     let first = found.segments.first().map(|segment| segment.base_offset);
@@ -119,6 +122,7 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
     }
     found.log_start = found.log_start.min(found.log_end);
     finish(home, (request, has_epochs, end.is_some()), &mut found)?;
+    aborted::check(home, &found, &listing.txn_indexes)?;
     Ok(found)
 }
 
@@ -254,7 +258,10 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         let gap = if index > first { walk.is_gap(next, segment.base_offset) } else { None };
         let (end, bad) = match gap {
             Some(reason) => (0, Some(reason)),
-            None => walk.segment(&segment, &mut scratch)?,
+            None => {
+                let behind = found.segments.get(index + 1).map(|segment| segment.base_offset);
+                walk.segment((&segment, behind), &mut scratch)?
+            }
         };
         if gap.is_none() {
             next = walk.next;
@@ -292,10 +299,10 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// Bytes that are good, and why the next is not.
+    /// Bytes that are good, and why the next is not. `behind`: where the next segment begins.
     fn segment(
         &mut self,
-        segment: &Arc<Segment>,
+        (segment, behind): (&Arc<Segment>, Option<i64>),
         scratch: &mut Vec<u8>,
     ) -> Result<(u64, Option<&'static str>), StorageError> {
         let file = segment.file()?;
@@ -318,10 +325,31 @@ impl Check<'_> {
                     if !walker.check_crc(&batch, scratch).map_err(fail)? {
                         return Ok((at, Some("wrong checksum")));
                     }
+                    if batch.base_offset > self.next && self.is_ahead((segment, behind), &batch)? {
+                        return Ok((at, Some("an offset jumps ahead of those behind it")));
+                    }
                     self.take(&batch);
                 }
             }
         }
+    }
+
+    /// Whether a batch that does not follow the one before it would be followed by the next one if
+    /// it did: then its own offset is wrong, which no checksum covers.
+    fn is_ahead(
+        &self,
+        (segment, behind): (&Arc<Segment>, Option<i64>),
+        batch: &BatchAt,
+    ) -> Result<bool, StorageError> {
+        let file = segment.file()?;
+        let mut walker = Walker::aiming(&file, batch.end(), segment.size(), HEAD);
+        let behind =
+            match walker.step().map_err(|e| StorageError::io("read", &segment.path(LOG), e))? {
+                Step::Batch(next) => Some(next.base_offset),
+                Step::End => behind,
+                Step::Bad(_) => None,
+            };
+        Ok(behind == Some(self.next + (batch.last_offset - batch.base_offset) + 1))
     }
 
     fn judge(&self, batch: &BatchAt) -> Option<&'static str> {
@@ -335,6 +363,9 @@ impl Check<'_> {
         }
         if batch.last_offset - self.base > i64::from(i32::MAX) {
             return Some("an offset is too far from its segment's");
+        }
+        if batch.leader_epoch < Epoch::NONE.0 {
+            return Some("a leader epoch is below -1");
         }
         let falls = batch.leader_epoch >= 0 && batch.leader_epoch < self.last_epoch;
         falls.then_some("a leader epoch falls")
@@ -482,116 +513,4 @@ fn read_epochs(home: &Home) -> Option<Epochs> {
         tracing::warn!(log = %home.name, "leader-epoch-checkpoint is none: it is made anew");
     }
     epochs
-}
-
-/// `00000000000000000042.log` as 42 and `log`.
-pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
-    let (digits, kind) = name.split_once('.')?;
-    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    Some((digits.parse().ok()?, kind))
-}
-
-fn names(home: &Home) -> Result<Vec<String>, StorageError> {
-    let path = home.path.read();
-    let fail = |error| StorageError::io("list", &path, error);
-    let entries = match std::fs::read_dir(&*path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(fail)?,
-    };
-    entries
-        .map(|entry| entry.map(|entry| entry.file_name().into_string().unwrap_or_default()))
-        .collect::<io::Result<_>>()
-        .map_err(fail)
-}
-
-/// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
-fn list(home: &Arc<Home>) -> Result<Option<BTreeMap<i64, u64>>, StorageError> {
-    if !home.path.read().is_dir() {
-        return Ok(None);
-    }
-    let leftovers = |name: &String| {
-        [".deleted", ".cleaned", ".swap", ".tmp"].iter().any(|suffix| name.ends_with(suffix))
-    };
-    let mut all = names(home)?;
-    if all.iter().any(leftovers) {
-        clear_leftovers(home, &all)?;
-        all = names(home)?;
-    }
-    let mut segments = BTreeMap::new();
-    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
-        if kind == LOG {
-            let path = home.file(base, LOG);
-            let facts = std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
-            segments.insert(base, facts.len());
-        }
-    }
-    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
-        if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
-            if kind == INDEX {
-                let next = segments.range(base..).next().map(|(next, _)| *next);
-                consistency::name_missing(home, (base, next));
-            }
-            remove(home, home.file(base, kind))?;
-        }
-    }
-    Ok(Some(segments))
-}
-
-fn remove(home: &Home, path: PathBuf) -> Result<(), StorageError> {
-    files::remove_if_there(home.dir.disk(), &path)
-        .map_err(|error| home.dir.failed("remove a leftover", error))
-}
-
-/// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
-/// finished too: the segments they replace go, and they take their names. One that did not leaves
-/// no trace; its `.cleaned` files, which tell that, go last.
-fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError> {
-    let path = home.path.read().clone();
-    let ends_with = |suffix: &'static str| all.iter().filter(move |name| name.ends_with(suffix));
-    let bases = |suffix| ends_with(suffix).filter_map(|name| parse_name(name)).map(|name| name.0);
-    let oldest_cleaned = bases(".cleaned").min().unwrap_or(i64::MAX);
-    let swapped: Vec<i64> = bases(".log.swap").filter(|base| *base < oldest_cleaned).collect();
-    for name in ends_with(".deleted").chain(ends_with(".tmp")) {
-        remove(home, path.join(name))?;
-    }
-    for name in ends_with(".swap") {
-        if parse_name(name).is_none_or(|(base, _)| !swapped.contains(&base)) {
-            remove(home, path.join(name))?;
-        }
-    }
-    for name in ends_with(".cleaned") {
-        remove(home, path.join(name))?;
-    }
-    swapped.iter().try_for_each(|base| finish_swap(home, *base, all))
-}
-
-fn finish_swap(home: &Arc<Home>, base: i64, all: &[String]) -> Result<(), StorageError> {
-    let end = end_of(&home.file(base, "log.swap"))?;
-    for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
-        let replaced = other == base || (base..end).contains(&other);
-        if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
-            remove(home, home.file(other, kind))?;
-        }
-    }
-    for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
-        let from = home.file(base, &format!("{kind}.swap"));
-        files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
-            .map_err(|error| home.dir.failed("finish a compaction", error))?;
-    }
-    Ok(())
-}
-
-/// One past the last offset of a file that is no segment yet.
-fn end_of(path: &PathBuf) -> Result<i64, StorageError> {
-    let fail = |error| StorageError::io("read", path, error);
-    let file = std::fs::File::open(path).map_err(fail)?;
-    let size = file.metadata().map_err(fail)?.len();
-    let mut walker = Walker::new(&file, 0, size);
-    let mut end = 0;
-    while let Step::Batch(batch) = walker.step().map_err(fail)? {
-        end = batch.last_offset + 1;
-    }
-    Ok(end)
 }

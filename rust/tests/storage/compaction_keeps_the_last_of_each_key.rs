@@ -11,6 +11,7 @@ use krust::record::legacy::{self, Plain};
 use krust::storage::{AppendError, CleanerOptions, Log};
 use proptest::prelude::*;
 
+use crate::corruption::lines::Lines;
 use crate::support::{
     Home, NOW_MS, Pair, append, append_after_roll, batch_of, bytes_of, compact, keyed, keyed_at,
     marker, pairs_in,
@@ -206,7 +207,10 @@ fn aborted_data_goes_at_once_and_markers_later() {
         compact(&home, &log).unwrap();
     }
     assert_eq!(bases(&log), [0, 5, 6, 10, 11]);
-    assert!(log.aborted(Offset(0), Offset(9)).unwrap().is_empty());
+    let lines = Lines::default();
+    assert!(lines.collect(|| log.aborted(Offset(0), Offset(9)).unwrap()).is_empty());
+    assert!(!lines.all().iter().any(|line| line.contains("made anew")), "{:?}", lines.all());
+    assert!(!home.partition().join("krust-aborted-transactions").exists());
 }
 
 #[test]

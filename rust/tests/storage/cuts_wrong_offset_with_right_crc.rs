@@ -41,8 +41,39 @@ fn an_offset_that_jumps_is_cut_where_offsets_are_dense() {
     assert_eq!(ends_at(&moved(&batch(&[b"new"]), 9, 3), false), 10);
 }
 
+/// Where a log of seven batches ends whose fifth bears another offset; whether it is damaged.
+fn with_a_wrong_fifth(base_offset: i64, synced: bool) -> (i64, bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut home = Home::new(dir.path());
+    home.dense = false;
+    let log = home.open();
+    fill(&log, 7);
+    if synced {
+        log.flush().unwrap();
+        home.dir.checkpoint().unwrap();
+    }
+    let path = home.file(0, "log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let fifth = bytes.len() / 7 * 4;
+    bytes[fifth..fifth + 8].copy_from_slice(&base_offset.to_be_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let log = home.open();
+    assert_eq!(read_all(&log)[..4], expected(0..4));
+    assert_eq!(read_all(&log).len(), 4);
+    (log.log_end_offset().0, log.damage().is_some())
+}
+
+#[test]
+fn an_offset_ahead_of_those_behind_it_is_cut_and_below_the_recovery_point_it_is_damage() {
+    for base_offset in [5, 6, 4 + (1 << 14), 4 + (1 << 40)] {
+        assert_eq!(with_a_wrong_fifth(base_offset, false), (4, false), "{base_offset}");
+        assert_eq!(with_a_wrong_fifth(base_offset, true), (4, true), "{base_offset}");
+    }
+}
+
 #[test]
 fn an_epoch_that_falls_is_cut() {
+    assert_eq!(ends_at(&moved(&batch(&[b"old"]), 5, i32::MIN), true), 5);
     assert_eq!(ends_at(&moved(&batch(&[b"old"]), 5, 2), true), 5);
     assert_eq!(ends_at(&moved(&batch(&[b"new"]), 5, 3), true), 6);
     assert_eq!(ends_at(&moved(&batch(&[b"new"]), 5, 4), true), 6);

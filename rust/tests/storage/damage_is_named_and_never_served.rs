@@ -100,6 +100,21 @@ fn deleted_records_stay_deleted_after_a_start() {
 }
 
 #[test]
+fn records_deleted_right_before_a_stop_stay_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(closed(dir.path()));
+    let home = Home::new(dir.path());
+    let log = home.open();
+    log.set_high_watermark(log.log_end_offset());
+    log.delete_records(Offset(7)).unwrap();
+    log.close().unwrap();
+    home.dir.close().unwrap();
+    drop((log, home));
+    let log = Home::new(dir.path()).open();
+    assert_eq!(log.log_start_offset(), Offset(7));
+}
+
+#[test]
 fn a_last_segment_that_is_gone_is_damage_so_that_no_offset_is_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let home = closed(dir.path());

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use krust::storage::txnindex::ENTRY_SIZE;
 use krust::storage::{Aborted, LogDir, StorageError};
 
 use crate::corruption::image;
@@ -122,6 +123,20 @@ fn of_aborted_transactions() {
         });
     }
     assert!(named > 100, "{named} named");
+    // Gone, or cut between two entries: what is left is a list.
+    for path in files(&partition, "txnindex") {
+        let whole = std::fs::read(&path).unwrap();
+        for left in (0..whole.len()).step_by(ENTRY_SIZE) {
+            match left {
+                0 => std::fs::remove_file(&path).unwrap(),
+                _ => std::fs::write(&path, &whole[..left]).unwrap(),
+            }
+            let lines = Lines::default();
+            assert_eq!(lines.collect(aborted), due, "{left} bytes of {path:?}");
+            assert!(lines.all().iter().any(|it| it.contains("made anew")), "{left} of {path:?}");
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "the file is there again");
+        }
+    }
     // The list and a marker of it are damaged: nobody can tell any more.
     let path = files(&partition, "txnindex").remove(0);
     let mut bytes = std::fs::read(&path).unwrap();

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use super::super::epochs::Epochs;
 use super::super::index::{self, Entry, OffsetEntry, TimeEntry};
+use super::super::listing::parse_name;
 use super::super::names;
 use super::super::producers::Producers;
-use super::super::recovery::parse_name;
 use super::super::txnindex::{self, Aborted};
 use super::{Dumped, Problem, REPAIR, dump};
 use crate::ids::{Epoch, Offset, TopicPartition};
@@ -380,6 +380,9 @@ fn wrong_in(batch: &Dumped, (due, limit, epoch): (i64, i64, i32), gaps: bool) ->
         return Some(format!("offset {last_offset} reaches into the next segment"));
     }
     let found = batch.header.map_or(-1, |header| header.leader_epoch);
+    if found < -1 {
+        return Some(format!("leader epoch {found} is none"));
+    }
     (found >= 0 && found < epoch)
         .then(|| format!("leader epoch {found} after {epoch}: one of them is wrong"))
 }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::aborted;
 use super::super::cleaner::choose::{self, Bounds, Dirty, Facts};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
@@ -156,6 +157,7 @@ impl Log {
             old.iter().for_each(|segment| segment.replace());
             old.iter().try_for_each(|segment| self.put_aside(&mut writer, segment, base))?;
             self.rename_all(base, [INDEX, TIME_INDEX, TXN_INDEX, LOG], (SWAP, ""))?;
+            aborted::renamed(&self.home(), base)?;
             let mut segments = self.segments.load().to_vec();
             segments
                 .splice(first..first + old.len(), [Segment::existing(&self.home(), base, size)]);

@@ -66,12 +66,12 @@ impl Log {
         };
         if end > self.flushed.load(Ordering::Acquire) || names {
             let outcome = segments.iter().try_for_each(Segment::sync);
-            let outcome = outcome.and_then(|()| self.save_epochs());
             if let Err(error) = outcome.and_then(|()| self.sync_names(names)) {
                 self.writer.lock().names_unsynced |= names;
                 return Err(error);
             }
         }
+        self.save_epochs()?;
         let _writer = self.writer.lock();
         if truncations == self.truncations.load(Ordering::Acquire) {
             self.flushed.fetch_max(end, Ordering::AcqRel);
@@ -126,7 +126,9 @@ impl Log {
             }
         }
         let (end, truncations) = (self.tail.load().end, self.truncations.load(Ordering::Acquire));
-        let is_unsynced = writer.names_unsynced || end > self.flushed.load(Ordering::Acquire);
+        let is_unsynced = writer.names_unsynced
+            || end > self.flushed.load(Ordering::Acquire)
+            || (!writer.epochs_saved && self.is_on_disk());
         Ok(Ending { end, truncations, is_unsynced })
     }
 

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::aborted;
 use super::super::errors::StorageError;
-use super::super::recovery;
 use super::super::scan::{self, BatchAt, Step, Walker};
 use super::super::segment::{LOG, Segment};
 use super::super::txnindex::Aborted;
@@ -136,21 +136,7 @@ impl Log {
             }
             other => return other,
         }
-        let next = segments.iter().map(|it| it.base_offset).find(|it| *it > segment.base_offset);
-        let (base, end) = (segment.base_offset, next.unwrap_or(self.log_end_offset().0));
-        let replayed = recovery::load_producers(&self.home(), segments, (base, end, true))?;
-        if let Some(offset) = replayed.bad {
-            return Err(StorageError::Damaged {
-                log: Arc::clone(&self.home().name),
-                offset,
-                reason: "nobody can tell which transactions were aborted: the .txnindex does not \
-                         agree with the segment, and the segment is damaged"
-                    .into(),
-            });
-        }
-        let here = |entry: &Aborted| (base..end).contains(&entry.last_offset);
-        segment.set_aborted(replayed.aborted.into_iter().filter(here).collect());
-        segment.save(segment.is_sealed())
+        aborted::make_anew(&self.home(), segments, (segment, self.log_end_offset().0))
     }
 
     /// The first record of a segment at or after a time, and not below `start`. Batches between the

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
+use super::super::aborted::Written;
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
@@ -40,6 +41,7 @@ impl Log {
             dir: Arc::clone(dir),
             name: name.to_string().into(),
             path: RwLock::new(path),
+            written: Written::default(),
         });
         let request = Request {
             clean: options.clean,

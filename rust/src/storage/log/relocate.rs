@@ -23,12 +23,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use super::super::aborted::{ABORTED, Written};
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
 use super::super::files;
+use super::super::listing::parse_name;
 use super::super::names;
-use super::super::recovery::{self, parse_name};
+use super::super::recovery;
 use super::super::scan::{Step, Walker};
 use super::super::segment::{Home, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
 use super::flush::EPOCHS;
@@ -96,6 +98,7 @@ impl Future {
             dir: Arc::clone(dir),
             name: Arc::clone(&log.home().name),
             path: RwLock::new(path.to_owned()),
+            written: Written::default(),
         });
         if let Some(id) = log.topic_id() {
             dir.replace_file(&path.join(names::METADATA), names::topic_id_text(id).as_bytes())?;
@@ -315,6 +318,8 @@ impl Future {
         let path = self.home.path.read().clone();
         self.write(&path.join(EPOCHS), writer.epochs.to_text().as_bytes())?;
         self.write(&path.join(MOVED), old.dir.path().as_os_str().as_encoded_bytes())?;
+        let taken = self.home.written.take_over(&self.home, &old.written);
+        taken.map_err(|error| self.home.dir.failed(&format!("write {ABORTED}"), error))?;
         let entries = std::fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         for entry in entries.map_err(|error| self.home.dir.failed("list", error))? {
             let name = entry.file_name().into_string().unwrap_or_default();
@@ -323,7 +328,7 @@ impl Future {
                 Some((base, LOG | INDEX | TIME_INDEX | TXN_INDEX)) => {
                     self.copies.contains_key(&base)
                 }
-                _ => [names::METADATA, EPOCHS, MOVED].contains(&name.as_str()),
+                _ => [names::METADATA, EPOCHS, ABORTED, MOVED].contains(&name.as_str()),
             };
             if !belongs {
                 self.remove(&entry.path())?;

@@ -190,13 +190,17 @@ impl Segment {
         };
         self.not_replaced()?;
         match txnindex::parse(&bytes) {
-            Some(list) if self.has_markers(&list)? => Ok(list),
+            Some(list) if self.is_as_written(&bytes) && self.has_markers(&list)? => Ok(list),
             _ => Err(StorageError::Damaged {
                 log: Arc::clone(&self.home.name),
                 offset: self.base_offset,
                 reason: "its .txnindex does not agree with it".into(),
             }),
         }
+    }
+
+    fn is_as_written(&self, txn_index: &[u8]) -> bool {
+        self.home.written.is_same(self.base_offset, txn_index)
     }
 
     /// The aborted transactions of a segment that is appended to.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
 
+use super::aborted::Written;
 use super::descriptors::{Closed, Holder};
 use super::dirs::LogDir;
 use super::errors::StorageError;
@@ -54,6 +55,8 @@ pub(crate) struct Home {
     pub dir: Arc<LogDir>,
     pub path: RwLock<PathBuf>,
     pub name: Arc<str>,
+    /// What its segments' `.txnindex` files hold.
+    pub written: Written,
 }
 
 impl Home {
@@ -412,11 +415,13 @@ impl Segment {
         let mut aborted = self.aborted.lock();
         if let Some(Listed { list, .. }) = &*aborted {
             let path = self.path(TXN_INDEX);
+            let bytes = txnindex::to_bytes(list);
             if !list.is_empty() {
-                files::replace_derived(disk, &path, &txnindex::to_bytes(list)).map_err(fail)?;
+                files::replace_derived(disk, &path, &bytes).map_err(fail)?;
             } else if path.exists() {
                 files::remove_if_there(disk, &path).map_err(fail)?;
             }
+            self.home.written.note(&self.home, self.base_offset, &bytes).map_err(fail)?;
         }
         if seal {
             *aborted = None;

@@ -1,0 +1,144 @@
+//! The files of a partition's directory: its segments, once what a crash left is dealt with.
+//!
+//! Deletions that began (`.deleted`) are finished, compactions (`.cleaned`, `.swap`) finished or
+//! undone; indexes without their segment go.
+//! Invariant: twice is the same as once, also when killed in between.
+//! Threads: one, before anybody else knows the log.
+//! Not promised: files of other names are left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::aborted::ABORTED;
+use super::consistency;
+use super::errors::StorageError;
+use super::files;
+use super::scan::{Step, Walker};
+use super::segment::{Home, INDEX, LOG, TIME_INDEX, TXN_INDEX};
+
+/// What lies in a partition's directory.
+pub(crate) struct Listing {
+    /// The segments by base offset, with their sizes.
+    pub segments: BTreeMap<i64, u64>,
+    /// The segments that have a `.txnindex`.
+    pub txn_indexes: BTreeSet<i64>,
+    /// Whether it is written what each of those holds.
+    pub has_sums: bool,
+}
+
+/// `00000000000000000042.log` as 42 and `log`.
+pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
+    let (digits, kind) = name.split_once('.')?;
+    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((digits.parse().ok()?, kind))
+}
+
+pub(super) fn names(home: &Home) -> Result<Vec<String>, StorageError> {
+    let path = home.path.read();
+    let fail = |error| StorageError::io("list", &path, error);
+    let entries = match std::fs::read_dir(&*path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(fail)?,
+    };
+    entries
+        .map(|entry| entry.map(|entry| entry.file_name().into_string().unwrap_or_default()))
+        .collect::<io::Result<_>>()
+        .map_err(fail)
+}
+
+/// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
+pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
+    if !home.path.read().is_dir() {
+        return Ok(None);
+    }
+    let leftovers = |name: &String| {
+        [".deleted", ".cleaned", ".swap", ".tmp"].iter().any(|suffix| name.ends_with(suffix))
+    };
+    let mut all = names(home)?;
+    if all.iter().any(leftovers) {
+        clear_leftovers(home, &all)?;
+        all = names(home)?;
+    }
+    let (mut segments, mut txn_indexes) = (BTreeMap::new(), BTreeSet::new());
+    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        if kind == LOG {
+            let path = home.file(base, LOG);
+            let facts = std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
+            segments.insert(base, facts.len());
+        }
+    }
+    for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
+            if kind == INDEX {
+                let next = segments.range(base..).next().map(|(next, _)| *next);
+                consistency::name_missing(home, (base, next));
+            }
+            remove(home, home.file(base, kind))?;
+        } else if kind == TXN_INDEX {
+            txn_indexes.insert(base);
+        }
+    }
+    let has_sums = all.iter().any(|name| name == ABORTED);
+    Ok(Some(Listing { segments, txn_indexes, has_sums }))
+}
+
+pub(super) fn remove(home: &Home, path: PathBuf) -> Result<(), StorageError> {
+    files::remove_if_there(home.dir.disk(), &path)
+        .map_err(|error| home.dir.failed("remove a leftover", error))
+}
+
+/// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
+/// finished too: the segments they replace go, and they take their names. One that did not leaves
+/// no trace; its `.cleaned` files, which tell that, go last.
+fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError> {
+    let path = home.path.read().clone();
+    let ends_with = |suffix: &'static str| all.iter().filter(move |name| name.ends_with(suffix));
+    let bases = |suffix| ends_with(suffix).filter_map(|name| parse_name(name)).map(|name| name.0);
+    let oldest_cleaned = bases(".cleaned").min().unwrap_or(i64::MAX);
+    let swapped: Vec<i64> = bases(".log.swap").filter(|base| *base < oldest_cleaned).collect();
+    for name in ends_with(".deleted").chain(ends_with(".tmp")) {
+        remove(home, path.join(name))?;
+    }
+    for name in ends_with(".swap") {
+        if parse_name(name).is_none_or(|(base, _)| !swapped.contains(&base)) {
+            remove(home, path.join(name))?;
+        }
+    }
+    for name in ends_with(".cleaned") {
+        remove(home, path.join(name))?;
+    }
+    swapped.iter().try_for_each(|base| finish_swap(home, *base, all))
+}
+
+fn finish_swap(home: &Arc<Home>, base: i64, all: &[String]) -> Result<(), StorageError> {
+    let end = end_of(&home.file(base, "log.swap"))?;
+    for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
+        let replaced = other == base || (base..end).contains(&other);
+        if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
+            remove(home, home.file(other, kind))?;
+        }
+    }
+    for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
+        let from = home.file(base, &format!("{kind}.swap"));
+        files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
+            .map_err(|error| home.dir.failed("finish a compaction", error))?;
+    }
+    Ok(())
+}
+
+/// One past the last offset of a file that is no segment yet.
+fn end_of(path: &PathBuf) -> Result<i64, StorageError> {
+    let fail = |error| StorageError::io("read", path, error);
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let size = file.metadata().map_err(fail)?.len();
+    let mut walker = Walker::new(&file, 0, size);
+    let mut end = 0;
+    while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        end = batch.last_offset + 1;
+    }
+    Ok(end)
+}
