@@ -92,7 +92,9 @@ class KrustError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
-        """What to do about it, in one line."""
+        """What to do about it, in one line; a traceback shows it too."""
+        if hint:
+            self.add_note(hint)
 
 
 class ConfigError(KrustError):

@@ -65,7 +65,7 @@ def scan(
     raises        ConfigError: an argument that cannot be
     """
     if (bootstrap is None) == (data_dir is None):
-        raise ConfigError("scan reads from brokers or from files: give bootstrap= or data_dir=")
+        raise ConfigError("give bootstrap= or data_dir=, one of the two")
     more: dict[str, object] = {**settings, "isolation_level": isolation_level}
     if lost not in ("fail", "skip"):
         raise ConfigError(f"lost: {lost!r} is neither fail nor skip")
@@ -267,7 +267,7 @@ def _spec(since: When, until: When | None) -> spec.Spec:
         return spec.Spec(begin.begin, length)
     end = _place(until)
     if end.end is not None:
-        raise ConfigError(f"until={until!r} is no place")
+        raise ConfigError(f"until={until!r} is not a place in a log")
     return spec.Spec(begin.begin, end.begin)
 
 

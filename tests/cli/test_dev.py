@@ -59,6 +59,6 @@ def test_what_is_wrong_with_a_cluster_is_said_and_is_an_exit_code() -> None:
         assert (found["healthy"], found["brokers"]) == (False, 2)
         [problem] = found["problems"]
         assert (problem["problem"], problem["subject"]) == ("no leader", place)
-        assert f"[{lost}] are away" in problem["words"]
+        assert problem["detail"] == f"broker {lost} is away: 1 partition has no leader"
         assert place in krust("cluster", "health").text
         assert len(krust.ok("cluster", "brokers", "--json").json()) == 2

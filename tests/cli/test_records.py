@@ -146,3 +146,10 @@ def test_benches_report_what_they_did(krust: Command, topic: str) -> None:
     read = krust.ok("bench", "consume", topic, "--json").json()
     assert read["records"] == 20_001
     assert read["records_per_second"] > 0
+
+
+def test_benches_last_as_long_as_they_are_told(krust: Command, topic: str) -> None:
+    for command in ("produce", "consume"):
+        did = krust.ok("bench", command, topic, "--duration", "300ms", "--json").json()
+        assert did["elapsed_ms"] >= 300
+        assert did["records"] > 0

@@ -43,6 +43,7 @@ COMMANDS = {
     "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),
     "retention": Entry("krust.cli.retention", "Try what lets old segments go."),
     "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
+    "completion": Entry("krust.cli.completion", "Print the script that completes in a shell."),
 }
 """THE table of commands."""
 
@@ -102,6 +103,14 @@ def root(ctx: click.Context) -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run one command line and leave with its exit code (`exits.Exit`)."""
+    try:
+        code = _outcome(args)
+    except KeyboardInterrupt:  # a second one, while the first was dealt with
+        code = Exit.INTERRUPTED
+    sys.exit(int(code))
+
+
+def _outcome(args: list[str] | None) -> int:
     settings = Options()
     try:
         code = root.main(args, "krust", standalone_mode=False, obj=settings)
@@ -119,7 +128,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         code = error.exit_code
     except Exception as error:
         code = _tell(error, settings)
-    sys.exit(int(code) if isinstance(code, int) else Exit.OK)
+    return int(code) if isinstance(code, int) else Exit.OK
 
 
 def _tell(error: Exception, settings: Options) -> Exit:

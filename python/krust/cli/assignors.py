@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from krust.cli import options as shared
-from krust.cli import output, plugins
+from krust.cli import output, plugins, session
+from krust.cli.exits import Exit
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import (
     AssignmentError,
@@ -26,6 +28,8 @@ from krust.coordinator.assignors.spec import (
     validate,
 )
 from krust.coordinator.consumer_protocol import TopicPartition
+from krust.errors import KrustError
+from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment
 
 MOST_MEMBERS, MOST_PARTITIONS = 10_000, 200_000
+MOST_MS = 5000
+"""A broker waits no longer than that, for the largest of groups."""
 COLUMNS = ("step", "members", "partitions", "least", "most", "moved", "orphaned", "unassigned")
 
 
@@ -62,20 +68,27 @@ def list_(options: Options) -> None:
 )  # fmt: skip
 @click.option("--racks", default="", metavar="R,..", help="Racks of members, and of replicas.")
 @click.option("--weights", default="", metavar="N,..", help="Members' weights, in turn.")
+@click.option(
+    "--deadline", "deadline_ms", type=shared.Duration(), default=MOST_MS, metavar="TIME",
+    help="Longest time for an answer. [5s, the broker's for large groups]",
+)  # fmt: skip
 @click.option("--lag", "seed", type=int, help="Give partitions random lag, from this seed.")
 @shared.client
 @click.pass_obj
-def simulate(options: Options, /, name: str, members: int, steps: str, **how: str) -> None:
+def simulate(options: Options, /, name: str, members: int, steps: str, **how: Any) -> None:
     r"""Show how an assignor shares partitions, and what moves as members come and go.
 
     \b
     moved       partitions taken from a member that is still there
     orphaned    partitions of members that left: they had to move
+
+    Exit 9: the assignor breaks a rule, is late, or leaves partitions to nobody.
     """
     assignor = plugins.chosen(ASSIGNORS, name)
     group = _Group(_topics(how["topics"]), _words(how["racks"]), _weights(how["weights"]))
     if how["seed"] is not None:
         group.lags = random.Random(how["seed"])  # noqa: S311, a simulation is repeatable
+    group.deadline_ms = how["deadline_ms"]
     group.join(members)
     rows = [_row("start", group, assignor)]
     for step in _words(steps):
@@ -86,6 +99,11 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: st
     output.rows(options, [*columns, "took_ms"], rows)
     if options.output in ("table", "wide") and options.verbose:
         output.table(("member", "partitions"), _shares(group.shares))
+    left = [row for row in rows if row["unassigned"]]
+    if left:
+        partitions = counted(int(str(left[0]["unassigned"])), "partition")
+        session.note(options, f"{name} leaves {partitions} to nobody at step {left[0]['step']}")
+        session.sys_exit(Exit.PROBLEMS)
 
 
 def _words(text: str) -> list[str]:
@@ -123,6 +141,7 @@ class _Group:
     shares: dict[str, tuple[TopicPartition, ...]] = field(default_factory=dict)
     joined: int = 0
     generation: int = 0
+    deadline_ms: int = MOST_MS
 
     def join(self, count: int) -> None:
         """Let new members in."""
@@ -158,10 +177,30 @@ class _Group:
     def assign(self, assignor: Assignor, topics: Topics) -> GroupAssignment:
         """One rebalance; the answer is checked."""
         spec = GroupSpec(self.members, "simulated")
+        answer: list[GroupAssignment] = []
+        ended: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                answer.append(assignor.assign(spec, topics))
+            except BaseException as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work, name="krust-assignor", daemon=True)
+        thread.start()
+        thread.join(self.deadline_ms / 1000)
+        if thread.is_alive():
+            late = KrustError(
+                f"{assignor.name} gave no answer within {self.deadline_ms} ms",
+                hint="a broker would assign by uniform instead; --deadline sets another limit",
+            )
+            late.exit = int(Exit.PROBLEMS)
+            raise late
         with plugins.blamed(assignor.name, AssignmentError):
-            answer = assignor.assign(spec, topics)
-            validate(spec, topics, answer)
-        return answer
+            if ended:
+                raise ended[0]
+            validate(spec, topics, answer[0])
+        return answer[0]
 
     def keep(self, answer: GroupAssignment) -> None:
         """The members take what they were given, and will say so at the next rebalance."""

@@ -13,11 +13,13 @@ from typing import Any
 import click
 
 from krust import _krust
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.options import Duration, Options
 from krust.cli.produce import CODECS
 
+RECORDS = 1_000_000
+"""Written where neither --count nor --duration says how many."""
 STEP = 2000
 """Records handed over at once, so that progress and Ctrl-C have their turn."""
 
@@ -28,9 +30,11 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes each.")
-@click.option("--count", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option(
+    "--count", type=click.IntRange(1), help=f"[{RECORDS:,}, or as many as fit in --duration]"
+)
 @click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
 @click.option("--batch", type=click.IntRange(1), default=256 << 10, show_default=True)
 @click.option("-z", "--codec", type=click.Choice(CODECS), default="none", show_default=True)
@@ -39,7 +43,13 @@ def command() -> None:
 @shared.client
 @click.pass_obj
 def produce(options: Options, /, topic: str, **how: Any) -> None:
-    """Write many records of one size to TOPIC."""
+    """Write many records of one size to TOPIC.
+
+    With --duration it ends then; counted is what was delivered, also of what was on its way.
+    """
+    count: int | None = how["count"]
+    if count is None and how["duration"] is None:
+        count = RECORDS
     producer = _krust.Producer(
         options.bootstrap,
         session.properties(
@@ -57,9 +67,9 @@ def produce(options: Options, /, topic: str, **how: Any) -> None:
     producer.flush()
     _raise_failed(producer)
     clock, sent = _Clock(how["duration"]), 0
-    with _bar(options, how["count"], "produce") as bar:
-        while sent < how["count"] and not clock.over():
-            step = min(STEP, how["count"] - sent)
+    with _bar(options, count or 0, "produce") as bar:
+        while (count is None or sent < count) and not clock.over():
+            step = STEP if count is None else min(STEP, count - sent)
             producer.repeat(topic, value, step)
             _raise_failed(producer)
             sent += step
@@ -80,13 +90,16 @@ def _kept(how: dict[str, Any]) -> dict[str, object]:
 
 
 @command.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("--count", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
 @shared.client
 @click.pass_obj
 def consume(options: Options, topic: str, count: int | None, duration: int | None) -> None:
-    """Read TOPIC from its start to its end; bytes are those of the batches."""
+    """Read TOPIC from its start to its end; bytes are those of the batches.
+
+    With --duration it is read again from its start until then.
+    """
     asked = session.client(options)
     found = session.topics(asked, [topic], options.bootstrap)[topic]
     moments = [(topic, partition["partition_index"], -2) for partition in found["partitions"]]
@@ -96,11 +109,16 @@ def consume(options: Options, topic: str, count: int | None, duration: int | Non
     consumer = _krust.Consumer(
         options.bootstrap, session.properties(options, max_partition_fetch_bytes=8 << 20)
     )
-    consumer.assign([(name, p, offset, end_of[p]) for name, p, _, offset, _ in starts])
+    all_of_it = [(name, p, offset, end_of[p]) for name, p, _, offset, _ in starts]
+    consumer.assign(all_of_it)
     total = sum(end_of[partition] - offset for _, partition, _, offset, _ in starts)
     clock, records, size = _Clock(duration), 0, 0
     with _bar(options, min(total, count or total), "consume") as bar:
-        while not consumer.done() and not clock.over() and (count is None or records < count):
+        while not clock.over() and (count is None or records < count):
+            if consumer.done():
+                if duration is None or not total:
+                    break
+                consumer.assign(all_of_it)
             more, more_bytes = consumer.count(500)
             records, size = records + more, size + more_bytes
             bar.update(more)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from krust import _krust
 from krust.cli import session
 from krust.errors import KafkaError, KrustError, UnreachableError
+from krust.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from krust.cli.options import Options
 
@@ -111,7 +112,7 @@ class View:
         return None
 
     def problems(self) -> list[dict[str, Any]]:
-        """What is wrong: `problem` in a word, `subject`, and `words` for people."""
+        """What is wrong: `problem` in a word, `subject`, and `detail` for people."""
         found = []
         if self.controller == NOBODY:
             found.append(_problem("no controller", "cluster", "nobody is the controller"))
@@ -120,8 +121,10 @@ class View:
         for broker in self.brokers:
             found += self._of_broker(int(broker["node_id"]))
         alive = {int(broker["node_id"]) for broker in self.brokers}
-        for each in self.partitions:
-            found += _of_partition(each, alive)
+        led = [each for each in self.partitions if each["leader_id"] >= 0]
+        found += _without_leader((p for p in self.partitions if p["leader_id"] < 0), alive)
+        for each in led:
+            found += _behind(each)
         return found
 
     def _of_broker(self, node: int) -> list[dict[str, Any]]:
@@ -147,17 +150,37 @@ def _directory(said: Mapping[str, Any]) -> Directory:
     return Directory(said["log_dir"], said["error_code"], sum(sizes), usable)
 
 
-def _of_partition(each: Mapping[str, Any], alive: set[int]) -> list[dict[str, Any]]:
-    subject = f"{each['topic']}:{each['partition_index']}"
+def _without_leader(
+    partitions: Iterable[Mapping[str, Any]], alive: set[int]
+) -> list[dict[str, Any]]:
+    """One problem for all partitions that miss the same brokers."""
+    by_away: dict[tuple[int, ...], list[str]] = {}
+    for each in partitions:
+        away = tuple(sorted(set(each["replica_nodes"]) - alive))
+        by_away.setdefault(away, []).append(_place(each))
+    found = []
+    for away, places in sorted(by_away.items()):
+        count = counted(len(places), "partition")
+        has = "has" if len(places) == 1 else "have"
+        who = ", ".join(map(str, away))
+        why = f"broker{'s' * (len(away) > 1)} {who} {'are' if len(away) > 1 else 'is'} away: "
+        text = f"{why if away else ''}{count} {has} no leader"
+        subject = places[0] if len(places) == 1 else count
+        found.append({**_problem("no leader", subject, text), "partitions": places})
+    return found
+
+
+def _place(each: Mapping[str, Any]) -> str:
+    return f"{each['topic']}:{each['partition_index']}"
+
+
+def _behind(each: Mapping[str, Any]) -> list[dict[str, Any]]:
+    subject = _place(each)
     replicas, isr = each["replica_nodes"], each["isr_nodes"]
-    if each["leader_id"] < 0:
-        gone = sorted(set(replicas) - alive)
-        words = f"its replicas are {replicas}" + (f", of which {gone} are away" if gone else "")
-        return [_problem("no leader", subject, words)]
     if len(isr) < len(replicas):
         return [_problem("under-replicated", subject, f"{isr} of {replicas} are in sync")]
     return []
 
 
-def _problem(problem: str, subject: str, words: str) -> dict[str, Any]:
-    return {"problem": problem, "subject": subject, "words": words}
+def _problem(problem: str, subject: str, detail: str) -> dict[str, Any]:
+    return {"problem": problem, "subject": subject, "detail": detail}

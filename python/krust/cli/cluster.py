@@ -11,6 +11,7 @@ import click
 
 from krust.cli import moves, output, session
 from krust.cli import options as shared
+from krust.cli.apis import NAMES
 from krust.cli.brokers import NOBODY, View
 from krust.cli.exits import Exit
 from krust.errors import KrustError
@@ -63,7 +64,7 @@ def info(options: Options) -> None:
     if options.output in ("table", "wide"):
         output.one(options, facts)
         columns = ("node_id", "host", "port", "rack", "leads", "controller")
-        output.table(columns, [{**broker, "port": str(broker["port"])} for broker in brokers])
+        output.table(columns, brokers)
     elif options.output == "csv":
         output.rows(options, list(brokers[0]) if brokers else [], brokers)
     else:
@@ -84,7 +85,7 @@ def brokers(options: Options) -> None:
     if options.output in ("table", "wide"):
         more = ["listeners"] if options.output == "wide" else []
         more += ["error"] if any(row["error"] for row in rows) else []
-        output.table((*columns, *more), [{**row, "port": str(row["port"])} for row in rows])
+        output.table((*columns, *more), rows)
     else:
         output.rows(options, (*columns, "listeners", "log_dirs", "error"), rows)
 
@@ -101,8 +102,7 @@ def controller(options: Options) -> None:
     for broker in view.brokers:
         if broker["node_id"] == view.controller != NOBODY:
             names = ("node_id", "host", "port", "rack")
-            facts = {name: broker.get(name) for name in names}
-            output.one(options, {**facts, "port": str(facts["port"])} if _talks(options) else facts)
+            output.one(options, {name: broker.get(name) for name in names})
             return
     nobody = KrustError("nobody is the controller", hint="look again: an election takes a moment")
     nobody.exit = int(Exit.NOT_FOUND)
@@ -130,7 +130,7 @@ def health(options: Options) -> None:
     if _talks(options):
         output.one(options, facts)
         if problems:
-            output.table(("problem", "subject", "words"), problems)
+            output.table(("problem", "subject", "detail"), problems)
     elif options.output == "csv":
         output.rows(options, ("problem", "subject", "words"), problems)
     else:
@@ -151,7 +151,7 @@ def _talks(options: Options) -> bool:
 def versions(options: Options, broker: int | None) -> None:
     """List the APIs a broker serves, with their versions."""
     rows: list[dict[str, object]] = [
-        {"key": key, "api": name or f"(unknown {key})", "first": first, "last": last}
+        {"key": key, "api": name or NAMES.get(key, "(unknown)"), "first": first, "last": last}
         for key, name, first, last in sorted(session.client(options).versions(broker))
     ]
     output.rows(options, ("key", "api", "first", "last"), rows)
@@ -235,7 +235,7 @@ def _move(
     folder = config.log_dirs()[0]
     if not folder.is_dir():
         raise click.UsageError(f"there is no directory {folder}")
-    with locked(folder):
+    with locked(folder, "import" if what == "take" else what):
         how = transfer.How(force, keep, replace, dry_run)
         done = getattr(transfer, what)(config, folder, how)
     facts = {**done._asdict(), "dry_run": dry_run}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.exits import Exit
 from krust.cli.options import KeyValue
 from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
@@ -40,7 +40,9 @@ def command() -> None:
 
 def _resource(function: F) -> F:
     whom = click.option("--broker", type=int, metavar="N", help="Of this broker.")
-    what = click.option("--topic", metavar="T", help="Of this topic.")
+    what = click.option(
+        "--topic", metavar="T", help="Of this topic.", shell_complete=completion.topics
+    )
     return what(whom(shared.client(function)))
 
 
@@ -90,7 +92,7 @@ def set_(
     options: Options, topic: str | None, broker: int | None, settings: tuple[tuple[str, str], ...]
 ) -> None:
     """Change settings; they hold at once."""
-    _alter(options, (topic, broker), [(key, SET, value) for key, value in settings])
+    _alter(options, (topic, broker), [(key, SET, value) for key, value in settings], "changed")
 
 
 @command.command()
@@ -99,7 +101,7 @@ def set_(
 @click.pass_obj
 def unset(options: Options, topic: str | None, broker: int | None, keys: tuple[str, ...]) -> None:
     """Let settings have their default again."""
-    _alter(options, (topic, broker), [(key, DELETE, None) for key in keys])
+    _alter(options, (topic, broker), [(key, DELETE, None) for key in keys], "unset")
 
 
 @command.command()
@@ -185,6 +187,7 @@ def _alter(
     options: Options,
     whom: tuple[str | None, int | None],
     changes: Sequence[tuple[str, int, str | None]],
+    done: str,
 ) -> None:
     topic, broker = whom
     asked = session.client(options)
@@ -194,7 +197,8 @@ def _alter(
         resource, node = _target(asked, options, topic, broker)
         alter_configs(asked, resource, changes, broker=node)
     what = ", ".join(key for key, _, _ in changes)
-    session.note(options, f"changed {what} of {topic or broker or 'all brokers'}")
+    whose = topic or ("all brokers" if broker is None else f"broker {broker}")
+    session.note(options, f"{done} {what} of {whose}")
 
 
 def _row(entry: dict[str, Any]) -> dict[str, object]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust, spec
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.interrupts import terminable, whole
 from krust.cli.records import DECODERS, FormatError, Record, formatter, to_object
 from krust.errors import KafkaError, UnreachableError
@@ -36,14 +36,23 @@ _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 
 
 @click.command(no_args_is_help=True)
-@click.argument("names", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="TOPIC[:PARTITIONS]...",
+    nargs=-1,
+    required=True,
+    shell_complete=completion.topics,
+)
 @click.option(
     "-o", "--offset", "where", default="start", metavar="SPEC", show_default=True,
     help="start, end, 10, +3, -3, 10:20, :end, @-1h:end, @2026-11-01.",
 )  # fmt: skip
 @click.option("-n", "--num", type=click.IntRange(0), help="Stop after so many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the log ends now.")
-@click.option("-g", "--group", metavar="GROUP", help="Share the work, go on where it was left.")
+@click.option(
+    "-g", "--group", metavar="GROUP", shell_complete=completion.groups,
+    help="Share the work, go on where it was left.",
+)  # fmt: skip
 @click.option("-p", "--partitions", metavar="0,2,5-7", help="Only these partitions.")
 @click.option("-f", "--format", "form", default=r"%v\n", show_default=True, help="See below.")
 @click.option("--key", "key", type=click.Choice(DECODERS), default="string", help="How to show.")

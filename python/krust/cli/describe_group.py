@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust
-from krust.cli import history, output, session, zookeeper
+from krust.cli import completion, history, output, session, zookeeper
 from krust.cli import options as shared
 from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
+from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,9 @@ _MEMBER = ("member", "instance", "client", "host", "assigned")
 
 
 @click.command()
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completion.groups
+)
 @click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
 @click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
 @click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
@@ -85,7 +88,7 @@ def _show(
             click.echo(_title(group))
             if shown := look(group):
                 output.table(columns, shown)
-            for line in history.lines(group["history"], time.time() * 1000, all_of_it=past):
+            for line in history.lines(group, time.time() * 1000, all_of_it=past):
                 click.echo(line)
 
 
@@ -146,13 +149,12 @@ def _shown(
 
 
 def _title(group: Mapping[str, Any]) -> str:
-    count = len(group["members"])
     said = [group["group"], group["state"]]
     what = f"epoch {group['epoch']}   assignor" if group["type"] == CONSUMER else "protocol"
     said += [f"{what} {group['protocol']}"] if group["protocol"] else []
     there = group["coordinator"] is None
     said += ["in ZooKeeper" if there else f"coordinator {group['coordinator']}"]
-    said += [f"{count} member{'s' * (count != 1)}"]
+    said += [counted(len(group["members"]), "member")]
     about = f" (~{history.span(group['lag_ms'])})" if group["lag_ms"] else ""
     return "   ".join([*said, f"lag {group['lag']:,}{about}"])
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     help="Port of broker 0, the others have the next ones; 0 takes free ones.",
 )
 @click.option("--data-dir", metavar="DIR", help="Where all of it lies. [a temporary directory]")
-@click.option("--zk", "zookeeper", metavar="HOSTS[/CHROOT]", help="Metadata in this ZooKeeper.")
+@click.option("--zookeeper", metavar="HOSTS[/CHROOT]", help="Metadata in this ZooKeeper.")
 @click.option(
     *("-o", "--set", "pairs"),
     multiple=True,

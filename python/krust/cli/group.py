@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust, spec
-from krust.cli import assignors, describe_group, migrate_group, output, session, zookeeper
+from krust.cli import (
+    assignors,
+    completion,
+    describe_group,
+    migrate_group,
+    output,
+    session,
+    zookeeper,
+)
 from krust.cli import options as shared
 from krust.cli.coordinator import DEAD, Coordinators, stopped
 from krust.cli.plans import agreed, tell_moves
 from krust.errors import KrustError
+from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,8 +48,10 @@ command.add_command(assignors.simulate)
 
 
 @command.command("list")
-@click.argument("pattern", required=False)
-@click.option("--state", "states", multiple=True, metavar="S", help="Stable, Empty, ...; several.")
+@click.argument("pattern", required=False, shell_complete=completion.groups)
+@click.option(
+    "--state", "states", multiple=True, metavar="S", help="Stable, Empty, ..; repeatable."
+)
 @zookeeper.option
 @shared.client
 @click.pass_obj
@@ -53,6 +64,7 @@ def list_(
     """
     from fnmatch import fnmatchcase
 
+    states = tuple(map(_state, states))
     asked = Coordinators(options)
     old = zookeeper.found(options, asked.client, connect)
     rows = [
@@ -69,10 +81,30 @@ def list_(
     output.rows(options, ("group", "state", "type", "protocol_type", "coordinator"), rows)
 
 
+STATES = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+"""Kafka's states of groups of all types."""
+
+
+def _state(given: str) -> str:
+    """A state as Kafka spells it; which case is given does not matter."""
+    found = [state for state in STATES if state.lower() == given.lower()]
+    if not found:
+        raise click.BadParameter(f"there is no state {given!r}: {', '.join(STATES)}")
+    return found[0]
+
+
 @command.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @click.option("--to", "to", metavar="SPEC", help="start, end, 10, +3, -3, @-1h, @2026-11-01.")
-@click.option("--to-group", metavar="GROUP", help="Where another group stands.")
+@click.option(
+    "--to-group",
+    metavar="GROUP",
+    help="Where another group stands.",
+    shell_complete=completion.groups,
+)
 @click.option(
     "--to-file", type=click.File("r"), help="Lines of TOPIC PARTITION OFFSET; - is stdin."
 )
@@ -107,7 +139,9 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
         text = f'topic "{gone[0][0]}" has no partition {gone[0][1]}'
         raise session.refused(session.UNKNOWN_TOPIC, text)
     rows = _plan(asked, old, new)
-    done = agreed(options, rows, how["dry_run"], f"Move {len(rows)} offsets of group {name}?")
+    done = agreed(
+        options, rows, how["dry_run"], f"Move {counted(len(rows), 'offset')} of group {name}?"
+    )
     failed = asked.commit(name, new) if done else {}
     tell_moves(options, _MOVED, rows, failed, done=done)
 
@@ -178,7 +212,9 @@ def _plan(
 
 
 @command.command()
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completion.groups
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @shared.client
 @click.pass_obj
@@ -202,8 +238,14 @@ def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
 
 
 @command.command("drop-offsets")
-@click.argument("name", metavar="GROUP")
-@click.argument("topics", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
+@click.argument(
+    "topics",
+    metavar="TOPIC[:PARTITIONS]...",
+    nargs=-1,
+    required=True,
+    shell_complete=completion.topics,
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @shared.client
 @click.pass_obj

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from krust.words import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,11 +31,15 @@ def plain(history: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] |
     ]
 
 
-def lines(
-    history: Sequence[Mapping[str, Any]] | None, now_ms: float, *, all_of_it: bool
-) -> Iterator[str]:
-    """Text for people: the last rebalance, or all, the newest last."""
-    if history is None:
+def lines(group: Mapping[str, Any], now_ms: float, *, all_of_it: bool) -> Iterator[str]:
+    """Text for people: the last rebalance, or all, the newest last.
+
+    A group that nobody ever joined is kept for its offsets alone: it has no protocol type.
+    """
+    history: Sequence[Mapping[str, Any]] | None = group["history"]
+    if history is None and not group["members"] and not group["protocol_type"]:
+        yield "no rebalance yet"
+    elif history is None:
         yield "last rebalance: this broker keeps no history"
     elif not history:
         yield "last rebalance: none since the broker started"
@@ -54,8 +60,7 @@ def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
     if one["generation"] is None:
         said.append("members are still to join" if last else "overtaken by the next")
     else:
-        count = one["members"]
-        said.append(f"generation {one['generation']}, {count} member{'s' * (count != 1)}")
+        said.append(f"generation {one['generation']}, {counted(one['members'], 'member')}")
         if one["ended_ms"] is not None:
             said.append(f"took {span(one['ended_ms'] - one['started_ms'])}")
         else:

@@ -13,6 +13,7 @@ from krust.cli import internal, logfacts, logrepair, output, session
 from krust.cli import options as shared
 from krust.cli.exits import Exit
 from krust.cli.records import decode, when
+from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +65,9 @@ def verify(options: Options, directories: tuple[str, ...]) -> None:
             rows += _problems(_krust.log_dir_verify(directory))
     if rows or options.output not in ("table", "wide"):
         output.rows(options, ("file", "position", "problem", "remedy"), rows)
-    session.note(options, f"{len(partitions)} partitions, {len(rows)} problems")
+    session.note(
+        options, f"{counted(len(partitions), 'partition')}, {counted(len(rows), 'problem')}"
+    )
     if rows:
         session.sys_exit(Exit.PROBLEMS)
 
@@ -184,7 +187,8 @@ def _files(path: str) -> list[Path]:
     if given.is_file():
         return [given]
     if not given.is_dir():  # DATA-DIR/TOPIC/P
-        given = given.parent.with_name(f"{given.parent.name}-{given.name}")
+        topic = given.parent
+        given = topic.with_name(f"{topic.name}-{given.name}") if topic.name else given
     if not given.is_dir():
         raise FileNotFoundError(f"{path}: no such log file or partition directory")
     files = sorted(given.glob("*.log"))
@@ -267,16 +271,16 @@ def _show(
         else:
             _print(batch)
     if bad:
-        session.note(options, f"{bad} damaged")
+        session.note(options, f"{counted(bad, 'batch', 'batches')} damaged")
         session.sys_exit(Exit.PROBLEMS)
 
 
 def _print(batch: dict[str, Any]) -> None:
     if "base_offset" not in batch:
-        click.echo(f"BAD    at {batch['position']:,} of {batch['file']}: {batch['problem']}")
+        click.echo(f"BAD    at {batch['position']} of {batch['file']}: {batch['problem']}")
         return
     crc = "ok" if batch["crc_ok"] else "WRONG"
-    line = f"batch  base {batch['base_offset']:,} last {batch['last_offset']:,}"
+    line = f"batch  base {batch['base_offset']} last {batch['last_offset']}"
     if "count" in batch:
         line += f" count {batch['count']:,}"
     line += f" magic {batch['magic']} {batch.get('codec', '')} {batch['size_bytes']:,} B crc {crc}"
@@ -291,7 +295,7 @@ def _print(batch: dict[str, Any]) -> None:
     if "problem" in batch:
         click.echo(f"  BAD  {batch['problem']}")
     for record in batch.get("records", ()):
-        parts = [f"{record['offset']:,}"]
+        parts = [str(record["offset"])]
         if "decoded" in record:
             kind, *rest = record["decoded"].items()
             parts.append(kind[1])

@@ -56,16 +56,16 @@ def repair(bad: logfacts.Bad) -> list[Path]:
 
 
 @contextmanager
-def locked(data: Path) -> Iterator[None]:
-    """Hold the data directory's lock. KrustError: a broker has it."""
+def locked(data: Path, what: str = "repair") -> Iterator[None]:
+    """Hold the data directory's lock to do `what`. KrustError: a broker has it."""
     import fcntl
 
     with (data / ".lock").open("a+b") as lock:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            hint = "stop the broker that uses it, then repair"
-            raise KrustError(f"{data} is locked by another process", hint=hint) from error
+            text = f"{data} is in use: a broker runs on it"
+            raise KrustError(text, hint=f"stop the broker, then {what} again") from error
         yield
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust.cli import completion, session, zookeeper
 from krust.cli import options as shared
-from krust.cli import session, zookeeper
 from krust.cli.coordinator import Coordinators, stopped
 from krust.cli.plans import agreed, tell_moves
 from krust.errors import KrustError
+from krust.words import counted
 
 if TYPE_CHECKING:
     from krust.cli.coordinator import Place
@@ -25,7 +26,7 @@ _COLUMNS = ("topic", "partition", "old", "new", "moved")
 
 
 @click.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @click.option(
     "--to",
     type=click.Choice(("kafka", "zookeeper")),
@@ -62,7 +63,7 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
         for (topic, partition), offset in sorted(come.items())
         if (topic, partition) in there and offset > now.get((topic, partition), -1)
     ]
-    question = f"Move {len(rows)} offsets of group {name} to {to}?"
+    question = f"Move {counted(len(rows), 'offset')} of group {name} to {to}?"
     done = bool(rows) and agreed(options, rows, dry_run, question)
     failed = _moved(asked, old, name, to, rows) if done else {}
     if not rows and options.output in ("table", "wide"):

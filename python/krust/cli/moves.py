@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.plans import agreed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NOT_NEEDED = 84
 
 
 @click.command()
-@click.argument("names", metavar="[TOPIC[:P,P]]...", nargs=-1)
+@click.argument("names", metavar="[TOPIC[:P,P]]...", nargs=-1, shell_complete=completion.topics)
 @click.option("--unclean", is_flag=True, help="Any replica, where none in sync lives: loses data.")
 @shared.client
 @click.pass_obj

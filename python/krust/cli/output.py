@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 
+NAMES = frozenset(
+    {
+        *("broker", "controller", "coordinator", "generation", "leader", "partition"),
+        *("committed", "end", "new", "new_start", "old", "position"),
+        *("clean_to", "epoch", "first", "key", "last", "recovery_point"),
+    }
+)
+_NAMES_END = ("_id", "_offset", "_epoch", "port", "_code")
+"""Columns whose numbers are names (of brokers, partitions, offsets, ...): written without commas.
+All other numbers count or measure something."""
+
+
 def rows(options: Options, columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
     """Write rows: in a table and csv these columns, in json every field."""
     if options.output == "json":
@@ -37,13 +49,13 @@ def one(options: Options, fields: Mapping[str, object]) -> None:
     else:
         width = max(map(len, fields), default=0)
         for name, value in fields.items():
-            click.echo(f"{name.replace('_', ' '):{width}}  {cell(value)}".rstrip())
+            click.echo(f"{name.replace('_', ' '):{width}}  {cell(value, name)}".rstrip())
 
 
 def table(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
     """Write aligned columns; numbers stand to the right."""
     head = [column.upper().replace("_", " ") for column in columns]
-    cells = [[cell(row.get(column)) for column in columns] for row in found]
+    cells = [[cell(row.get(column), column) for column in columns] for row in found]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
     right = [
         bool(found) and all(isinstance(row.get(name), int | None) for row in found)
@@ -57,14 +69,14 @@ def table(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None
         click.echo("  ".join(parts).rstrip())
 
 
-def cell(value: object) -> str:
-    """One value for people."""
+def cell(value: object, column: str = "") -> str:
+    """One value for people; numbers that are names stand without commas."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
+        return str(value) if column in NAMES or column.endswith(_NAMES_END) else f"{value:,}"
     if isinstance(value, list | tuple):
         return ",".join(str(item) for item in value) or "-"
     if isinstance(value, dict):

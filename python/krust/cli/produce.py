@@ -7,6 +7,7 @@ that was not delivered is an error.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
+from krust.cli.exits import exit_of
 from krust.cli.options import KeyValue, Options
-from krust.cli.records import FormatError, encode, parser
+from krust.cli.records import FormatError, encode, from_object, parser
+from krust.errors import KrustError
+from krust.words import counted
 
 if TYPE_CHECKING:
     import re
@@ -31,7 +35,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command(no_args_is_help=True)
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("-f", "--format", "form", default=r"%v\n", show_default=True, help="%k %v %p %d.")
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-H", "--header", "headers", multiple=True, type=KeyValue(), help="KEY=VALUE.")
@@ -103,12 +107,12 @@ def _summary(options: Options, topic: str, written: Sequence[dict[str, Any]]) ->
         span = spans.setdefault(row["partition"], [row["base_offset"], -1])
         span[1] = row["base_offset"] + row["records"] - 1
     places = "; ".join(
-        f"partition {partition}" + (f" offsets {first:,}-{last:,}" if first >= 0 else "")
+        f"partition {partition}" + (f" offsets {first}-{last}" if first >= 0 else "")
         for partition, (first, last) in sorted(spans.items())
     )
     session.note(
         options,
-        f"{total:,} record{'s' * (total != 1)} to {topic}" + (f": {places}" if places else ""),
+        f"{counted(total, 'record')} to {topic}" + (f": {places}" if places else ""),
     )
 
 
@@ -134,7 +138,7 @@ def _input(source: str) -> Iterator[bytes]:
     if source == "-":
         descriptor, close = sys.stdin.fileno(), False
     else:
-        descriptor, close = os.open(Path(source), os.O_RDONLY), True
+        descriptor, close = _opened(source), True
     try:
         while True:
             data = os.read(descriptor, CHUNK)
@@ -149,6 +153,16 @@ def _input(source: str) -> Iterator[bytes]:
     finally:
         if close:
             os.close(descriptor)
+
+
+def _opened(source: str) -> int:
+    try:
+        return os.open(Path(source), os.O_RDONLY)
+    except OSError as error:
+        why = "no such file" if error.errno == errno.ENOENT else str(error.strerror).lower()
+        failed = KrustError(f"cannot read {source}: {why}")
+        failed.exit = int(exit_of(error))
+        raise failed from error
 
 
 def _cutter(form: str) -> Any:
@@ -206,10 +220,12 @@ def _json_lines(held: bytes, ended: bool, how: dict[str, Any]) -> tuple[list[Any
     records = []
     for line in filter(bytes.strip, lines):
         try:
-            fields = json.loads(line)
+            fields = from_object(json.loads(line))
             headers = [(str(one["key"]), encode(one["value"])) for one in fields.get("headers", ())]
             key = fields.get("key", how["key"])
             value = encode(fields.get("value"))
+        except FormatError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"no record: {line[:60]!r} ({error})") from error
         partition = fields.get("partition") if how["partition"] is None else how["partition"]

@@ -12,7 +12,7 @@ Text output is bytes: a key or value leaves as it came. Pure but for the clock i
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -226,6 +226,24 @@ def _base64(data: bytes) -> str:
     from base64 import b64encode
 
     return b64encode(data).decode()
+
+
+READ = frozenset({"key", "value", "headers", "partition", "timestamp_ms"})
+TOLD = frozenset({"topic", "offset", "timestamp_type"})
+"""Fields of a record's object: those that `produce` reads, and what `consume` tells besides."""
+
+
+def from_object(found: object) -> dict[str, Any]:
+    """A record's object as a line of input has it. FormatError: a field that means nothing."""
+    if not isinstance(found, dict):
+        raise FormatError(f"a record is a JSON object, not {str(found)[:60]!r}")
+    if unknown := sorted(found.keys() - READ - TOLD):
+        known = ", ".join(sorted(READ))
+        raise FormatError(f"no field {unknown[0]!r} in a record; its fields are {known}")
+    for header in found.get("headers") or ():
+        if isinstance(header, dict) and (unknown := sorted(header.keys() - {"key", "value"})):
+            raise FormatError(f"no field {unknown[0]!r} in a header; its fields are key, value")
+    return found
 
 
 def encode(value: object) -> bytes | None:

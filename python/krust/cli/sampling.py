@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.errors import KrustError
+from krust.words import counted
 
 if TYPE_CHECKING:
     from krust.spark.recipe import Pipeline
@@ -34,8 +35,10 @@ def decoded(made: Pipeline, count: int) -> str:
     if not values:
         return "no records yet"
     if len(found.bad) == len(values):
-        raise KrustError(f"none of {len(values):,} records can be decoded: {found.bad[0].reason}")
+        raise KrustError(
+            f"none of {counted(len(values), 'record')} can be decoded: {found.bad[0].reason}"
+        )
     if found.bad:
-        bad = f"{len(found.bad):,} of {len(values):,} records are bad"
+        bad = f"{len(found.bad):,} of {counted(len(values), 'record')} are bad"
         return f"{bad}, such as: {found.bad[0].reason}"
-    return f"{len(values):,} records decoded"
+    return f"{counted(len(values), 'record')} decoded"

@@ -329,10 +329,18 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
     for number in ours:
         signal.signal(number, first)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    told = sys.unraisablehook
 
+    def tell(what: sys.UnraisableHookArgs) -> None:
+        """Nothing of a signal that came together with the first: that it lost its handler."""
+        if not (what.object is None and isinstance(what.exc_value, OSError)):
+            told(what)
+
+    sys.unraisablehook = tell
     try:
         yield Asked((reader, writer), stdin_too=stdin_too)
     finally:
+        sys.unraisablehook = told
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -80,15 +80,21 @@ def topics(asked: _krust.Client, names: Sequence[str], bootstrap: str) -> dict[s
     return {name: found[name] for name in names}
 
 
-def missing(asked: _krust.Client, name: str, bootstrap: str) -> KafkaError:
-    """The error for a topic that does not exist, with the name that was probably meant."""
+def missing(asked: _krust.Client, name: str, bootstrap: str, *, wanted: bool = True) -> KafkaError:
+    """The error for a topic that does not exist, with the name that was probably meant.
+
+    wanted  the topic is to be used, so that creating it may help
+    """
     from difflib import get_close_matches
 
     known = [topic["name"] for topic in metadata(asked)["topics"] if not topic["error_code"]]
     near = get_close_matches(name, known, 1)
-    hint = f"create it: krust topic create {name}"
-    if near:
-        hint = f'did you mean "{near[0]}"?    {hint}'
+    hints = [f'did you mean "{near[0]}"?'] if near else []
+    if set(name) & set("*?[]"):
+        hints = ["patterns are not accepted here: krust topic list PATTERN shows what matches"]
+    elif wanted:
+        hints.append(f"create it: krust topic create {name}")
+    hint = "    ".join(hints) or "all of them: krust topic list"
     return refused(UNKNOWN_TOPIC, f'topic "{name}" does not exist on {bootstrap}', hint=hint)
 
 
@@ -106,7 +112,7 @@ def numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise click.BadParameter(f"{text!r} is no list of partitions; write 0,2 or 0-3")
+            raise click.BadParameter(f"{text!r} is not a list of partitions; write 0,2 or 0-3")
         chosen.extend(range(int(first), int(last or first) + 1))
     return chosen
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust
+from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.options import KeyValue, Options
 from krust.errors import KafkaError
 
@@ -27,7 +27,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=completion.topics)
 @click.option("-i", "--internal", is_flag=True, help="Internal topics too.")
 @shared.client
 @click.pass_obj
@@ -125,7 +125,9 @@ def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
 
 
 @command.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=completion.topics
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every setting, not only changed.")
 @shared.client
 @click.pass_obj
@@ -202,7 +204,9 @@ def _is_own(entry: dict[str, Any]) -> bool:
 
 
 @command.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=completion.topics
+)
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 @shared.client
 @click.pass_obj
@@ -222,7 +226,8 @@ def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
             if answer["error_code"] == session.UNKNOWN_TOPIC:
                 if if_exists:
                     continue
-                raise session.missing(asked, answer["name"], options.bootstrap)
+                name = answer["name"]
+                raise session.missing(asked, name, options.bootstrap, wanted=False)
             session.check(answer, f'topic "{answer["name"]}"')
             gone.append({"name": answer["name"], "deleted": True})
     if gone:
@@ -231,7 +236,9 @@ def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
 
 
 @command.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=completion.topics
+)
 @click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="Set KEY=VALUE.")
 @click.option("-d", "--delete-config", "unset", multiple=True, help="Back to the default: KEY.")
 @click.option("-p", "--partitions", type=int, help="Grow to this many partitions.")
@@ -299,7 +306,13 @@ def _grow(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) ->
 
 
 @command.command()
-@click.argument("names", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="TOPIC[:PARTITIONS]...",
+    nargs=-1,
+    required=True,
+    shell_complete=completion.topics,
+)
 @shared.client
 @click.pass_obj
 def offsets(options: Options, names: tuple[str, ...]) -> None:

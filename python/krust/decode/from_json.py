@@ -79,7 +79,9 @@ class JsonDecoder:
         try:
             tree = json.loads(value.decode(), object_pairs_hook=_object, parse_float=_Number)
         except json.JSONDecodeError as error:
-            raise BadValueError(f"no JSON: {error.msg} at character {error.pos}") from None
+            raise BadValueError(
+                f"no JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
+            ) from None
         except UnicodeDecodeError as error:
             raise BadValueError(f"no UTF-8 at byte {error.start}") from None
         except RecursionError:

@@ -59,7 +59,7 @@ def chosen(given: Mapping[str, str]) -> dict[str, str]:
     if not form:
         raise ConfigError(f"valueFormat is missing: it is one of {', '.join(FORMATS)}")
     if form not in FORMATS:
-        raise ConfigError.choice("valueFormat", FORMATS, form)
+        raise ConfigError(f"valueFormat {form!r} is not supported: {', '.join(FORMATS)}")
     found["valueFormat"] = form
     _check(found, form)
     return found

@@ -40,9 +40,20 @@ class IcebergTable(MovingTable):
         from pyiceberg.exceptions import NoSuchTableError
 
         if name.count(".") < 1:
-            raise ConfigError(f"Iceberg: {name!r} is no table", hint="write namespace.table")
+            raise ConfigError(
+                f"Iceberg: {name!r} is not a table's name", hint="write namespace.table"
+            )
         self._name = name
-        self._catalog = load_catalog(options.pop("catalog", "default"), **options)
+        named = options.pop("catalog", "default")
+        try:
+            self._catalog = load_catalog(named, **options)
+        except ValueError as error:
+            if "uri" in options:
+                raise
+            raise ConfigError(
+                "Iceberg needs [sink] catalog = { uri = .. }",
+                hint='such as { uri = "sqlite:////data/catalog.db", warehouse = "/data" }',
+            ) from error
         self._loaded: Any = None
         try:
             self._loaded = self._catalog.load_table(name)

@@ -33,6 +33,9 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
+JAVA = "Java 17 or newer"
+
+
 class Session(NamedTuple):
     """A Spark session, and whether Ctrl-C was pressed: Spark's own answer breaks its calls."""
 
@@ -47,7 +50,7 @@ def missing() -> str:
             return f"the package {package}"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and os.access(f"{home}/bin/java", os.X_OK)):
-        return "Java 17 or newer"
+        return JAVA
     return ""
 
 
@@ -61,10 +64,13 @@ def session(master: str, folder: Path) -> Iterator[Session]:
     """
     lacking = missing()
     if lacking:
+        if lacking == JAVA:
+            raise ConfigError(
+                f"Spark needs {JAVA}", hint="Debian: apt install openjdk-17-jre-headless"
+            )
         raise ConfigError(
             f"a pipeline runs on Spark, and {lacking} is not here",
-            hint="from the checkout: pip install '.[spark,tables]'; Java: apt install "
-            "openjdk-17-jre-headless",
+            hint="from the checkout: pip install '.[spark,tables]'",
         )
     from pyspark.sql import SparkSession
 

@@ -428,7 +428,12 @@ def _folder(text: str) -> Path:
     except ConfigError:
         path = None
     if path is None or not path.is_dir():
-        raise wrong("logDir", text, "/var/lib/kafka", "folders that planner and workers see")
+        raise OptionError(
+            "KRUST_INVALID_OPTION",
+            f"Option 'logDir': '{text}' does not exist on this machine. Name a log directory that "
+            "the driver and the executors see at the same path, e.g. "
+            '.option("logDir", "/var/lib/kafka").',
+        )
     return path
 
 
@@ -517,9 +522,17 @@ def _bound(texts: Texts, which: str, default: int, strategy: str) -> Bound:
 def _check_bounds(starting: Bound, ending: Bound) -> None:
     """A batch starts not at the end, ends not at the start, and names the same for both."""
     if starting == Bound(everywhere=LATEST) or LATEST in (starting.offsets or {}).values():
-        raise wrong("startingOffsets", "latest", "earliest", "something else for a batch")
+        raise OptionError(
+            "KRUST_INVALID_OPTION",
+            "Option 'startingOffsets': a batch cannot start at 'latest'. Write "
+            '.option("startingOffsets", "earliest"), or JSON such as {"orders":{"0":23}}.',
+        )
     if ending == Bound(everywhere=EARLIEST) or EARLIEST in (ending.offsets or {}).values():
-        raise wrong("endingOffsets", "earliest", "latest", "something else for a batch")
+        raise OptionError(
+            "KRUST_INVALID_OPTION",
+            "Option 'endingOffsets': a batch cannot end at 'earliest'. Write "
+            '.option("endingOffsets", "latest"), or JSON such as {"orders":{"0":50}}.',
+        )
     for first, last, what in (
         (starting.offsets, ending.offsets, "offset"),
         (starting.times, ending.times, "timestamp"),

@@ -275,6 +275,9 @@ def _decode(part: Mapping[str, Any], folder: Path) -> dict[str, str]:
             text = str(folder / text)
         elif key == "schema" and (text.startswith("@") or text.endswith(".avsc")):
             text = f"@{folder / text.lstrip('@')}"
+        if key == "format" and text.lower() not in decoding.FORMATS:
+            there = ", ".join(decoding.FORMATS)
+            raise ConfigError(f"[decode] format: {text!r} is not supported: {there}")
         found[DECODE[key]] = text
     return decoding.chosen(found)
 

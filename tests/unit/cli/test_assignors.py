@@ -22,6 +22,13 @@ class Raises(First):
 class Lies(First):
     def assign(self, group, topics):
         return {member: [("a", 0)] for member in group.members}
+class Hangs(First):
+    def assign(self, group, topics):
+        import threading
+        threading.Event().wait()
+class Forgets(First):
+    def assign(self, group, topics):
+        return {min(group.members): [("a", 0)]}
 """
 
 
@@ -73,9 +80,10 @@ def test_one_of_ones_own_lies_in_the_working_directory(folder: Path) -> None:
     [
         (("--assignor", "stiky"), 2, "did you mean sticky?"),
         (("--assignor", "yours:First"), 2, "there is no module 'yours'"),
-        (("--assignor", "mine:Frst"), 2, "it has First, Raises, Lies"),
+        (("--assignor", "mine:Frst"), 2, "it has First, Raises, Lies, Hangs, Forgets"),
         (("--assignor", "mine:Raises"), 1, "return {}[len(group.members)]"),
         (("--assignor", "mine:Lies"), 9, "a:0 goes to 'm1' and 'm2'"),
+        (("--assignor", "mine:Hangs", "--deadline", "20ms"), 9, "no answer within 20 ms"),
         (("--assignor", "range", "--topics", "a"), 2, "'a' is not TOPIC:PARTITIONS"),
         (("--assignor", "range", "--topics", "a:999999999"), 2, "200,000 partitions in all"),
         (("--assignor", "range", "--steps", "-3"), 2, "leaves 0 members"),
@@ -88,6 +96,13 @@ def test_errors_have_a_cause_and_a_code(
     run = group(folder, "simulate", *args)
     assert (run.returncode, run.stdout) == (code, "")
     assert told in run.stderr
+
+
+def test_partitions_that_go_to_nobody_are_an_exit_code(folder: Path) -> None:
+    run = group(folder, "simulate", "--assignor", "mine:Forgets", "--json")
+    assert run.returncode == 9
+    assert "leaves 11 partitions to nobody at step start" in run.stderr
+    assert json.loads(run.stdout)[0]["unassigned"] == 11
 
 
 def test_the_built_in_ones_are_listed(folder: Path) -> None:

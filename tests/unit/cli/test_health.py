@@ -104,3 +104,14 @@ def test_a_broker_too_old_to_say_is_no_problem() -> None:
             return super().request(api, *rest, **more)
 
     assert problems(Old(WELL)) == []
+
+
+def test_partitions_that_miss_the_same_brokers_are_one_problem() -> None:
+    view: Any = object.__new__(View)
+    view._each, view.controller = Brokers(WELL), 1
+    view.brokers = [{"node_id": 1}, {"node_id": 2}]
+    lost = {"topic": "t", "leader_id": -1, "replica_nodes": [1001], "isr_nodes": [1001]}
+    view.partitions = [{**lost, "partition_index": n} for n in range(27)]
+    [problem] = view.problems()
+    assert problem["detail"] == "broker 1001 is away: 27 partitions have no leader"
+    assert problem["partitions"][26] == "t:26"

@@ -148,7 +148,9 @@ def test_log_directories_need_no_brokers(tmp_path: Path) -> None:
     found = options.source({"subscribe": "t", "logDir": f"{tmp_path}, file://{tmp_path}"}, BATCH)
     assert found.log_dirs == (str(tmp_path), str(tmp_path))
     assert found.bootstrap == ""
-    assert "folders that planner and workers see" in refused(BATCH, logDir="/no/such/folder")
+    assert "'/no/such/folder' does not exist on this machine" in refused(
+        BATCH, logDir="/no/such/folder"
+    )
     with pytest.raises(OptionError, match=r"'kafka.bootstrap.servers' is needed"):
         options.source({"subscribe": "t", "logDir": str(tmp_path), "groupId": "g"}, STREAM)
 

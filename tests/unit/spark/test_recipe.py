@@ -117,7 +117,10 @@ SOURCE, SINK = '[source]\ntopic = "o"\n', '[sink]\ndelta = "t"\n'
         (SOURCE + SINK + 'compression = "rar"', "compression must be"),
         (SOURCE + SINK + '[run]\ntrigger = "soon"', "trigger is 'soon'"),
         (SOURCE + SINK + '[run]\nname = "a/b"', "name 'a/b'"),
-        (SOURCE + SINK + '[decode]\nformat = "xml"', "valueFormat must be"),
+        (
+            SOURCE + SINK + '[decode]\nformat = "xml"',
+            "format: 'xml' is not supported: json, avro, protobuf",
+        ),
         (SOURCE + SINK + '[decode]\nformat = "json"', "valueFormat=json needs valueSchema"),
         (SOURCE + SINK + '[transform]\nsql = "a"\npython = "os:getpid"', "both sql and python"),
         (SOURCE + SINK + '[transform]\npython = "clean"', "write file.py:function"),

@@ -1,0 +1,84 @@
+"""`krust completion`, and what a shell completes: names of topics and groups, asked of the broker.
+
+A broker that does not answer within WAIT_MS costs the names, and nothing is said: a prompt is no
+place for errors. Options that stand before the word count (`krust -b host:1 topic describe <TAB>`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from krust.cli.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from krust import _krust
+
+WAIT_MS = 1000
+"""the longest wait for a connection, and for an answer"""
+VARIABLE = "_KRUST_COMPLETE"
+"""set by the script: `krust` then answers the shell instead of running"""
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(short_help="Print the script that completes commands in a shell.")
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
+def command(shell: str | None) -> None:
+    r"""Print a script for SHELL that completes commands, options, topics and groups.
+
+    Without SHELL it is that of $SHELL.
+
+    \b
+    bash  echo 'eval "$(krust completion bash)"' >> ~/.bashrc
+    zsh   echo 'eval "$(krust completion zsh)"' >> ~/.zshrc
+    fish  krust completion fish > ~/.config/fish/completions/krust.fish
+    """
+    import os
+    from pathlib import Path
+
+    from click.shell_completion import get_completion_class
+
+    from krust.cli import root
+
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(name)
+    if kind is None:
+        raise click.UsageError(f"which shell? {', '.join(SHELLS)}")
+    click.echo(kind(root, {}, "krust", VARIABLE).source())
+
+
+def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Topics whose names begin so."""
+    return [name for name in _asked(ctx, _topics) if name.startswith(incomplete)]
+
+
+def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Groups whose names begin so."""
+    return [name for name in _asked(ctx, _groups) if name.startswith(incomplete)]
+
+
+def _asked(ctx: click.Context, names: Callable[[_krust.Client], Iterable[str]]) -> list[str]:
+    from krust import _krust
+    from krust.errors import KrustError
+
+    options = ctx.ensure_object(Options)
+    wait = min(options.timeout_ms, WAIT_MS)
+    patience = {"request.timeout.ms": wait, "socket.connection.setup.timeout.ms": wait}
+    try:
+        return sorted(names(_krust.Client(options.bootstrap, {**options.properties, **patience})))
+    except (KrustError, OSError):
+        return []
+
+
+def _topics(asked: _krust.Client) -> Iterable[str]:
+    found = asked.request("Metadata", {"topics": None})["topics"]
+    return (topic["name"] for topic in found if not topic["error_code"])
+
+
+def _groups(asked: _krust.Client) -> Iterable[str]:
+    for broker in asked.request("Metadata", {"topics": []})["brokers"]:
+        answer = asked.request("ListGroups", {"states_filter": []}, broker=broker["node_id"])
+        yield from (group["group_id"] for group in answer["groups"])

@@ -1,0 +1,110 @@
+"""What a user got wrong is told in a line or two: what it is, and what to do. No traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krust.cli import history, main, serve
+from krust.cli.apis import NAMES
+from krust.cli.records import FormatError, Record, from_object, to_object
+from krust.decode import options
+from krust.errors import ConfigError
+
+FACTS = Path(__file__).parents[2] / "data/facts/api_versions.tsv"
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as left:
+        main(list(args))
+    return int(str(left.value.code)), capsys.readouterr().err
+
+
+def test_hints_stand_in_tracebacks() -> None:
+    error = ConfigError("no such setting", hint="did you mean retention.ms?")
+    assert "did you mean retention.ms?" in "".join(traceback.format_exception(error))
+
+
+def test_a_path_without_a_directory_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "log", "dump", "greetings")
+    assert (code, text) == (5, "error: greetings: no such log file or partition directory\n")
+
+
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "produce", "t", "--from", "nofile", "-b", "127.0.0.1:1")
+    assert (code, text) == (5, "error: cannot read nofile: no such file\n")
+
+
+def test_a_state_that_no_group_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "group", "list", "--state", "Sable", "-b", "127.0.0.1:1")
+    assert code == 2
+    assert "there is no state 'Sable': PreparingRebalance, CompletingRebalance, Stable" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"vlaue": 1}, "no field 'vlaue' in a record"),
+        ({"value": 1, "headers": [{"key": "a", "val": 1}]}, "no field 'val' in a header"),
+        ([1], "a record is a JSON object"),
+    ],
+)
+def test_a_field_that_no_record_has_is_refused(given: object, what: str) -> None:
+    with pytest.raises(FormatError, match=what):
+        from_object(given)
+
+
+def test_what_consume_prints_can_be_produced_again() -> None:
+    record = Record("t", 0, 7, 1, 0, b"k", b"v", [("h", b"x")])
+    assert from_object(to_object(record))["value"] == "v"
+
+
+def test_a_group_that_nobody_joined_had_no_rebalance_yet() -> None:
+    group: dict[str, Any] = {"history": None, "members": [], "protocol_type": None}
+    assert list(history.lines(group, 0, all_of_it=False)) == ["no rebalance yet"]
+
+
+def test_all_of_kafkas_apis_have_names() -> None:
+    rows = [line.split("\t") for line in FACTS.read_text().splitlines()[1:]]
+    assert {int(row[0]): row[1] for row in rows} == NAMES
+
+
+def test_json_that_is_cut_says_at_once() -> None:
+    import pyarrow as pa
+
+    decoder = options.decoder({"valueFormat": "json", "valueSchema": "id bigint"})
+    found = decoder.decode(pa.array([b'{"id": "a'], pa.binary()))
+    assert "at at" not in found.bad[0].reason
+    assert "Unterminated string starting at character" in found.bad[0].reason
+
+
+def test_two_signals_at_once_stop_in_order_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    both = [signal.SIGINT, signal.SIGTERM]
+    with serve.stops() as asked:
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for each in both:
+            os.kill(os.getpid(), each)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        assert asked() in ("SIGINT", "SIGTERM")
+    assert told == []
+
+
+def test_a_second_interrupt_while_the_first_is_told_is_no_traceback() -> None:
+    code = (
+        "import krust.cli, signal, os\n"
+        "def outcome(args):\n    os.kill(os.getpid(), signal.SIGINT)\n    input()\n"
+        "krust.cli._outcome = outcome\nkrust.cli.main([])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (130, "")
