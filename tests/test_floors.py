@@ -27,6 +27,7 @@ RUST_FLOORS = {
 }
 PYTHON_FLOORS = {
     **dict.fromkeys(("__version__", "_krust", "closing", "errors", "settings", "spec", "words"), 0),
+    **dict.fromkeys(("foreign", "properties"), 0),
     **dict.fromkeys(("Broker", "Cluster", "Scan", "scan"), 3),
     **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata",), 2),

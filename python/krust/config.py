@@ -1,6 +1,10 @@
 """Settings of a broker: where each value comes from, and which one holds.
 
 Weakest first: default < mode < a file < environment `KAFKA_*`, `KAFKA_CFG_*` < `KRUST_*` < options.
+A file that was written for Kafka, and `KAFKA_*`, may say what krust has no use for: that is listed
+in one notice and does nothing, unless it asks for security (`foreign.py`). All else must be known.
+Whatever cannot be is found in one pass and is one error.
+
 Files are Java's `server.properties` or TOML with Kafka's names as quoted keys (`"num.partitions" =
 3`); bare tables would split `broker.id` in two. The table of settings itself is `settings.py`.
 
@@ -10,14 +14,17 @@ Not promised: nothing here is dynamic; what a running broker was told later lies
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from krust import foreign
 from krust.errors import ConfigError
-from krust.settings import BROKER, TOPIC, Setting, Value
+from krust.properties import properties
+from krust.settings import BROKER, TOPIC, Setting, Type, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _EQUAL = {"node.id": "broker.id"}
 """A setting that only names another one anew."""
@@ -44,6 +51,8 @@ class Source(NamedTuple):
     """default, mode, file, environment or option"""
     place: str
     """the file, the variable, the option"""
+    lenient: bool = False
+    """whether a setting without a use is listed, where it would be an error"""
 
 
 class Setup(NamedTuple):
@@ -61,13 +70,19 @@ class Lookup(Protocol):
 
 
 class Config:
-    """The settings that hold: `config["num.partitions"]` is 1, typed."""
+    """The settings that hold: `config["num.partitions"]` is 1, typed.
+
+    raises  ConfigError: of all settings that cannot be, in one
+    """
 
     def __init__(self, setups: Mapping[str, Setup] | None = None, notices: Iterable[str] = ()):
         self._setups = dict(setups or {})
         self.notices = list(notices)
-        """Lines to log once: settings that do nothing here, variables that nobody knows."""
-        self._settle()
+        """What to log once: settings that do nothing here, variables that nobody knows."""
+        review = _Review(self._setups)
+        self._settle(review)
+        review.raise_problems()
+        self.notices += review.notices()
 
     def __getitem__(self, name: str) -> Value:
         return _parsed(_setting(name), self.text(name))
@@ -117,22 +132,32 @@ class Config:
         """What a topic setting is where the topic says nothing: by the broker's own settings."""
         return topic_default(name, self.text)
 
-    def _settle(self) -> None:
+    def _settle(self, review: _Review) -> None:
         """Check every value, let the modes weigh in, and note what is ignored."""
+        review.drop_controller_listeners()
         for name, setup in list(self._setups.items()):
-            setting = _setting(name)
-            if setup.text in _UNSET and setting.default is None:
+            setting = _row(name)
+            if setting is None:
+                review.unknown(name, setup)
                 del self._setups[name]
-                continue
-            _parsed(setting, setup.text)
-            _accept(setting, setup, self.notices)
-            other = _EQUAL.get(name)
-            if other is not None:
-                self._setups.setdefault(other, setup)
-        self._choose_mode()
-        _check_listeners(self)
-        rules(ASSIGNORS, self.text(ASSIGNORS) or "")
-        rules(RETENTION, self.text(RETENTION) or "")
+            elif setup.text in _UNSET and setting.default is None:
+                del self._setups[name]
+            elif review.accepts(setting, setup):
+                other = _EQUAL.get(name)
+                if other is not None:
+                    self._setups.setdefault(other, setup)
+            else:
+                del self._setups[name]
+        try:
+            self._choose_mode()
+            review.problems += _listener_problems(self)
+        except ConfigError as error:
+            review.problems.append(error)
+        for name in (ASSIGNORS, RETENTION):
+            try:
+                rules(name, self.text(name) or "")
+            except ConfigError as error:
+                review.problems.append(error)
 
     def _choose_mode(self) -> None:
         """Settle `krust.mode`, and what it changes where nobody said otherwise."""
@@ -150,93 +175,40 @@ def load(
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, object] | None = None,
     reserved: Iterable[str] = (),
+    mode: str | None = None,
 ) -> Config:
     """The settings from files (the later wins), environment and options (`-o k=v`, arguments).
 
     environ   variables to look through; those in `reserved` belong to somebody else
     options   by Kafka's name; True, 3 and ["a"] are taken for their text
-    raises    ConfigError: unknown setting, bad value, unreadable file
+    mode      strict or warn: what a setting without a use is, in files and `KAFKA_*`; None: warn
+              where Kafka's own start would read it, strict in krust's own files
+    raises    ConfigError: unknown settings, bad values, unreadable file
     """
     notices: list[str] = []
     setups: dict[str, Setup] = {}
     for path in files:
-        setups |= read_file(path)
-    setups |= _from_environment(environ or {}, set(reserved), notices)
+        setups |= read_file(path, mode)
+    setups |= _from_environment(environ or {}, set(reserved), notices, mode)
     for name, value in (options or {}).items():
-        _setting(name)
         text = _text(value)
-        if text is not None:
-            setups[name] = Setup(text, Source("option", name))
+        if text is not None or _row(name) is None:
+            setups[name] = Setup(text or "", Source("option", name))
     return Config(setups, notices)
 
 
-def read_file(path: Path) -> dict[str, Setup]:
-    """What a `.toml` or a Java properties file sets; every key is known."""
+def read_file(path: Path, mode: str | None = None) -> dict[str, Setup]:
+    """What a `.toml` or a Java properties file sets, whether krust knows it or not."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read {path}: {reason}", hint="name a readable file") from None
     pairs = _toml(text, path) if path.suffix == ".toml" else properties(text)
-    source = Source("file", str(path))
-    for name in pairs:
-        _setting(name, f" ({path})")
+    if mode is None:
+        mode = foreign.WARN if foreign.is_kafkas(path.suffix, pairs) else foreign.STRICT
+    source = Source("file", str(path), mode == foreign.WARN)
     return {name: Setup(value, source) for name, value in pairs.items()}
-
-
-def properties(text: str) -> dict[str, str]:
-    """A Java properties file: `#` `!` comment, `=` `:` or a blank part, a backslash continues."""
-    pairs: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        slashes = len(line) - len(line.rstrip("\\"))
-        if slashes % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        name, value = _split(line)
-        pairs[_unescape(name)] = _unescape(value).rstrip()
-    if pending:
-        name, value = _split(pending)
-        pairs[_unescape(name)] = _unescape(value).rstrip()
-    return pairs
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Key and value: parted by the first `=`, `:` or blank that no backslash hides."""
-    end = 0
-    while end < len(line) and line[end] not in "=: \t\f":
-        end += 2 if line[end] == "\\" else 1
-    rest = line[end:].lstrip(" \t\f")
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(" \t\f")
-    return line[:end], rest
-
-
-def _unescape(text: str) -> str:
-    r"""Java's escapes: \t \n \r \f \uXXXX; any other character stands for itself."""
-    if "\\" not in text:
-        return text
-    out: list[str] = []
-    at = 0
-    while at < len(text):
-        char = text[at]
-        at += 1
-        if char != "\\" or at == len(text):
-            out.append(char)
-            continue
-        code = text[at]
-        at += 1
-        digits = text[at : at + 4]
-        if code == "u" and len(digits) == 4 and all(d in "0123456789abcdefABCDEF" for d in digits):
-            out.append(chr(int(digits, 16)))
-            at += 4
-        else:
-            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code))
-    return "".join(out)
 
 
 def _toml(text: str, path: Path) -> dict[str, str]:
@@ -270,28 +242,28 @@ def _text(value: object) -> str | None:
 
 
 def _from_environment(
-    environ: Mapping[str, str], reserved: set[str], notices: list[str]
+    environ: Mapping[str, str], reserved: set[str], notices: list[str], mode: str | None
 ) -> dict[str, Setup]:
     """`KAFKA_*`, then `KAFKA_CFG_*`, then `KRUST_*`; unknown `KAFKA_*` get one notice together."""
     setups: dict[str, Setup] = {}
     strangers: list[str] = []
+    reserved = reserved | foreign.LAUNCHER
     for prefix in ("KAFKA_", "KAFKA_CFG_", "KRUST_"):
         for variable, value in sorted(environ.items()):
             longer = prefix == "KAFKA_" and variable.startswith("KAFKA_CFG_")
             if longer or variable in reserved or not variable.startswith(prefix):
                 continue
             name = variable_name(variable[len(prefix) :])
-            if prefix == "KRUST_" and f"krust.{name}" in BROKER:
+            if prefix == "KRUST_" and _row(f"krust.{name}") is not None:
                 name = f"krust.{name}"
-            if name in BROKER:
-                setups[name] = Setup(value, Source("environment", variable))
-            elif prefix == "KRUST_":
-                _setting(name, f" (variable {variable})")
+            lenient = prefix != "KRUST_" and mode != foreign.STRICT
+            if prefix == "KRUST_" or name in BROKER or _ENFORCED.match(name):
+                setups[name] = Setup(value, Source("environment", variable, lenient))
             else:
                 strangers.append(variable)
     if strangers:
         named = ", ".join(strangers)
-        notices.append(f"ignored environment variables that are no Kafka settings: {named}")
+        notices.append(f"environment variables that name no setting of a broker: {named}")
     return setups
 
 
@@ -301,9 +273,24 @@ def variable_name(rest: str) -> str:
     return marked.replace("\0", "-").replace("\1", "_").lower()
 
 
+def _row(name: str) -> Setting | None:
+    """The row of a setting, or of a plug-in's parameter; None: there is none."""
+    setting = BROKER.get(name)
+    if setting is None and any(_is_parameter(name, of) for of in (ASSIGNORS, RETENTION)):
+        doc = "A parameter of a plug-in, given to its configure()."
+        return Setting(name, Type.STRING, None, "*", "yes", "fixed", doc)
+    return setting
+
+
+def _is_parameter(name: str, setting: str) -> bool:
+    """Whether it is `SETTING.PLUG-IN.KEY`."""
+    plug_in, dot, key = name.removeprefix(f"{setting}.").partition(".")
+    return name.startswith(f"{setting}.") and bool(plug_in and dot and key)
+
+
 def _setting(name: str, where: str = "") -> Setting:
     """The row of a setting; ConfigError with what was probably meant."""
-    setting = BROKER.get(name)
+    setting = _row(name)
     if setting is None:
         raise unknown(name, BROKER, where)
     return setting
@@ -333,18 +320,111 @@ def _parsed(setting: Setting, text: str | None) -> Value:
         ) from None
 
 
-def _accept(setting: Setting, setup: Setup, notices: list[str]) -> None:
-    """Refuse or note a setting that does nothing here."""
-    if setting.support == "yes" or setup.source.kind == "mode" or setup.text == setting.default:
-        return
-    where = setup.source.place or setup.source.kind
-    if setting.support == "ignored":
-        notices.append(f"{setting.name} does nothing here ({where})")
-    else:
-        raise ConfigError(
-            f"{setting.name} cannot be set here ({where}): {setting.doc}",
-            hint=f"take {setting.name} out",
-        )
+class _Review:
+    """What is wrong with settings, and what of them does nothing: all of it, before any is used."""
+
+    def __init__(self, setups: dict[str, Setup]) -> None:
+        self._setups = setups
+        self.problems: list[ConfigError] = []
+        self._idle: list[str] = []
+        self._foreign: dict[str, list[str]] = {}
+        providers = setups.get("config.providers")
+        self._providers = providers.text if providers is not None else ""
+
+    def accepts(self, setting: Setting, setup: Setup) -> bool:
+        """Whether a setting that krust knows holds."""
+        name, where = setting.name, _where(setup)
+        try:
+            if foreign.refers_to_provider(setup.text, self._providers):
+                raise ConfigError(
+                    f"{name} refers to a provider{where}, and krust asks none",
+                    hint=f"write the value of {name} itself",
+                )
+            if setting.support == "yes" or not setup.source.lenient:
+                _parsed(setting, setup.text)
+        except ConfigError as error:
+            self.problems.append(error)
+            return False
+        if setting.support == "yes" or setup.source.kind == "mode":
+            return True
+        if setup.text.strip() == (setting.default or ""):
+            return True
+        if foreign.is_security(name):
+            self._refuse_security(name, where)
+        elif name == "process.roles" and _list_of(setup.text) == ["controller"]:
+            what = f"process.roles is controller{where}: krust runs brokers only"
+            self.problems.append(ConfigError(what, hint="start it with the file of a broker"))
+        elif setup.source.lenient:
+            self._note(name, setup, foreign.meaning(name) or setting.doc)
+        elif setting.support == "ignored":
+            self._idle.append(f"{name} does nothing here{where}")
+        else:
+            what = f"{name} cannot be set here{where}: {setting.doc}"
+            self.problems.append(ConfigError(what, hint=f"take {name} out"))
+        return setting.support == "ignored" and not setup.source.lenient
+
+    def unknown(self, name: str, setup: Setup) -> None:
+        """Judge a setting that krust does not know."""
+        where = _where(setup)
+        error = unknown(name, BROKER, where if setup.source.kind != "option" else "")
+        if foreign.is_security(name):
+            self._refuse_security(name, where)
+        elif not setup.source.lenient:
+            self.problems.append(error)
+        else:
+            told = foreign.meaning(name)
+            near = error.hint if str(error.hint).startswith(("did you", name)) else "take it out"
+            self._note(name, setup, told or f"no setting of a broker that krust knows; {near}")
+
+    def drop_controller_listeners(self) -> None:
+        """Take what is for KRaft's controllers alone out of the listeners of a foreign file."""
+        controllers = self._setups.get(foreign.CONTROLLER_LISTENERS)
+        if controllers is None or not controllers.source.lenient:
+            return
+        for name in ("listeners", "advertised.listeners"):
+            setup = self._setups.get(name)
+            if setup is not None:
+                kept = foreign.without(setup.text, controllers.text)
+                self._setups[name] = setup._replace(text=kept)
+                if not kept:
+                    del self._setups[name]
+
+    def raise_problems(self) -> None:
+        """Raise all that was found, in one."""
+        if self.problems:
+            raise ConfigError.all_of(self.problems)
+
+    def notices(self) -> list[str]:
+        """What does nothing: a line for each setting of ours, one notice for each foreign place."""
+        grouped = [
+            f"{place} was written for Kafka; in krust, {len(lines)} of its settings "
+            f"{'does' if len(lines) == 1 else 'do'} nothing "
+            "(--config-mode strict refuses them):\n  " + "\n  ".join(lines)
+            for place, lines in self._foreign.items()
+        ]
+        return self._idle + grouped
+
+    def _refuse_security(self, name: str, where: str) -> None:
+        what = f"{name} asks for security that krust does not offer{where}"
+        hint = f"take {name} out, and let nobody but trusted clients reach the listeners"
+        self.problems.append(ConfigError(what, hint=hint))
+
+    def _note(self, name: str, setup: Setup, told: str) -> None:
+        source = setup.source
+        group = source.place if source.kind == "file" else "the environment"
+        self._foreign.setdefault(group, []).append(f"{name}: {told}")
+
+
+_ENFORCED = re.compile(r"listener\.name\.|super\.users$|allow\.everyone\.|ssl\.\w+\.filename$")
+"""Variables that are no broker's settings by name, but make one ask for security in images."""
+
+
+def _where(setup: Setup) -> str:
+    return f" ({setup.source.place or setup.source.kind})"
+
+
+def _list_of(text: str) -> list[str]:
+    return [item.strip().lower() for item in text.split(",") if item.strip()]
 
 
 def listeners(text: str) -> list[tuple[str, str, int]]:
@@ -379,8 +459,8 @@ def inter_broker_listener(config: Config) -> str:
     return wanted if wanted in known else known[0]
 
 
-def _check_listeners(config: Config) -> None:
-    """Refuse a listener whose security this broker does not offer."""
+def _listener_problems(config: Config) -> Iterator[ConfigError]:
+    """What is wrong with listeners, the security of each among it."""
     pairs = (
         item.partition(":")
         for item in str(config.text("listener.security.protocol.map")).split(",")
@@ -391,18 +471,19 @@ def _check_listeners(config: Config) -> None:
         protocol = protocols.get(name)
         if protocol != "PLAINTEXT":
             what = f"stands for {protocol}" if protocol else "stands for no protocol"
-            raise ConfigError(
+            yield ConfigError(
                 f"listener {name} {what}; only PLAINTEXT is offered",
-                hint=f"map it: listener.security.protocol.map={name}:PLAINTEXT",
+                hint=f"take it out of listeners, or map it: "
+                f"listener.security.protocol.map={name}:PLAINTEXT",
             )
     between = config.text("security.inter.broker.protocol")
     if between != "PLAINTEXT":
-        raise ConfigError(
+        yield ConfigError(
             f"security.inter.broker.protocol is {between}; only PLAINTEXT is offered",
             hint="leave it out",
         )
-    if inter_broker_listener(config) not in {name for name, _, _ in named}:
-        raise ConfigError(
+    elif inter_broker_listener(config) not in {name for name, _, _ in named}:
+        yield ConfigError(
             f"inter.broker.listener.name is {inter_broker_listener(config)}, which listeners does "
             "not have",
             hint="name one of the listeners",
@@ -412,12 +493,12 @@ def _check_listeners(config: Config) -> None:
         known = {name for name, _, _ in named}
         for name, host, _ in listeners(advertised):
             if name not in known:
-                raise ConfigError(
+                yield ConfigError(
                     f"advertised.listeners names {name}, which listeners does not have",
                     hint=f"add {name} to listeners, or take it out",
                 )
             if host in ("", "0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
-                raise ConfigError(
+                yield ConfigError(
                     f"advertised.listeners tells clients to use {host or 'no host'}, no address",
                     hint="name the host that clients reach",
                 )

@@ -8,7 +8,8 @@
     └── KafkaError             a broker refused: `code` and `name` are Kafka's           exit 1, 5-7
 
 Every error has `.code` (Kafka's number, or None), `.retriable`, `.hint` (a line that says what to
-do, or None) and `.exit`. `str(error)` is one line: what happened, and why.
+do, or None) and `.exit`. `str(error)` is one line: what happened, and why; where many settings are
+wrong, one line of each.
 """
 
 from __future__ import annotations
@@ -101,6 +102,19 @@ class ConfigError(KrustError):
     """A setting that does not exist, or whose value cannot be."""
 
     exit = 2
+    problems: tuple[ConfigError, ...] = ()
+    """Where many settings are wrong: an error of each."""
+
+    @classmethod
+    def all_of(cls, problems: Iterable[ConfigError]) -> ConfigError:
+        """One error of many, with what to do about each; of one it is that one."""
+        found = tuple(problems)
+        if len(found) == 1:
+            return found[0]
+        lines = (f"\n  {each}\n    {each.hint}" for each in found)
+        error = cls(f"{len(found)} settings cannot be used:{''.join(lines)}")
+        error.problems = found
+        return error
 
     @classmethod
     def choice(cls, name: str, allowed: Iterable[str], value: str) -> Self:

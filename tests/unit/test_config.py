@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.config import Config, listeners, load, parse_topic, properties, variable_name
+from krust.config import Config, listeners, load, parse_topic, variable_name
 from krust.errors import ConfigError
+from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting
 
 
@@ -63,15 +64,20 @@ def test_an_unknown_setting_says_what_was_probably_meant(name: str, hint: str) -
 
 
 def test_an_unknown_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
-    (tmp_path / "x.properties").write_text("num.partition=3\n")
+    (tmp_path / "x.properties").write_text("num.partition=3\nkrust.threads=1\n")
     with pytest.raises(ConfigError, match=r"x\.properties"):
         load(files=[tmp_path / "x.properties"])
 
 
 def test_unknown_kafka_variables_get_one_notice() -> None:
-    config = load(environ={"KAFKA_HOME": "/opt", "KAFKA_HEAP_OPTS": "-X", "PATH": "/bin"})
-    ignored = "ignored environment variables that are no Kafka settings"
-    assert config.notices == [f"{ignored}: KAFKA_HEAP_OPTS, KAFKA_HOME"]
+    config = load(environ={"KAFKA_TOPIC": "x", "KAFKA_CLUSTER": "-X", "PATH": "/bin"})
+    ignored = "environment variables that name no setting of a broker"
+    assert config.notices == [f"{ignored}: KAFKA_CLUSTER, KAFKA_TOPIC"]
+
+
+def test_variables_of_kafkas_scripts_are_not_mentioned() -> None:
+    config = load(environ={"KAFKA_HOME": "/opt", "KAFKA_HEAP_OPTS": "-X", "KAFKA_LOG4J_OPTS": "y"})
+    assert not config.notices
 
 
 def test_an_unknown_krust_variable_is_an_error_unless_it_is_reserved() -> None:
@@ -108,7 +114,7 @@ def test_variables_are_spelled_as_in_apaches_image(variable: str, name: str) -> 
         ("compression.type", "lzma", "one of"),
         ("log.cleanup.policy", "compact,erase", "one of"),
         ("process.roles", "broker", "cannot be set"),
-        ("authorizer.class.name", "Acl", "cannot be set"),
+        ("authorizer.class.name", "Acl", "asks for security"),
         ("listeners", "PLAINTEXT//:9092", "no listener"),
         ("listeners", "SSL://:9093", "only PLAINTEXT"),
         ("listeners", "ODD://:9093", "no protocol"),
@@ -124,8 +130,8 @@ def test_a_value_that_cannot_be_is_refused(name: str, value: str, message: str) 
 
 
 def test_a_setting_that_does_nothing_is_said_once() -> None:
-    config = load(options={"zookeeper.ssl.protocol": "TLSv1.3", "num.io.threads": "8"})
-    assert config.notices == ["zookeeper.ssl.protocol does nothing here (zookeeper.ssl.protocol)"]
+    config = load(options={"num.replica.fetchers": "3", "num.io.threads": "8"})
+    assert config.notices == ["num.replica.fetchers does nothing here (num.replica.fetchers)"]
 
 
 def test_dev_mode_holds_while_all_listeners_are_loopback() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from krust import config as settings
+from krust import foreign
 from krust.cli import options
 from krust.cli.recovering import StoppedEarly, Watch
 from krust.errors import ConfigError, ServerError
@@ -49,6 +50,7 @@ VARIABLES = {
     "KRUST_HOST",
     "KRUST_PORT",
     "KRUST_CONFIG",
+    "KRUST_CONFIG_MODE",
     "KRUST_DATA_DIR",
     "KRUST_LOG_LEVEL",
     "KRUST_READY_FILE",
@@ -86,6 +88,14 @@ _LEVELS = ("debug", "info", "warning", "error")
     envvar="KRUST_CONFIG",
     show_envvar=True,
     help="server.properties, or TOML with Kafka's names as quoted keys.",
+)
+@click.option(
+    "--config-mode",
+    type=click.Choice(foreign.MODES),
+    envvar="KRUST_CONFIG_MODE",
+    show_envvar=True,
+    help="What a setting without a use is, in a file and in KAFKA_*: an error, or a line in the "
+    "log. [warn for Kafka's own properties files and KAFKA_*, else strict]",
 )
 @click.option(
     *("-o", "--set", "pairs"),
@@ -220,6 +230,7 @@ def configure(
     host: str | None = None,
     port: int | None = None,
     file: Path | None = None,
+    config_mode: str | None = None,
     pairs: tuple[tuple[str, str], ...] = (),
     **direct: object,
 ) -> Config:
@@ -235,7 +246,11 @@ def configure(
 
     def load() -> Config:
         return settings.load(
-            files=files, environ=os.environ, options=given, reserved=frozenset(VARIABLES)
+            files=files,
+            environ=os.environ,
+            options=given,
+            reserved=frozenset(VARIABLES),
+            mode=config_mode,
         )
 
     if host is None and port is None:
@@ -390,7 +405,7 @@ def _print(config: Config) -> None:
         if setting.support != "yes":
             continue
         if name in given:
-            kind, place = given[name].source
+            kind, place, _ = given[name].source
             click.echo(f"# {kind}: {place}")
         text = "(hidden)" if setting.sensitive else config.text(name)
         click.echo(f"{name}={'' if text is None else text}")

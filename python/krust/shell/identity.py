@@ -14,10 +14,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from krust.config import properties
 from krust.errors import ConfigError, ServerError
 from krust.metadata import znodes
 from krust.metadata.store import Create, Done, SetData, Stat
+from krust.properties import properties
 from krust.shell import metadata
 
 if TYPE_CHECKING:

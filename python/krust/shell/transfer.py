@@ -16,7 +16,6 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from krust.config import properties
 from krust.controller.state import chunks
 from krust.errors import ConfigError, ServerError
 from krust.metadata import differences, transfer, znodes
@@ -34,6 +33,7 @@ from krust.metadata.store import (
     SessionState,
 )
 from krust.metadata.transfer import Side
+from krust.properties import properties
 from krust.shell import metadata
 
 if TYPE_CHECKING:

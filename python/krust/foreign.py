@@ -1,0 +1,128 @@
+"""What settings that were written for Kafka mean to krust: whose a file is, what each key is.
+
+A file is Kafka's where it is a Java properties file that sets no key of krust's own. Its settings
+are read leniently: a key that krust does not know, or has no use for, is listed and does nothing.
+Security is the exception: who asks for encryption, authentication or authorisation and would not
+get it must hear of it before the first client connects. This module names such keys.
+Pure text: no settings table, no files. Not promised: that a name which no rule here knows is
+harmless; it is listed as unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STRICT, WARN = "strict", "warn"
+MODES = (STRICT, WARN)
+"""strict: a setting without a use is an error; warn: it is listed, and does nothing."""
+
+CONTROLLER_LISTENERS = "controller.listener.names"
+
+_SECURITY = re.compile(
+    r"(ssl|sasl|security|delegation\.token|password\.encoder|zookeeper\.ssl|listener\.name|opa|"
+    r"ldap|ranger)\."
+    r"|authorizer\.|allow\.everyone\.if\.no\.acl\.found$|super\.users$|principal\.builder\.class$"
+    r"|connections\.max\.reauth\.ms$|connection\.failed\.authentication\.delay\.ms$"
+)
+"""Keys of Kafka's brokers, and of the authorizers that are common with it."""
+
+_SECURITY_PART = re.compile(
+    r"(^|\.)(ssl|sasl|acls?|auth|authorizer|authentication|access\.rule|rbac|mds|keystore"
+    r"|truststore|jaas|kerberos|ldap|oauth|oauthbearer|super\.users)(\.|$)"
+)
+"""The same of plug-ins that somebody else wrote."""
+
+_REPORTERS = re.compile(
+    r"confluent\.(metrics|telemetry|monitoring|balancer|support|license|cluster\.link)\b"
+    r"|(kafka\.)?metrics?\.|cruise\.control\.|.*\.metrics\.reporter\."
+)
+"""Of clients inside a broker that krust does not have: their keys protect no data of this broker"""
+
+_MEANINGS = {
+    "process.roles": "krust has no KRaft: this broker keeps its own metadata, in its data "
+    "directory, or in a ZooKeeper (zookeeper.connect)",
+    "controller.quorum.voters": "there is no KRaft quorum: this broker joins other brokers "
+    "through a ZooKeeper only (zookeeper.connect)",
+    "controller.quorum.bootstrap.servers": "there is no KRaft quorum: this broker joins other "
+    "brokers through a ZooKeeper only (zookeeper.connect)",
+    CONTROLLER_LISTENERS: "there is no KRaft controller: the listeners of these names stay closed",
+    "zookeeper.metadata.migration.enable": "there is no KRaft to migrate to",
+    "create.topic.policy.class.name": "Java classes are not loaded: every valid topic is created",
+    "alter.config.policy.class.name": "Java classes are not loaded: every valid change is made",
+    "client.quota.callback.class": "Java classes are not loaded: krust computes quotas itself",
+    "group.share.enable": "there are no share groups",
+    "remote.log.storage.system.enable": "there is no tiered storage: all segments stay on disk",
+    "port": "Kafka 3.0 took it out; listeners=PLAINTEXT://:PORT says it",
+    "host.name": "Kafka 3.0 took it out; listeners=PLAINTEXT://HOST:PORT says it",
+    "advertised.host.name": "Kafka 3.0 took it out; advertised.listeners says it",
+    "advertised.port": "Kafka 3.0 took it out; advertised.listeners says it",
+    "quota.producer.default": "Kafka 3.0 took it out; krust quotas set gives quotas",
+    "quota.consumer.default": "Kafka 3.0 took it out; krust quotas set gives quotas",
+    "config.providers": "values are taken as they stand; no provider is asked",
+}
+"""Keys of which the table's own line would not say enough."""
+
+_FAMILIES = (
+    ("confluent.", "a setting of Confluent Server; krust has nothing of it"),
+    ("config.providers.", "values are taken as they stand; no provider is asked"),
+    ("log4j.", "a setting of Java's logging; --log-level says how much krust logs"),
+    ("log4j2.", "a setting of Java's logging; --log-level says how much krust logs"),
+    ("share.coordinator.", "there are no share groups"),
+    ("group.share.", "there are no share groups"),
+    ("controller.", "there is no KRaft controller"),
+    ("rlmm.", "there is no tiered storage"),
+    ("rsm.", "there is no tiered storage"),
+    ("remote.log.", "there is no tiered storage"),
+    ("cruise.control.", "a setting of Cruise Control's Java reporter, which is not loaded"),
+    ("group.streams.", "Streams groups of the new protocol are not offered"),
+    ("java.", "a property of Java"),
+)
+
+_LAUNCHER = """
+HOME VERSION DEBUG OPTS HEAP_OPTS JMX_OPTS JMX_PORT JMX_HOSTNAME JVM_PERFORMANCE_OPTS GC_LOG_OPTS
+LOG4J_OPTS LOG4J_LOGGERS LOG4J_ROOT_LOGLEVEL LOG4J_CMD_OPTS TOOLS_LOG4J_LOGLEVEL JMX_AGENT_OPTS
+DATA_DIR CONF_DIR USER GROUP DIR MODE CLASSPATH BASE_DIR MOUNTED_CONF_DIR INITSCRIPTS_DIR
+"""
+LAUNCHER = frozenset(f"KAFKA_{name}" for name in _LAUNCHER.split())
+"""Variables of Kafka's start scripts and images, for Java and the shell: nothing to say of them."""
+
+
+def is_kafkas(suffix: str, names: Iterable[str]) -> bool:
+    """Whether a file with these settings was written for Kafka."""
+    return suffix != ".toml" and not any(name.startswith("krust.") for name in names)
+
+
+def is_security(name: str) -> bool:
+    """Whether a setting asks for encryption, authentication or authorisation."""
+    if _SECURITY.match(name):
+        return True
+    return not _REPORTERS.match(name) and bool(_SECURITY_PART.search(name))
+
+
+def meaning(name: str) -> str | None:
+    """What a setting that krust has no use for means here; None: nothing is known of it."""
+    known = _MEANINGS.get(name)
+    if known is not None:
+        return known
+    return next((text for prefix, text in _FAMILIES if name.startswith(prefix)), None)
+
+
+def refers_to_provider(value: str, providers: str) -> bool:
+    """Whether a value is to be had from a provider, as `${file:/etc/secrets:password}`."""
+    names = [re.escape(each.strip()) for each in providers.split(",") if each.strip()]
+    return bool(names) and re.search(rf"\$\{{({'|'.join(names)}):", value) is not None
+
+
+def without(listeners: str, names: str) -> str:
+    """A list of listeners without those that are for KRaft's controllers."""
+    gone = {name.strip().upper() for name in names.split(",")}
+    kept = (
+        each
+        for each in listeners.split(",")
+        if each.partition("://")[0].strip().upper() not in gone
+    )
+    return ",".join(kept)

@@ -1,0 +1,58 @@
+"""Java's properties files, as `java.util.Properties.load` reads them. Pure text, without limits."""
+
+from __future__ import annotations
+
+
+def properties(text: str) -> dict[str, str]:
+    """A Java properties file: `#` `!` comment, `=` `:` or a blank part, a backslash continues."""
+    pairs: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        slashes = len(line) - len(line.rstrip("\\"))
+        if slashes % 2:
+            pending = line[:-1]
+            continue
+        pending = ""
+        name, value = _split(line)
+        pairs[_unescape(name)] = _unescape(value).rstrip()
+    if pending:
+        name, value = _split(pending)
+        pairs[_unescape(name)] = _unescape(value).rstrip()
+    return pairs
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value: parted by the first `=`, `:` or blank that no backslash hides."""
+    end = 0
+    while end < len(line) and line[end] not in "=: \t\f":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str:
+    r"""Java's escapes: \t \n \r \f \uXXXX; any other character stands for itself."""
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char != "\\" or at == len(text):
+            out.append(char)
+            continue
+        code = text[at]
+        at += 1
+        digits = text[at : at + 4]
+        if code == "u" and len(digits) == 4 and all(d in "0123456789abcdefABCDEF" for d in digits):
+            out.append(chr(int(digits, 16)))
+            at += 4
+        else:
+            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code))
+    return "".join(out)
