@@ -894,6 +894,9 @@ krust.group.connection.grace.ms  long  500  0..  yes  fixed
     How long a dynamic member whose connection closed has to be heard of again.
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
+krust.group.load.wait.ms  int  10000  0..  yes  fixed
+    How long after the start requests on groups wait while groups are being read; then they are
+    refused as Kafka refuses them (COORDINATOR_LOAD_IN_PROGRESS).
 krust.group.metadata.max.bytes  long  16777216  65536..  yes  fixed
     Most metadata, assignments and subscriptions of one group; who joins beyond is refused (81).
 krust.group.metadata.memory.bytes  long  50331648  65536..  yes  fixed

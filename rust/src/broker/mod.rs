@@ -108,6 +108,9 @@ pub struct Settings {
     /// `krust.group.connection.grace.ms`: how long a group member may be without its connection;
     /// negative: as long as its session lasts.
     pub connection_grace_ms: i64,
+    /// `krust.group.load.wait.ms`: how long after the start requests on groups wait while groups
+    /// are being read.
+    pub group_load_wait_ms: i64,
     /// `offset.metadata.max.bytes`.
     pub offset_metadata_max_bytes: usize,
     /// `offsets.commit.timeout.ms`: how long a commit waits for the watermark.
@@ -145,6 +148,7 @@ impl Default for Settings {
             fetch_sessions: SessionLimits::default(),
             partitions_per_answer: 2000,
             connection_grace_ms: -1,
+            group_load_wait_ms: 10_000,
             offset_metadata_max_bytes: 4096,
             offsets_commit_timeout_ms: 5000,
             offsets_retention_ms: 7 * 24 * 3_600_000,
@@ -316,6 +320,8 @@ impl Broker {
 
     /// Says how reactor threads are reached. Before that, nobody is woken. Only the first counts.
     pub fn connect(&self, mailbox: Arc<dyn Mailbox<Wake>>) {
+        let wait_ms = self.settings.load().group_load_wait_ms;
+        self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
         let _ = self.mailbox.set(mailbox);
     }
 

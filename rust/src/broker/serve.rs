@@ -33,6 +33,9 @@ const LARGE: usize = 64 << 10;
 /// ... with so many times its size: what is decoded of it, looked up for it, and answered.
 const LARGE_COSTS: usize = 16;
 
+/// Where groups are being read at the start, a request on groups is looked at again after so long.
+const GROUPS_WAIT_MS: i32 = 5;
+
 impl Service for Broker {
     type Thread = ThreadState;
     type Session = Session;
@@ -319,6 +322,11 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
     };
     if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
         return Ok(Flow::Close);
+    }
+    if call.broker.waits_for_groups(call.request.head.api) {
+        call.session.behind = Behind::WaitsWithIt;
+        call.replies.mute(GROUPS_WAIT_MS);
+        return Ok(Flow::Go);
     }
     call.throttle_for_time();
     match run {

@@ -97,6 +97,7 @@ pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> 
             true => table.or("krust.group.connection.grace.ms", 0)?,
             false => default.connection_grace_ms,
         },
+        group_load_wait_ms: table.or("krust.group.load.wait.ms", default.group_load_wait_ms)?,
         offset_metadata_max_bytes: table
             .size("offset.metadata.max.bytes", default.offset_metadata_max_bytes)?,
         offsets_commit_timeout_ms: table

@@ -11,13 +11,14 @@ use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 use krust::protocol::leave_group::{LeaveGroupRequest, LeaveGroupResponse};
 use krust::protocol::list_groups::{ListGroupsRequest, ListGroupsResponse};
+use krust::protocol::list_offsets::ListOffsetsRequest;
 use krust::protocol::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
 use crate::double::{Conn, House, frame, map};
-use crate::groups::{GROUP, house};
-use crate::members::{MEMBER, heartbeat, join, joined, replies, welcome, while_read};
+use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::members::{MEMBER, heartbeat, join, joined, replies, store, welcome, while_read};
 
 /// The codes of JoinGroup, SyncGroup, LeaveGroup, DescribeGroups, DeleteGroups at each version.
 fn codes(house: &mut House, conn: &mut Conn, group_id: &'static str) -> Vec<i16> {
@@ -166,4 +167,27 @@ fn what_follows_a_join_is_handled_after_it() {
     house.turn(&mut [&mut conn]);
     assert_eq!(joined(5, &conn.reply(&first)).0, 0);
     assert_eq!(&conn.reply(&second)[..], [0, 0, 0, 0, 0, 0, 0], "throttle, code, no tags");
+}
+
+#[test]
+fn at_the_start_requests_on_groups_wait_until_groups_are_read() {
+    let first = house();
+    store(&first);
+    let mut house = first.again();
+    let policy = house.policy.clone();
+    let reading = policy.loading.lock().unwrap();
+    house.topic(GROUPS, groups_topic());
+    let (mut conn, mut other) = (house.connect(), house.connect());
+    let list = frame(16, 5, |w, v| ListGroupsRequest::default().encode(w, v));
+    house.event(&mut conn, std::slice::from_ref(&list.bytes));
+    assert!(conn.sent.is_empty() && conn.muted_ms > 0 && house.events().is_empty());
+    let offsets = ListOffsetsRequest::default();
+    let offsets = frame(2, 5, |w, v| offsets.encode(w, v));
+    assert!(!house.ask(&mut other, &offsets).is_empty(), "what is not on groups is answered");
+    drop(reading);
+    wait_until_loaded(&house);
+    house.clock.advance(i64::from(conn.muted_ms));
+    house.turn(&mut [&mut conn]);
+    let apis: Vec<_> = house.events().iter().map(|event| event.api).collect();
+    assert_eq!(apis, ["GroupsLoaded", "ListGroups"]);
 }

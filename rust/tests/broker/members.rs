@@ -106,7 +106,8 @@ pub fn store(house: &House) {
     assert!(house.broker.coordinate(decided).unwrap().is_empty());
 }
 
-/// What a broker does while [`GROUP`], which lies in the log, is read; the house when it was read.
+/// What a broker does while [`GROUP`], which lies in the log, is read, once requests do not wait for
+/// that any more; the house when it was read.
 pub fn while_read(meanwhile: impl FnOnce(&mut House, &mut Conn)) -> (House, Conn) {
     let house = house();
     store(&house);
@@ -115,6 +116,7 @@ pub fn while_read(meanwhile: impl FnOnce(&mut House, &mut Conn)) -> (House, Conn
     let reading = policy.loading.lock().unwrap();
     house.topic(GROUPS, groups_topic());
     let mut conn = house.connect();
+    house.clock.advance(house.broker.settings().group_load_wait_ms);
     meanwhile(&mut house, &mut conn);
     drop(reading);
     wait_until_loaded(&house);

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::super::apis::Api;
 use super::super::image::{PartitionImage, TopicImage};
 use super::super::partition::{Acks, Partition, Wakes};
 use super::super::policy::Event;
@@ -222,6 +223,20 @@ impl Broker {
         shards.all.iter().flatten().any(|shard| shard.phase() == Phase::Loading)
     }
 
+    /// Whether a request is to wait: it is on groups, and those that lay here at the start are still
+    /// being read.
+    pub(crate) fn waits_for_groups(&self, api: &Api) -> bool {
+        let until_ms = self.groups.wait_until_ms.load(Ordering::Relaxed);
+        if until_ms == 0 || !is_on_groups(api.key) {
+            return false;
+        }
+        if self.clock.monotonic_ms() >= until_ms {
+            self.groups.wait_until_ms.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.groups_loading()
+    }
+
     /// Reads groups again that the policy lost: `GroupsLoaded` names each of them, with null where
     /// the log has nothing. Those that live elsewhere are named by `GroupsUnloaded`.
     pub fn reload_groups(&self, group_ids: &[String]) {
@@ -256,6 +271,18 @@ impl Broker {
             self.load_groups(vec![Arc::clone(shard)]);
         }
     }
+}
+
+impl Groups {
+    /// From now until then (monotonic) requests on groups wait while groups are being read.
+    pub(crate) fn have_requests_wait(&self, until_ms: i64) {
+        self.wait_until_ms.store(until_ms, Ordering::Relaxed);
+    }
+}
+
+/// Whether an API asks for what lies in the offsets topic.
+const fn is_on_groups(api_key: i16) -> bool {
+    matches!(api_key, 8 | 9 | 11..=16 | 42 | 47 | 68 | 69)
 }
 
 impl Shard {

@@ -28,7 +28,7 @@ mod sessions;
 pub(crate) mod waiting;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use arc_swap::ArcSwap;
 
@@ -51,6 +51,8 @@ pub struct Groups {
     /// Who may commit and heartbeat.
     pub(crate) fences: Fences,
     shards: ArcSwap<log::Shards>,
+    /// Until when (monotonic) requests wait for what is being read since the start; 0: no longer.
+    pub(super) wait_until_ms: AtomicI64,
     /// Set when the broker closes, so that a replay ends.
     pub(super) stopping: AtomicBool,
 }
