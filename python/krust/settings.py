@@ -895,8 +895,7 @@ krust.group.connection.grace.ms  long  500  0..  yes  fixed
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
 krust.group.load.wait.ms  int  10000  0..  yes  fixed
-    How long after the start requests on groups wait while groups are being read; then they are
-    refused as Kafka refuses them (COORDINATOR_LOAD_IN_PROGRESS).
+    How long after the start requests on groups wait while groups are read; then: error 14.
 krust.group.metadata.max.bytes  long  16777216  65536..  yes  fixed
     Most metadata, assignments and subscriptions of one group; who joins beyond is refused (81).
 krust.group.metadata.memory.bytes  long  50331648  65536..  yes  fixed
