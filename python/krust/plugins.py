@@ -2,7 +2,9 @@
 
 A package offers one as an entry point; its name there is what settings and commands say, and need
 not be the class's own. One is an object with a `name` and the method that decides; a class is made
-without arguments.
+without arguments, and is then given its parameters as Kafka gives them to what is `Configurable`:
+`configure(configs)`, once, with the texts of `SETTING.NAME.KEY` by KEY. NAME is what settings call
+the plug-in, or the class's own `name` where they say `module:Class`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Plugin = TypeVar("Plugin")
+Parameters: TypeAlias = "Mapping[str, Mapping[str, str]]"
+"""Name of a plug-in -> key -> text."""
 
 
 class FindError(ValueError):
@@ -66,11 +70,17 @@ class Plugins(Generic[Plugin]):
             if point.name not in self.built_in:
                 yield Known(point.name, point.value, point.dist.name if point.dist else "", None)
 
-    def find(self, name: str) -> Plugin:
-        """The one called `name`, or in the place `module:Class`.
+    def find(self, name: str, parameters: Parameters | None = None) -> Plugin:
+        """The one called `name`, or in the place `module:Class`, with its parameters.
 
-        raises  FindError; what a module raises while it is imported is its `__cause__`
+        raises  FindError; what its code raises is the `__cause__`
         """
+        found = self._found(name)
+        key = str(getattr(found, "name", name)) if ":" in name else name
+        _configure(found, name, (parameters or {}).get(key, {}))
+        return found
+
+    def _found(self, name: str) -> Plugin:
         if ":" in name:
             return self._load(name)
         if name in self.built_in:
@@ -116,6 +126,43 @@ class Plugins(Generic[Plugin]):
 
     def _looks_right(self, kind: object) -> bool:
         return isinstance(kind, type) and hasattr(kind, self.method) and hasattr(kind, "name")
+
+
+RETENTION_GROUP = "krust.retention"
+RETENTION_POLICIES = ("time_and_size", "time", "size", "keep_free_disk_space")
+"""Names that need no package; their classes are in `retention/`."""
+
+
+def entry_points(group: str) -> list[str]:
+    """The names that installed packages offer."""
+    from importlib import metadata
+
+    return [point.name for point in metadata.entry_points(group=group)]
+
+
+def parameters(given: Mapping[str, str], setting: str) -> dict[str, dict[str, str]]:
+    """The parameters of each plug-in, from settings that are called `SETTING.NAME.KEY`."""
+    found: dict[str, dict[str, str]] = {}
+    for name, text in given.items():
+        if name.startswith(f"{setting}."):
+            plug_in, _, key = name.removeprefix(f"{setting}.").partition(".")
+            found.setdefault(plug_in, {})[key] = text
+    return found
+
+
+def _configure(found: object, name: str, configs: Mapping[str, str]) -> None:
+    """Give one its parameters."""
+    configure = getattr(found, "configure", None)
+    if configure is None:
+        if configs:
+            what = f"{name} takes no parameters, but has {', '.join(sorted(configs))}"
+            raise FindError(what, "take them out, or give the class `configure(configs)`")
+        return
+    try:
+        configure(dict(configs))
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise FindError(f"{name} refuses its parameters", why) from error
 
 
 def _imported(module_name: str) -> object:

@@ -957,6 +957,8 @@ krust.validate.compressed  string  full  full|header  yes
     Whether compressed batches are validated wholly, or by their header for producers you trust.
 leader.replication.throttled.replicas  list  ""  *  ignored
     Replicas whose leaders are throttled.
+krust.retention.policy  string  ""  *  yes
+    The policy that says which segments go; empty: the one that the broker's setting names, if any.
 local.retention.bytes  long  -2  -2..  ignored
     Bytes kept locally of a tiered partition.
 local.retention.ms  long  -2  -2..  ignored

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.config import parse_topic
+from krust.config import RETENTION, parse_topic, rules
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     Message,
@@ -30,6 +30,7 @@ from krust.errors import Code, ConfigError
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
+from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, entry_points
 from krust.settings import BROKER, TOPIC, Setting, Type
 
 if TYPE_CHECKING:
@@ -107,12 +108,25 @@ def internal_config(state: State, name: str) -> dict[str, str]:
     return config | {key: str(state.whole(own)) for key, own in _INTERNAL_FROM[name].items()}
 
 
-def refused_topic_value(name: str, text: str) -> str | None:
+def refused_topic_value(state: State, name: str, text: str) -> str | None:
     """Why a topic setting that parses cannot be had; None: it can."""
     setting = TOPIC[name]
+    if name == RETENTION and text:
+        return _refused_policy(text, state.config.text(RETENTION) or "")
     if setting.support == "refused" and text != setting.default:
         return f"{name} = {text} cannot be set here: {setting.doc}"
     return None
+
+
+def _refused_policy(name: str, of_broker: str) -> str | None:
+    """Why a topic cannot name this policy. A client must not have a broker load just any module:
+    what a topic names is built in, of an installed package, or in a setting of the broker.
+    """
+    places = [place for _, place in rules(RETENTION, of_broker)]
+    known = {*RETENTION_POLICIES, *entry_points(RETENTION_GROUP), *places}
+    if name in known:
+        return None
+    return f"{RETENTION} = {name}: this broker has {', '.join(sorted(known))}"
 
 
 def describe(state: State, request: Request) -> Policy:
@@ -245,7 +259,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
                 raise RefusedError(Code.INVALID_REQUEST, "the request names a resource twice")
             before = _before(state, *key)
             config = changed(before, resource)
-            _check(key[0], before, config)
+            _check(state, key[0], before, config)
             if not request.message.get("validate_only"):
                 yield from _write(state, key, config)
                 if pace.is_over(WRITE):
@@ -314,11 +328,12 @@ def _before(state: State, kind: int, name: str) -> Mapping[str, str]:
     raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 
-def _check(kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> None:
+def _check(state: State, kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> None:
     """Refuse what is unknown, cannot be so, or cannot change while the broker runs."""
     for name, text in config.items():
         if kind == TOPIC_RESOURCE:
-            _check_topic_value(name, text)
+            if before.get(name) != text:
+                _check_topic_value(state, name, text)
             continue
         setting = BROKER.get(name)
         if setting is None or (not setting.dynamic and before.get(name) != text):
@@ -333,12 +348,12 @@ def _check(kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> N
             ) from None
 
 
-def _check_topic_value(name: str, text: str) -> None:
+def _check_topic_value(state: State, name: str, text: str) -> None:
     try:
         parse_topic(name, text)
     except ConfigError as error:
         raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
-    refused = refused_topic_value(name, text)
+    refused = refused_topic_value(state, name, text)
     if refused:
         raise RefusedError(Code.INVALID_CONFIG, refused)
 

@@ -303,7 +303,7 @@ def plan(state: State, wanted: Message) -> Topic:
             Code.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {same}",
         )
-    config = _settings(wanted.get("configs") or [])
+    config = _settings(state, wanted.get("configs") or [])
     if name in INTERNAL:
         config = configs.internal_config(state, name) | config
     replicas = _assignment(state, wanted)
@@ -506,7 +506,7 @@ def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
 
 
-def _settings(pairs: list[Message]) -> dict[str, str]:
+def _settings(state: State, pairs: list[Message]) -> dict[str, str]:
     """The settings of a new topic."""
     empty = [pair["name"] for pair in pairs if pair["value"] is None]
     if empty:
@@ -519,7 +519,7 @@ def _settings(pairs: list[Message]) -> dict[str, str]:
             parse_topic(name, text)
         except ConfigError as error:
             raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
-        refused = configs.refused_topic_value(name, text)
+        refused = configs.refused_topic_value(state, name, text)
         if refused:
             raise RefusedError(Code.INVALID_CONFIG, refused)
     return config

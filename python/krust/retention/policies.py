@@ -9,10 +9,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from krust.plugins import Plugins
+from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, Plugins
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from krust.retention.spec import Disk, Expired, Partition, RetentionPolicy
 
@@ -50,30 +50,43 @@ class TimeAndSize:
 class KeepFreeDiskSpace:
     """`time_and_size`, and of what is left the oldest, wherever it lies, until the disk has room.
 
-    share  of the disk that is to be free; make a subclass for another
+    share  of the disk that is to be free, a parameter: krust.retention.policy.keep_free_disk_space.
+           share=0.2; 0.1 where nothing is said
     """
 
     name = "keep_free_disk_space"
     share = 0.1
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Take the share that is to be free."""
+        if unknown := sorted(set(configs) - {"share"}):
+            raise ValueError(f"there is no parameter {unknown[0]}; there is share")
+        share = float(configs.get("share", self.share))
+        if not 0 <= share < 1:
+            raise ValueError(f"share = {share:g} must be at least 0 and below 1")
+        self.share = share
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
         """No more goes than is needed; nothing beyond the limits while there is room."""
         gone = dict(TimeAndSize().expired(disk, partitions, now_ms))
         freed = sum(one.size for each in partitions for one in each.segments[: gone[each.key]])
         missing = int(disk.total * self.share) - disk.free - freed
+        if missing <= 0:
+            return gone
+        may_go = [each.may_go for each in partitions]
         oldest = [
-            (each.segments[gone[each.key]].largest_timestamp_ms, place)
+            (may_go[place][gone[each.key]].largest_timestamp_ms, place)
             for place, each in enumerate(partitions)
-            if gone[each.key] < len(each.may_go)
+            if gone[each.key] < len(may_go[place])
         ]
         heapify(oldest)
         while missing > 0 and oldest:
-            each = partitions[heappop(oldest)[1]]
-            missing -= each.segments[gone[each.key]].size
-            gone[each.key] += 1
-            if (count := gone[each.key]) < len(each.may_go):
-                place = partitions.index(each)
-                heappush(oldest, (each.segments[count].largest_timestamp_ms, place))
+            place = heappop(oldest)[1]
+            key = partitions[place].key
+            missing -= may_go[place][gone[key]].size
+            gone[key] += 1
+            if gone[key] < len(may_go[place]):
+                heappush(oldest, (may_go[place][gone[key]].largest_timestamp_ms, place))
         return gone
 
 
@@ -81,10 +94,11 @@ def _too_old(partition: Partition, now_ms: int) -> int:
     """How many of the oldest are beyond `retention_ms`."""
     if partition.retention_ms < 0:
         return 0
-    for count, segment in enumerate(partition.may_go):
+    may_go = partition.may_go
+    for count, segment in enumerate(may_go):
         if now_ms - segment.largest_timestamp_ms <= partition.retention_ms:
             return count
-    return len(partition.may_go)
+    return len(may_go)
 
 
 def _too_many(partition: Partition) -> int:
@@ -99,14 +113,14 @@ def _too_many(partition: Partition) -> int:
     return len(partition.may_go)
 
 
-BUILT_IN: dict[str, type[RetentionPolicy]] = {
-    kind.name: kind for kind in (TimeAndSize, Time, Size, KeepFreeDiskSpace)
-}
+BUILT_IN: dict[str, type[RetentionPolicy]] = dict(
+    zip(RETENTION_POLICIES, (TimeAndSize, Time, Size, KeepFreeDiskSpace), strict=True)
+)
 """THE table of built-in policies."""
 
 POLICIES: Plugins[RetentionPolicy] = Plugins(
     "retention policy",
-    "krust.retention",
+    RETENTION_GROUP,
     BUILT_IN,
     "expired",
     "`name` and `expired(disk, partitions, now_ms)`",

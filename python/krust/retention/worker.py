@@ -1,7 +1,7 @@
 """A process that asks one retention policy once, and nothing else.
 
-In: pickled (disk, partitions, now_ms) on standard input, written by krust itself. Out: a line of
-JSON, because whoever runs in here is not trusted with more:
+In: pickled ((disk, partitions, now_ms), parameters) on standard input, written by krust itself.
+Out: a line of JSON, because whoever runs in here is not trusted with more:
     {"expired": [[topic, number, count], ...]} | {"error": text}
 What takes longer than it may ends the process, and where it stood is written to standard error,
 where also goes what user code prints.
@@ -31,17 +31,17 @@ def main(place: str, seconds: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    question = pickle.load(sys.stdin.buffer)  # noqa: S301 (the broker made it)
+    question, parameters = pickle.load(sys.stdin.buffer)  # noqa: S301 (the broker made it)
     faulthandler.dump_traceback_later(LOAD_S, exit=True)
-    answer = _asked(place, seconds, question)
+    answer = _asked(place, parameters, seconds, question)
     faulthandler.cancel_dump_traceback_later()
     with answers:
         answers.write(json.dumps(answer))
 
 
-def _asked(place: str, seconds: float, question: Any) -> dict[str, Any]:
+def _asked(place: str, parameters: Any, seconds: float, question: Any) -> dict[str, Any]:
     try:
-        policy = POLICIES.find(place)
+        policy = POLICIES.find(place, parameters)
     except FindError as error:
         return {"error": error.whole()}
     faulthandler.dump_traceback_later(seconds, exit=True)

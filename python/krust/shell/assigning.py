@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
     from krust.coordinator.outcome import AssignCall, Message
+    from krust.plugins import Parameters
     from krust.shell.runners import Runner
 
 DEFAULT = "uniform"
@@ -57,11 +58,16 @@ class Assigning:
     """The assignors of one broker."""
 
     def __init__(
-        self, rules: Sequence[Rule], nudge: Callable[[], None], least_ms: int = LEAST_MS
+        self,
+        rules: Sequence[Rule],
+        nudge: Callable[[], None],
+        least_ms: int = LEAST_MS,
+        parameters: Parameters | None = None,
     ) -> None:
         self._rules = rules
         self._nudge = nudge
         self._least_ms = least_ms
+        self._parameters = parameters
         self._lanes: dict[str, _Lane] = {}
         self._done: deque[Event] = deque()
         self._objects: dict[str, Assignor] = {}
@@ -113,7 +119,9 @@ class Assigning:
         lane = self._lanes.get(key)
         if lane is None:
             known = self._objects.get(key, key)
-            lane = self._lanes[key] = _Lane(key, _runner(known), self._say, self._least_ms)
+            lane = self._lanes[key] = _Lane(
+                key, _runner(known, self._parameters), self._say, self._least_ms
+            )
         return lane
 
     def _say(
@@ -139,11 +147,11 @@ def _key(rule: Rule) -> str:
     return f"{rule.assignor.name}@{id(rule.assignor):x}"
 
 
-def _runner(assignor: str | Assignor) -> Runner:
+def _runner(assignor: str | Assignor, parameters: Parameters | None) -> Runner:
     if not isinstance(assignor, str):
         return Plugin(assignor)
     built_in = find.BUILT_IN.get(assignor)
-    return Here(built_in()) if built_in is not None else Process(assignor)
+    return Here(built_in()) if built_in is not None else Process(assignor, parameters)
 
 
 class _Lane:

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, logs
-from krust.config import RETENTION, inter_broker_listener, listeners, rules
+from krust.config import inter_broker_listener, listeners
 from krust.controller import adoption, ids, loading, proven, quotas, registration
 from krust.controller.controller import Controller, Outcome, failure
 from krust.controller.state import (
@@ -32,6 +32,7 @@ from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.shell import identity, metadata, placing, provenance
 from krust.shell.core_settings import threads, topic_image, typed
+from krust.shell.retention_rules import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
     from krust.shell.peers import Peers
-    from krust.shell.retaining import Retaining
 
     _Event = tuple[int, str, int, Message, Message]
 
@@ -137,7 +137,7 @@ class Shell:
         self._goodbye: ToBroker | None = None
         self._last_controller = -1
         self._dirs = [] if temporary else dirs
-        self._retaining = _retaining(config, self.server)
+        self._retention = Retention(config, self.server)
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
@@ -184,8 +184,6 @@ class Shell:
             what = f"the metadata in {self._metadata.name} cannot be written"
             raise ServerError(what, hint="look at the disk, and start again")
         self.server.start()
-        if self._retaining is not None:
-            self._retaining.start()
         advertised = str(self.config.text("advertised.listeners") or "")
         self._advertised = endpoints = listeners(advertised) if advertised else []
         held, self._held = self._held or Changes(), None
@@ -301,8 +299,7 @@ class Shell:
             self._groups.close()
         if self._peers is not None:
             self._peers.close()
-        if self._retaining is not None:
-            self._retaining.close()
+        self._retention.close()
         try:
             self.server.stop()
         except KrustError as error:
@@ -554,7 +551,7 @@ class Shell:
         self._version += 1
         delta = {
             "version": self._version,
-            "topics": {name: self._shown(topic) for name, topic in topics.items()},
+            "topics": {name: self._shown(name, topic) for name, topic in topics.items()},
             **more,
         }
         for name, partition, why in self.server.apply(delta):
@@ -568,26 +565,13 @@ class Shell:
         self._opened = False
         return proven.bring(self.state, *self.server.proven())
 
-    def _shown(self, topic: Topic | None) -> dict[str, Any] | None:
+    def _shown(self, name: str, topic: Topic | None) -> dict[str, Any] | None:
         """A topic as the image takes it."""
         if topic is None:
+            self._retention.forget(name)
             return None
-        values = self.state.topic_values(topic)
-        if self._retaining is not None:
-            values = self._retaining.shown(topic.name, values)
+        values = self._retention.shown(topic.name, self.state.topic_values(topic))
         return topic_image(topic, values)
-
-
-def _retaining(config: Config, server: Server) -> Retaining | None:
-    """The retention that policies do; None where no topic has one."""
-    ruled = rules(RETENTION, config.text(RETENTION) or "")
-    if not ruled:
-        return None
-    from krust.shell.retaining import Retaining, Settings
-
-    interval_s = max(config.whole("log.retention.check.interval.ms"), 1) / 1000
-    timeout_s = config.whole("krust.retention.timeout.ms") / 1000
-    return Retaining(Settings(ruled, interval_s, timeout_s), server)
 
 
 def _drain() -> None:

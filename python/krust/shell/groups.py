@@ -24,14 +24,17 @@ from typing import TYPE_CHECKING
 from krust.config import ASSIGNORS, rules
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings, TopicShape
+from krust.plugins import parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from krust._krust import Server
+    from krust.config import Config
     from krust.controller.state import State, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
     from krust.coordinator.outcome import AssignCall, Message, Outcome, Reply
+    from krust.plugins import Parameters
     from krust.shell.assigning import Assigning
 
 _TURN_S = 0.05
@@ -76,7 +79,7 @@ class Groups:
             session_timeout_ms=state.whole("group.consumer.session.timeout.ms"),
             heartbeat_interval_ms=state.whole("group.consumer.heartbeat.interval.ms"),
             consumer_max_size=state.whole("group.consumer.max.size"),
-            assignors=_offered(state.broker_text("group.consumer.assignors") or "", objects or {}),
+            assignors=_offered(state, objects or {}),
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
@@ -152,7 +155,9 @@ class Groups:
 
             least_ms = self._state.whole("krust.group.assignor.timeout.ms")
             rules = [Rule(*each) for each in self._rules]
-            self._assigning = Assigning(rules, self._server.nudge, least_ms)
+            self._assigning = Assigning(
+                rules, self._server.nudge, least_ms, _parameters(self._state.config)
+            )
             self._assigning.warm()
         return self._assigning
 
@@ -308,8 +313,15 @@ def _racks(state: State, topic: Topic) -> tuple[frozenset[str], ...]:
     )
 
 
-def _offered(names: str, objects: Mapping[str, Assignor]) -> dict[str, str]:
+def _parameters(config: Config) -> Parameters:
+    """Those of assignors."""
+    given = {name: setup.text for name, setup in config.given().items()}
+    return parameters(given, ASSIGNORS)
+
+
+def _offered(state: State, objects: Mapping[str, Assignor]) -> dict[str, str]:
     """The assignors that members may name; one that cannot be had is logged and left out."""
+    names = state.broker_text("group.consumer.assignors") or ""
     found: dict[str, str] = {}
     for place in filter(None, re.split(r"[\s,]+", names)):
         name = place
@@ -317,7 +329,7 @@ def _offered(names: str, objects: Mapping[str, Assignor]) -> dict[str, str]:
             from krust.shell.runners import FailedError, name_of
 
             try:
-                name = name_of(place)
+                name = name_of(place, _parameters(state.config))
             except FailedError as error:
                 _log.error("group.consumer.assignors: %s", error)
                 continue

@@ -1,9 +1,10 @@
 """Retention policies at work: which topics have which, when they are asked, what then goes.
 
-Where a rule names a topic, the core's own retention (time and size) leaves it alone, and a thread
-asks the policy each `log.retention.check.interval.ms`, for one log directory at a time: the
-built-in ones here, any other in a process of its own that ends at its deadline. A policy that
-raises, hangs or breaks a rule costs a logged error, and `time_and_size` decides that once.
+Where a topic names a policy, or else a rule names the topic, the core's own retention (time and
+size) leaves it alone, and a thread asks the policy each `log.retention.check.interval.ms`, for one
+log directory at a time: the built-in ones here, any other in a process of its own that ends at its
+deadline. A policy that raises, hangs or breaks a rule costs a logged error, and `time_and_size`
+decides that once.
 Threads: `shown` is called by the policy thread; the rounds are a thread of their own.
 Not promised: that what a policy said still holds when it is done; the core keeps the active
 segment and all above the high watermark, whatever is asked.
@@ -24,12 +25,14 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from krust.config import RETENTION
+from krust.plugins import FindError, Parameters
 from krust.retention import worker
-from krust.retention.policies import BUILT_IN
+from krust.retention.policies import BUILT_IN, POLICIES
 from krust.retention.spec import Disk, Expired, Partition, Segment, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from krust._krust import Server
 
@@ -56,6 +59,8 @@ class Settings(NamedTuple):
     rules: Sequence[tuple[str, str]]
     interval_s: float
     timeout_s: float
+    parameters: Parameters | None = None
+    """of the policies"""
 
 
 class Limits(NamedTuple):
@@ -64,6 +69,23 @@ class Limits(NamedTuple):
     deletes: bool
     retention_ms: int
     retention_bytes: int
+
+
+def policy_of(
+    topic: str, values: Mapping[str, Any], rules: Sequence[tuple[str, str]]
+) -> str | None:
+    """The policy that rules a topic: the one it names, or the first rule's that fits; None: none,
+    the core does what `time_and_size` says.
+    """
+    if own := values.get(RETENTION):
+        return str(own)
+    return next((name for pattern, name in rules if fnmatchcase(topic, pattern)), None)
+
+
+def limits_of(values: Mapping[str, Any]) -> Limits:
+    """What a topic's typed settings say of its retention."""
+    deletes = "delete" in values["cleanup.policy"]
+    return Limits(deletes, values["retention.ms"], values["retention.bytes"])
 
 
 class Retaining:
@@ -79,19 +101,22 @@ class Retaining:
         self._thread: threading.Thread | None = None
 
     def shown(self, topic: str, values: dict[str, Any]) -> dict[str, Any]:
-        """A topic's settings as the core is to have them."""
-        rules = self._settings.rules
-        policy = next((name for pattern, name in rules if fnmatchcase(topic, pattern)), None)
+        """A topic's settings as the core is to have them; `krust.retention.policy` is ours."""
+        policy = policy_of(topic, values, self._settings.rules)
         if policy is None:
             self._limits.pop(topic, None)
             return values
-        time_ms, size = values["retention.ms"], values["retention.bytes"]
-        self._limits[topic] = (policy, Limits("delete" in values["cleanup.policy"], time_ms, size))
+        self._limits[topic] = (policy, limits_of(values))
+        self.start()
         return {**values, "retention.ms": -1, "retention.bytes": -1}
 
+    def forget(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._limits.pop(topic, None)
+
     def start(self) -> None:
-        """Begin the rounds, if there is a rule."""
-        if self._settings.rules:
+        """Begin the rounds, once."""
+        if self._thread is None and not self._stopping.is_set():
             self._thread = threading.Thread(target=self._run, name="krust-retention", daemon=True)
             self._thread.start()
 
@@ -139,7 +164,8 @@ class Retaining:
         """What a policy says; where it fails, what the default says."""
         try:
             if policy in BUILT_IN:
-                answer = BUILT_IN[policy]().expired(disk, partitions, now_ms)
+                found = POLICIES.find(policy, self._settings.parameters)
+                answer = found.expired(disk, partitions, now_ms)
                 validate(partitions, answer)
                 return answer
             return self._elsewhere(policy, (disk, partitions, now_ms))
@@ -147,6 +173,8 @@ class Retaining:
             if self._stopping.is_set():
                 return {}
             why = str(error) if isinstance(error, FailedError) else traceback.format_exc()
+            if isinstance(error, FindError):
+                why = error.whole()
             _log.error("retention policy %s failed, %s decides instead: %s", policy, DEFAULT, why)
             return BUILT_IN[DEFAULT]().expired(disk, partitions, now_ms)
 
@@ -165,7 +193,7 @@ class Retaining:
                 command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
         try:
-            body = pickle.dumps(question, pickle.HIGHEST_PROTOCOL)
+            body = pickle.dumps((question, self._settings.parameters), pickle.HIGHEST_PROTOCOL)
             said, trace = child.communicate(body, worker.LOAD_S + seconds + 1)
         except subprocess.TimeoutExpired:
             child.kill()

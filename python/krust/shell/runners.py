@@ -30,6 +30,7 @@ from krust.shell import worker
 
 if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
+    from krust.plugins import Parameters
 
 GRACE_S = 2.0
 """A worker that hangs ends itself and says where it stood; so much later it is killed."""
@@ -96,8 +97,9 @@ def _checked(assignor: Assignor, group: GroupSpec, topics: Topics) -> GroupAssig
 class Process:
     """One that another process can load, by its name or its place."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, parameters: Parameters | None = None) -> None:
         self._place = place
+        self._parameters = json.dumps(parameters or {}).encode()
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._trace = -1
@@ -117,6 +119,7 @@ class Process:
             raise FailedError(self._why)
         child = self._started()
         try:
+            self._send(child, self._parameters)
             self.name = str(self._heard(child, START_S).get("ready"))
         except FailedError as error:
             self._end()
@@ -129,12 +132,7 @@ class Process:
         child = self._child
         if child is None or child.stdin is None:
             raise FailedError("the broker stops")
-        body = pickle.dumps((group, topics, seconds), pickle.HIGHEST_PROTOCOL)
-        try:
-            child.stdin.write(worker.LENGTH.pack(len(body)) + body)
-            child.stdin.flush()
-        except OSError:
-            raise FailedError(f"the worker process ended: {self._end()}") from None
+        self._send(child, pickle.dumps((group, topics, seconds), pickle.HIGHEST_PROTOCOL))
         try:
             answer = self._heard(child, seconds + GRACE_S)
         except FailedError as error:
@@ -166,6 +164,14 @@ class Process:
     def close(self) -> None:
         """End the process and its pipes."""
         self._end()
+
+    def _send(self, child: subprocess.Popen[bytes], body: bytes) -> None:
+        try:
+            if child.stdin is not None:
+                child.stdin.write(worker.LENGTH.pack(len(body)) + body)
+                child.stdin.flush()
+        except OSError:
+            raise FailedError(f"the worker process ended: {self._end()}") from None
 
     def _rest(self, seconds: float, why: str) -> None:
         self._not_before, self._why = time.monotonic() + seconds, why
@@ -242,9 +248,9 @@ class Process:
         return text or f"the worker process ended (exit code {code})"
 
 
-def name_of(place: str) -> str:
+def name_of(place: str, parameters: Parameters | None = None) -> str:
     """What the class at a place calls itself. FailedError: it cannot be loaded."""
-    one = Process(place)
+    one = Process(place, parameters)
     try:
         one.warm()
     finally:

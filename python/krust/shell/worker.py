@@ -1,7 +1,8 @@
 """The other end of `runners.Process`: a process that calls one assignor, and nothing else.
 
 Talk: frames over its standard input and output, each a length (4 bytes, big-endian) and a body.
-In: pickled by krust itself. Out: JSON, because whoever runs in here is not trusted with more:
+In: the parameters of assignors as JSON, then calls, pickled by krust itself. Out: JSON, because
+whoever runs in here is not trusted with more:
     {"ready": name} | {"shares": [[member id, [[topic, partition], ...]], ...]} | {"error": text}
 A call that takes longer than it may ends the process: a timer that needs no interpreter writes
 where the code stands to the descriptor `trace` and exits. What user code prints goes to stderr.
@@ -38,7 +39,7 @@ def main(place: str, trace: int) -> None:
     os.dup2(2, 1)
     faulthandler.dump_traceback_later(LOAD_S, exit=True, file=trace)
     try:
-        assignor = ASSIGNORS.find(place)
+        assignor = ASSIGNORS.find(place, json.loads(_read(requests) or b"{}"))
     except FindError as error:
         say(answers, {"error": error.whole()})
         return

@@ -41,8 +41,8 @@ def test_every_setting_is_told() -> None:
 
 
 def test_a_password_is_never_told() -> None:
-    shell = Shell({"ssl.key.password": "secret"})
-    entry = entries(shell, BROKER_KIND, "0")["ssl.key.password"]
+    shell = Shell({"krust.zookeeper.digest": "secret"})
+    entry = entries(shell, BROKER_KIND, "0")["krust.zookeeper.digest"]
     assert entry["is_sensitive"]
     assert "secret" not in repr(entry)
 
