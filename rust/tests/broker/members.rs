@@ -106,8 +106,8 @@ pub fn store(house: &House) {
     assert!(house.broker.coordinate(decided).unwrap().is_empty());
 }
 
-/// What a broker does while [`GROUP`], which lies in the log, is read, once requests do not wait for
-/// that any more; the house when it was read.
+/// What a broker does while [`GROUP`], which lies in the log, is read, once requests do not wait
+/// for that any more; the house when it was read.
 pub fn while_read(meanwhile: impl FnOnce(&mut House, &mut Conn)) -> (House, Conn) {
     let house = house();
     store(&house);

@@ -223,8 +223,8 @@ impl Broker {
         shards.all.iter().flatten().any(|shard| shard.phase() == Phase::Loading)
     }
 
-    /// Whether a request is to wait: it is on groups, and those that lay here at the start are still
-    /// being read.
+    /// Whether a request is to wait: it is on groups, and those that lay here at the start are
+    /// still being read.
     pub(crate) fn waits_for_groups(&self, api: &Api) -> bool {
         let until_ms = self.groups.wait_until_ms.load(Ordering::Relaxed);
         if until_ms == 0 || !is_on_groups(api.key) {
