@@ -927,7 +927,7 @@ krust.worker.threads  int  2  1..64  yes  fixed
 krust.zookeeper.digest  password  null  *  yes  fixed
     `user:password` that the broker shows to ZooKeeper, for nodes with access lists.
 krust.zookeeper.sasl  password  null  *  yes  fixed
-    `user:password` of SASL DIGEST-MD5, where ZooKeeper asks for it (`krust[sasl]`).
+    `user:password` of SASL DIGEST-MD5, where ZooKeeper asks for it; needs the extra `sasl`.
 """
 
 _TOPIC = """\

@@ -90,8 +90,8 @@ def spark(
     tmp_path_factory: pytest.TempPathFactory, _official: tuple[list[str], str]
 ) -> Iterator[SparkSession]:
     """The session. `format("krust")` is found by itself: nobody registers it."""
-    pytest.importorskip("pyspark", reason="no pyspark here: pip install krust[spark]")
-    pytest.importorskip("pyarrow", reason="no pyarrow here: pip install krust[spark]")
+    pytest.importorskip("pyspark", reason="no pyspark here: pip install '.[spark]'")
+    pytest.importorskip("pyarrow", reason="no pyarrow here: pip install '.[spark]'")
     if shutil.which("java") is None:
         pytest.skip("no Java here")
     from pyspark.sql import SparkSession

@@ -76,14 +76,14 @@ def list_(options: Options) -> None:
 @shared.client
 @click.pass_obj
 def simulate(options: Options, /, name: str, members: int, steps: str, **how: Any) -> None:
-    r"""Show how an assignor shares partitions, and what moves as members come and go.
+    """Show how an assignor shares partitions, and what moves as members come and go.
 
     \b
     moved       partitions taken from a member that is still there
     orphaned    partitions of members that left: they had to move
 
     Exit 9: the assignor breaks a rule, is late, or leaves partitions to nobody.
-    """
+    """  # noqa: D301, click wants the character
     assignor = plugins.chosen(ASSIGNORS, name)
     group = _Group(_topics(how["topics"]), _words(how["racks"]), _weights(how["weights"]))
     if how["seed"] is not None:

@@ -27,7 +27,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(short_help="Print the script that completes commands in a shell.")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def command(shell: str | None) -> None:
-    r"""Print a script for SHELL that completes commands, options, topics and groups.
+    """Print a script for SHELL that completes commands, options, topics and groups.
 
     Without SHELL it is that of $SHELL.
 
@@ -35,7 +35,7 @@ def command(shell: str | None) -> None:
     bash  echo 'eval "$(krust completion bash)"' >> ~/.bashrc
     zsh   echo 'eval "$(krust completion zsh)"' >> ~/.zshrc
     fish  krust completion fish > ~/.config/fish/completions/krust.fish
-    """
+    """  # noqa: D301, click wants the character
     import os
     from pathlib import Path
 

@@ -63,7 +63,7 @@ _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 @shared.client
 @click.pass_obj
 def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
-    r"""Print records of topics.
+    """Print records of topics.
 
     With -g, the group's offsets say where to begin (-o does for what it never read), and what is
     printed is committed. Ctrl-C and SIGTERM commit and leave the group.
@@ -72,8 +72,8 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     Verbs of -f:
       %t topic  %p partition  %o offset  %k key  %v value  %d timestamp  %i counter
       %T %K %V  lengths in bytes   %H number of headers   %h{%k=%v } each header
-      %k{hex} %v{base64} %v{json}   %d{iso} %d{%H:%M:%S}   %%  \n \t \xHH
-    """
+      %k{hex} %v{base64} %v{json}   %d{iso} %d{%H:%M:%S}   %%  \\n \\t \\xHH
+    """  # noqa: D301, click wants the character
     begun_ms = int(time.time() * 1000)
     try:
         wanted = spec.parse(how["where"], begun_ms)

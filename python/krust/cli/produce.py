@@ -50,13 +50,13 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @shared.client
 @click.pass_obj
 def command(options: Options, /, topic: str, **how: Any) -> None:
-    r"""Write records to TOPIC: a line of stdin each.
+    """Write records to TOPIC: a line of stdin each.
 
     \b
-    -f says how records are cut, e.g. '%k\t%v\n' (key, tab, value, newline); -f json reads
+    -f says how records are cut, e.g. '%k\\t%v\\n' (key, tab, value, newline); -f json reads
     objects, one a line: {"key": .., "value": .., "headers": [{"key": .., "value": ..}],
     "partition": 0, "timestamp_ms": 0}. --template makes them instead.
-    """
+    """  # noqa: D301, click wants the character
     try:
         chunks = _templated(how) if how["template"] is not None else _read(how)
         producer = _krust.Producer(

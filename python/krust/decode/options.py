@@ -136,7 +136,7 @@ def _need(form: str) -> None:
         if find_spec(top) is None or find_spec(package) is None:
             raise ConfigError(
                 f"valueFormat={form} needs the package {package}, which is not installed",
-                hint="pip install 'krust[tables]' (from the checkout: pip install '.[tables]')",
+                hint="from the checkout: pip install '.[tables]'",
             )
 
 

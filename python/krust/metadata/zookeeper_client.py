@@ -73,7 +73,8 @@ def _sasl(shown: str) -> dict[str, str]:
         raise ConfigError("krust.zookeeper.sasl has no colon", hint="it is user:password")
     if find_spec("puresasl") is None:
         raise ConfigError(
-            "krust.zookeeper.sasl needs pure-sasl", hint="pip install 'krust[cluster,sasl]'"
+            "krust.zookeeper.sasl needs pure-sasl",
+            hint="from the checkout: pip install '.[cluster,sasl]'",
         )
     return {"mechanism": "DIGEST-MD5", "username": name, "password": password}
 

@@ -187,7 +187,7 @@ def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
     except ImportError as error:
         raise ConfigError(
             f"zookeeper.connect is set, but there is no kazoo ({error})",
-            hint="pip install 'krust[cluster]'",
+            hint="from the checkout: pip install '.[cluster]'",
         ) from None
     return open_store
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -31,6 +33,24 @@ def test_every_command_of_the_table_can_be_loaded_and_described() -> None:
         command = krust.cli.root.get_command(click.Context(krust.cli.root), name)
         assert isinstance(command, click.Command), name
         assert entry.line.endswith(".")
+
+
+def pages(command: click.Command, name: str, above: click.Context | None = None) -> Iterator[str]:
+    """The help of a command and of all below it."""
+    context = click.Context(command, info_name=name, parent=above, terminal_width=80)
+    yield command.get_help(context)
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            yield from pages(found, each, context)
+
+
+def test_no_help_page_shows_the_marks_that_click_should_have_read() -> None:
+    found = list(pages(krust.cli.root, "krust"))
+    assert len(found) > 50
+    for page in found:
+        assert not re.search(r"\\b(\s|$)|[\b\f]", page), page
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion() -> None:

@@ -7,7 +7,7 @@
 
 It shares a group with Apache's own of 0.8 (`kafka.consumer.ZookeeperConsumerConnector`) and moves
 the group's offsets to Kafka and back (`offsets.storage`, `dual.commit.enabled`). Needs kazoo:
-`pip install 'krust[cluster]'`.
+`pip install '.[cluster]'` in krust's checkout.
 """
 
 from krust.clients.zookeeper.connector import ConsumerConnector, RebalanceFailedError

@@ -59,7 +59,7 @@ class Tree:
             from krust.metadata.zookeeper import open_store
         except ImportError as error:
             text = f"consumers in ZooKeeper need kazoo, which is not here ({error})"
-            raise ConfigError(text, hint="pip install 'krust[cluster]'") from None
+            raise ConfigError(text, hint="from the checkout: pip install '.[cluster]'") from None
         self._woken = threading.Event()
         self._news: list[Watched | SessionChanged] = []
         self._until: float | None = None
