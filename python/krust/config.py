@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from krust import foreign
-from krust.errors import ConfigError
+from krust.errors import ConfigError, KrustError
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _EQUAL = {"node.id": "broker.id"}
 """A setting that only names another one anew."""
@@ -72,16 +72,25 @@ class Lookup(Protocol):
 class Config:
     """The settings that hold: `config["num.partitions"]` is 1, typed.
 
-    raises  ConfigError: of all settings that cannot be, in one
+    problems  takes an error of each setting that cannot be, which then is as if it were not set
+    raises    ConfigError: of all such settings, in one, where there is no such list
     """
 
-    def __init__(self, setups: Mapping[str, Setup] | None = None, notices: Iterable[str] = ()):
+    def __init__(
+        self,
+        setups: Mapping[str, Setup] | None = None,
+        notices: Iterable[str] = (),
+        problems: list[KrustError] | None = None,
+    ) -> None:
         self._setups = dict(setups or {})
         self.notices = list(notices)
         """What to log once: settings that do nothing here, variables that nobody knows."""
         review = _Review(self._setups)
         self._settle(review)
-        review.raise_problems()
+        if problems is None:
+            review.raise_problems()
+        else:
+            problems += review.problems
         self.notices += review.notices()
 
     def __getitem__(self, name: str) -> Value:
@@ -148,16 +157,14 @@ class Config:
                     self._setups.setdefault(other, setup)
             else:
                 del self._setups[name]
-        try:
-            self._choose_mode()
-            review.problems += _listener_problems(self)
-        except ConfigError as error:
-            review.problems.append(error)
-        for name in (ASSIGNORS, RETENTION):
+        for name, check in _CHECKS.items():
             try:
-                rules(name, self.text(name) or "")
+                check(self.text(name) or "")
             except ConfigError as error:
                 review.problems.append(error)
+                self._setups.pop(name, None)
+        self._choose_mode()
+        review.problems += _listener_problems(self)
 
     def _choose_mode(self) -> None:
         """Settle `krust.mode`, and what it changes where nobody said otherwise."""
@@ -176,6 +183,7 @@ def load(
     options: Mapping[str, object] | None = None,
     reserved: Iterable[str] = (),
     mode: str | None = None,
+    problems: list[KrustError] | None = None,
 ) -> Config:
     """The settings from files (the later wins), environment and options (`-o k=v`, arguments).
 
@@ -183,6 +191,7 @@ def load(
     options   by Kafka's name; True, 3 and ["a"] are taken for their text
     mode      strict or warn: what a setting without a use is, in files and `KAFKA_*`; None: warn
               where Kafka's own start would read it, strict in krust's own files
+    problems  as in Config
     raises    ConfigError: unknown settings, bad values, unreadable file
     """
     notices: list[str] = []
@@ -194,7 +203,7 @@ def load(
         text = _text(value)
         if text is not None or _row(name) is None:
             setups[name] = Setup(text or "", Source("option", name))
-    return Config(setups, notices)
+    return Config(setups, notices, problems)
 
 
 def read_file(path: Path, mode: str | None = None) -> dict[str, Setup]:
@@ -520,6 +529,15 @@ def rules(setting: str, text: str) -> list[tuple[str, str]]:
         hint = f"{MOST_PLUG_INS} are possible"
         raise ConfigError(f"{setting} names {len(found)} plug-ins", hint=hint)
     return found
+
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "listeners": listeners,
+    "advertised.listeners": lambda text: listeners(text) if text else None,
+    ASSIGNORS: lambda text: rules(ASSIGNORS, text),
+    RETENTION: lambda text: rules(RETENTION, text),
+}
+"""What a text must be that is more than its type."""
 
 
 def _is_loopback(host: str) -> bool:

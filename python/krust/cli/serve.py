@@ -23,7 +23,7 @@ from krust import config as settings
 from krust import foreign
 from krust.cli import options
 from krust.cli.recovering import StoppedEarly, Watch
-from krust.errors import ConfigError, ServerError
+from krust.errors import ConfigError, KrustError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,11 +148,12 @@ def command(
     **flags: Any,
 ) -> None:
     """Run a Kafka broker in the foreground. Ctrl-C stops it cleanly; twice: at once."""
+    if check:
+        _check(flags)
+        return
     config = configure(**flags)
     if print_config:
         _print(config)
-    elif check:
-        _check(config)
     else:
         _log_to_stderr(log_level, config)
         ready = Ready(ready_file, ready_fd)
@@ -231,10 +232,14 @@ def configure(
     port: int | None = None,
     file: Path | None = None,
     config_mode: str | None = None,
+    problems: list[KrustError] | None = None,
     pairs: tuple[tuple[str, str], ...] = (),
     **direct: object,
 ) -> Config:
-    """The settings from files, environment, flags and `-o`; the last is the strongest."""
+    """The settings from files, environment, flags and `-o`; the last is the strongest.
+
+    problems  takes what is wrong, where that is to be no error
+    """
     places = [FILES[0], file or FILES[1]]
     files = [place for place in places if place == file or place.exists()]
     given: dict[str, object] = {
@@ -251,6 +256,7 @@ def configure(
             options=given,
             reserved=frozenset(VARIABLES),
             mode=config_mode,
+            problems=problems,
         )
 
     if host is None and port is None:
@@ -260,6 +266,8 @@ def configure(
             "--host or --port beside -o listeners=..", hint="say it in one of the two ways"
         )
     listeners = settings.listeners(str(load().text("listeners")))
+    if problems is not None:
+        problems.clear()  # they are found again
     if len(listeners) != 1:
         raise ConfigError(
             f"--host and --port cannot stand for {len(listeners)} listeners",
@@ -411,30 +419,20 @@ def _print(config: Config) -> None:
         click.echo(f"{name}={'' if text is None else text}")
 
 
-def _check(config: Config) -> None:
-    """Whether the directories can be written and the ports be had, without touching either."""
+def _check(flags: dict[str, Any]) -> None:
+    """Tell every problem, and what to do about it; exit 2 where it is a setting's, else 3."""
+    from krust.cli.checking import problems
+
+    found: list[KrustError] = []
+    config = configure(problems=found, **flags)
     for notice in config.notices:
         click.echo(f"note: {notice}", err=True)
-    text = str(config.text("log.dirs") or config.text("log.dir"))
-    for folder in (Path(item.strip()) for item in text.split(",")):
-        parent = next(
-            place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
-        )
-        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
-            raise ServerError(f"cannot write {folder}", hint="choose another with --data-dir")
-    import socket
-
-    for _, host, port in settings.listeners(str(config.text("listeners"))):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                raise ServerError(
-                    f"cannot listen on {host}:{port}: {error.strerror}",
-                    hint="choose another with --port, 0 for any free one",
-                ) from None
+    found += problems(config)
+    for each in found:
+        click.echo(f"error: {each}", err=True)
+        click.echo(f"  {each.hint}", err=True)
+    if found:
+        sys.exit(min(each.exit or ServerError.exit for each in found))
     click.echo("ok")
 
 

@@ -41,6 +41,23 @@ def node_id(config: Config, dirs: list[Path]) -> int:
     raises  ConfigError: the number that is set may be given to another, or none is to be given;
             ServerError: the directories belong to another broker, or no ZooKeeper answers
     """
+    wanted = check(config, dirs)
+    clustered = bool(config.text("zookeeper.connect"))
+    if wanted >= 0 or not clustered:
+        return max(wanted, 0)
+    woken = threading.Event()
+    store = metadata.beside(config, woken.set)
+    try:
+        return config.whole("reserved.broker.max.id") + _written(store, woken)
+    finally:
+        store.close()
+
+
+def check(config: Config, dirs: list[Path]) -> int:
+    """The number that settings and directories say, -1: none; without asking anybody.
+
+    raises  as `node_id`
+    """
     wanted = config.whole("broker.id")
     clustered = bool(config.text("zookeeper.connect"))
     gives = clustered and config.true("broker.id.generation.enable")
@@ -60,16 +77,9 @@ def node_id(config: Config, dirs: list[Path]) -> int:
                 hint=f"set broker.id={stored}, or start in another --data-dir",
             )
         wanted = stored
-    if wanted >= 0 or not clustered:
-        return max(wanted, 0)
-    if not gives:
+    if wanted < 0 and clustered and not gives:
         raise ConfigError("broker.id is not set", hint="set it, or broker.id.generation.enable")
-    woken = threading.Event()
-    store = metadata.beside(config, woken.set)
-    try:
-        return most + _written(store, woken)
-    finally:
-        store.close()
+    return wanted
 
 
 def _stored(folder: Path) -> int | None:

@@ -1,0 +1,161 @@
+"""`krust serve --check` finds all that keeps a broker from starting, and starts nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import krust
+from krust.cli.checking import problems
+from krust.config import Config, load
+from krust.errors import ConfigError, ServerError
+from tests.waiting import until
+
+MODULE = """
+class Keeps:
+    name = "keeps"
+    def configure(self, configs):
+        int(configs.get("segments", 0))
+    def expired(self, disk, partitions, now_ms):
+        return {}
+class Needs(Keeps):
+    def __init__(self, more):
+        pass
+class Exits(Keeps):
+    def __init__(self):
+        raise SystemExit(3)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_check.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def config(**more: object) -> Config:
+    return load(options={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data"} | more)
+
+
+def told(**more: object) -> list[str]:
+    found = list(problems(config(**more)))
+    assert all(each.hint for each in found)
+    return [str(each) for each in found]
+
+
+def test_a_broker_that_could_start_has_no_problems_and_nothing_is_made(tmp_path: Path) -> None:
+    assert told() == []
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "place", "says"),
+    [
+        ("krust.retention.policy", "nowhere:Policy", "there is no module 'nowhere'"),
+        ("krust.retention.policy", "of_check:Missing", "has no Missing"),
+        ("krust.retention.policy", "of_check:Needs", "cannot be made without arguments"),
+        ("krust.retention.policy", "of_check:Exits", "raises SystemExit"),
+        ("krust.retention.policy", "tiem", "there is no retention policy 'tiem'"),
+        ("krust.group.server.assignor", "nowhere:Assignor", "there is no module 'nowhere'"),
+        ("krust.group.server.assignor", "of_check:Keeps", "is no assignor"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_had_is_a_problem(setting: str, place: str, says: str) -> None:
+    [problem] = told(**{setting: f"*={place}"})
+    assert says in problem
+    assert place in problem
+
+
+def test_an_assignor_that_members_may_name_is_looked_at_too() -> None:
+    [problem] = told(**{"group.consumer.assignors": "uniform,nowhere:Assignor"})
+    assert "nowhere" in problem
+
+
+def test_parameters_are_given_to_plug_ins_and_those_of_nobody_are_a_problem() -> None:
+    policy = {"krust.retention.policy": "*=of_check:Keeps"}
+    assert told(**policy, **{"krust.retention.policy.keeps.segments": 2}) == []
+    [refused] = told(**policy, **{"krust.retention.policy.keeps.segments": "x"})
+    assert "refuses its parameters" in refused
+    [nobodys] = told(**policy, **{"krust.retention.policy.kept.segments": "2"})
+    assert "no retention policy kept" in nobodys
+
+
+def test_a_zookeeper_that_does_not_answer_is_a_problem() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        connect = f"127.0.0.1:{nobody.getsockname()[1]}"
+        more = {"zookeeper.connect": connect, "zookeeper.connection.timeout.ms": 200}
+        [problem] = told(**more)
+    assert f"no ZooKeeper answers at {connect}" in problem
+
+
+def test_a_directory_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    [problem] = told(**{"log.dirs": "file/data"})
+    assert f"{tmp_path / 'file'} is no directory" in problem
+    if os.getuid():
+        (tmp_path / "closed").mkdir(mode=0o500)
+        [problem] = told(**{"log.dirs": "closed/data"})
+        assert "cannot make closed/data" in problem
+
+
+def test_a_directory_of_another_broker_is_a_problem(tmp_path: Path) -> None:
+    krust.Broker(tmp_path / "data", config={"broker.id": 3}).stop()
+    assert told(**{"broker.id": 3}) == []
+    [problem] = told(**{"broker.id": 4})
+    assert "belongs to broker 3" in problem
+
+
+def test_a_directory_that_a_running_broker_has_is_a_problem(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-m", "krust", "serve", "--port", "0", "--data-dir", "data"]
+    broker = subprocess.Popen([*command, "--ready-file", ready, "--quiet"])
+    try:
+        until(ready.exists)
+        [problem] = told()
+        assert problem == "data is in use by another process"
+    finally:
+        broker.terminate()
+        broker.wait()
+
+
+def test_listeners_are_bound_and_let_go() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        name = {"listeners": f"A://127.0.0.1:{port},B://no.such.host.invalid:1"}
+        mapped = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+        taken_port, no_host = told(**name, **mapped)
+    assert taken_port.startswith(f"cannot listen on 127.0.0.1:{port}")
+    assert "no.such.host.invalid is no address of this machine" in no_host
+    name = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    assert told(**name) == []
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_one_list_has_every_problem_and_what_to_do_about_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = ["num.partition=3", "num.partitions=x", "krust.retention.policy=*=nowhere:Policy"]
+    command = [sys.executable, "-m", "krust", "serve", "--check", "--data-dir", "file/data"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        pairs = [part for each in options for part in ("-o", each)]
+        run = subprocess.run(
+            [*command, "--host", "127.0.0.1", "--port", port, *pairs],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert run.returncode == ConfigError.exit
+    lines = run.stderr.splitlines()
+    assert sum(line.startswith("error: ") for line in lines) == 5
+    assert sum(line.startswith("  ") for line in lines) == 5
+    for word in ("num.partition\n", "num.partitions = ", "nowhere", "is no directory", f":{port}"):
+        assert word in run.stderr
+    assert "ok" not in run.stdout
+    assert ServerError.exit == 3
