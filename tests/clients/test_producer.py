@@ -130,9 +130,7 @@ def test_a_record_that_is_too_large_fails_in_its_delivery_or_else_in_flush(
         producer.produce(single, bytes(2_000_000))
         with pytest.raises(KafkaError) as lost:
             producer.flush(60_000)
-        assert lost.value.__notes__ == [
-            "1 records were not delivered; this is the first one's reason"
-        ]
+        assert lost.value.__notes__[-1].startswith("1 record was not delivered")
         producer.produce(single, b"small")
     assert [record.value for record in read(bootstrap, single)] == [b"small"]
 
@@ -147,7 +145,7 @@ def test_a_failure_that_nobody_watches_is_told_whatever_else_waits_to_be_told(
         while producer.held_bytes():
             time.sleep(0.01)
         producer.produce(single, bytes(2_000_000))
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(KafkaError, match="is larger than max"):
             producer.flush(60_000)
     assert len(told) == 1100
 
@@ -171,7 +169,7 @@ def test_of_failures_that_nobody_watches_no_more_than_a_thousand_are_kept(
         while producer.held_bytes():
             time.sleep(0.01)
         assert producer.serve() == 1000
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(KafkaError, match="is larger than max"):
             producer.flush(60_000)
 
 

@@ -152,6 +152,9 @@ def _title(group: Mapping[str, Any]) -> str:
     said = [group["group"], group["state"]]
     what = f"epoch {group['epoch']}   assignor" if group["type"] == CONSUMER else "protocol"
     said += [f"{what} {group['protocol']}"] if group["protocol"] else []
+    ours = (group["history"] or [{}])[-1].get("assignor")
+    if ours and ours != group["protocol"]:
+        said.append(f"assigned by krust's {ours}")
     there = group["coordinator"] is None
     said += ["in ZooKeeper" if there else f"coordinator {group['coordinator']}"]
     said += [counted(len(group["members"]), "member")]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CHUNK = 256 << 10
+MESSAGE_TOO_LARGE, TOPIC = 10, 2
+LIMIT = "max.message.bytes"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -73,7 +75,7 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
         for records in chunks:
             producer.send(topic, records)
             producer.flush()
-            _collect(producer, written)
+            _collect(options, producer, written)
     except FormatError as error:
         raise click.UsageError(str(error)) from error
     if options.output in ("table", "wide"):
@@ -83,8 +85,8 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
         output.rows(options, columns, written)
 
 
-def _collect(producer: _krust.Producer, written: list[dict[str, object]]) -> None:
-    failed = None
+def _collect(options: Options, producer: _krust.Producer, written: list[dict[str, object]]) -> None:
+    failed, topic = None, ""
     for topic, partition, base_offset, count, error in producer.delivered():
         if error is not None:
             failed = failed or error
@@ -97,7 +99,20 @@ def _collect(producer: _krust.Producer, written: list[dict[str, object]]) -> Non
         place = {"topic": topic, "partition": partition}
         written.append(place | {"base_offset": base_offset, "records": count})
     if failed is not None:
-        raise failed
+        raise failed if failed.code != MESSAGE_TOO_LARGE else _too_large(options, topic, failed)
+
+
+def _too_large(options: Options, topic: str, error: KrustError) -> KrustError:
+    """With the topic's limit, where the broker tells it."""
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": [LIMIT]}
+    body = {"resources": [resource]}
+    try:
+        [result] = session.client(options).request("DescribeConfigs", body)["results"]
+        [limit] = [int(each["value"]) for each in result["configs"] or () if each["name"] == LIMIT]
+    except (KrustError, ValueError):
+        return error
+    text = str(error).replace(f"{LIMIT} of the topic", f"{LIMIT} ({limit:,}) of topic {topic}")
+    return session.refused(MESSAGE_TOO_LARGE, text, hint=error.hint)
 
 
 def _summary(options: Options, topic: str, written: Sequence[dict[str, Any]]) -> None:

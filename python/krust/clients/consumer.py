@@ -30,13 +30,11 @@ from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
-from krust.clients.membership import Membership, Strategy, Terms, partition_counts
+from krust.clients.membership import Membership, partition_counts
+from krust.clients.terms import API_MS, coordinator_of, terms_of
 from krust.closing import Closing
-from krust.coordinator.assignors.find import ASSIGNORS
-from krust.coordinator.assignors.spec import Assignor
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError, UnreachableError
-from krust.plugins import FindError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +50,7 @@ SETTINGS = options.FETCH | {
     "auto.commit.interval.ms",
     "auto.offset.reset",
     "client.rack",
+    "default.api.timeout.ms",
     "enable.auto.commit",
     "group.id",
     "group.instance.id",
@@ -64,19 +63,9 @@ SETTINGS = options.FETCH | {
     "partition.assignment.strategy",
     "session.timeout.ms",
 }
-OF_THE_OTHER = {
-    "classic": {"group.remote.assignor"},
-    "consumer": {
-        "heartbeat.interval.ms",
-        "partition.assignment.strategy",
-        "session.timeout.ms",
-    },
-}
-"""By group.protocol: settings that hold under the other one only."""
 COLUMNS = _krust.COLUMNS
 """Those of Spark's Kafka source."""
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
-COOPERATIVE = "cooperative-sticky"
 _SLICE_S = 0.1
 GROUP_GONE = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, 27, 82, STALE_EPOCH})
 """Refusals of a commit that say: the group has moved on without this member."""
@@ -102,15 +91,17 @@ class Consumer(Closing):
         self._limit = options.number(given, "max.poll.records", 500)
         reset = options.choice(given, "auto.offset.reset", "latest", "earliest", "none")
         self._reset = {"latest": _krust.LATEST, "earliest": _krust.EARLIEST}.get(reset)
+        self._patience_s = options.number(given, "default.api.timeout.ms", API_MS) / 1000
+        self._silent_s: float | None = None
         self._commit_s = options.number(given, "auto.commit.interval.ms", 5000) / 1000
-        self._terms = _terms(given)
+        self._terms = terms_of(given)
         grouped = self._terms is not None
         self._auto = options.switch(given, "enable.auto.commit", grouped) and grouped
         bootstrap = str(given[options.BOOTSTRAP])
         core = options.core(given, options.FETCH) | {"krust.tell.strayed": "true"}
         self._core = _krust.Consumer(bootstrap, core)
         self._client = _krust.Client(bootstrap, options.core(given, options.COMMON))
-        self._committer = None if self._terms is None else _coordinator(self._terms, given)
+        self._committer = None if self._terms is None else coordinator_of(self._terms, given)
         self._member: Membership | None = None
         self._listeners: dict[str, Listener] = {}
         self._topics: list[str] = []
@@ -188,7 +179,8 @@ class Consumer(Closing):
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
         """Records that are here, waiting up to `timeout_ms` for the first; none: [].
 
-        raises  KafkaError: the group, a partition or an offset is refused
+        raises  KafkaError: the group, a partition or an offset is refused; UnreachableError:
+                nobody could be reached for default.api.timeout.ms (the log says so at once)
         """
         self._usable()
         if self.rest:
@@ -375,15 +367,25 @@ class Consumer(Closing):
             return None
         try:
             found, places = ask(int(timeout_s * 1000))
-        except UnreachableError:
+        except UnreachableError as error:
+            self._silence(error)
             time.sleep(timeout_s)
             return None
+        self._silent_s = None
         for topic, partition, offset in places:
             self._positions[TopicPartition(topic, partition)] = offset
         if not found:
             self._bring_back()
             return None
         return found
+
+    def _silence(self, error: UnreachableError) -> None:
+        """Nobody can be reached: an error once that has lasted for default.api.timeout.ms."""
+        now = time.monotonic()
+        self._silent_s = now if self._silent_s is None else self._silent_s
+        if now - self._silent_s >= self._patience_s:
+            self._silent_s = None
+            raise error
 
     def _bring_back(self) -> None:
         """Partitions whose offset is gone go on as `auto.offset.reset` says."""
@@ -525,63 +527,6 @@ class Consumer(Closing):
                 if not topic["is_internal"] and any(one.match(topic["name"]) for one in patterns):
                     found[topic["name"]] = len(topic["partitions"])
         return found
-
-
-def _coordinator(terms: Terms, given: Mapping[str, object]) -> Coordinator:
-    answer_ms = options.number(given, "request.timeout.ms", 30_000)
-    return Coordinator(terms.group_id, given, answer_ms, answer_ms)
-
-
-def _terms(given: Mapping[str, object]) -> Terms | None:
-    """What a member tells its group; None: there is no group."""
-    protocol = options.choice(given, "group.protocol", "classic", "consumer")
-    for name in sorted(OF_THE_OTHER[protocol] & given.keys()):
-        hint = "leave it out, or set the other group.protocol"
-        raise ConfigError(f"{name} is no setting of group.protocol={protocol}", hint=hint)
-    group_id = given.get("group.id")
-    if group_id is None:
-        return None
-
-    def text(name: str) -> str | None:
-        return None if given.get(name) is None else str(given[name])
-
-    strategies = _strategies(given.get("partition.assignment.strategy", ("range", COOPERATIVE)))
-    return Terms(
-        str(group_id),
-        text("group.instance.id"),
-        text("client.rack"),
-        options.number(given, "session.timeout.ms", 45_000),
-        options.number(given, "heartbeat.interval.ms", 3000),
-        options.number(given, "max.poll.interval.ms", 300_000),
-        options.number(given, "metadata.max.age.ms", 300_000),
-        strategies if protocol == "classic" else (),
-        text("group.remote.assignor"),
-    )
-
-
-def _strategies(given: object) -> tuple[Strategy, ...]:
-    several = given.split(",") if isinstance(given, str) else given
-    if not isinstance(several, (list, tuple)):
-        several = [several]
-    return tuple(map(_strategy, several))
-
-
-def _strategy(given: object) -> Strategy:
-    """A name, an assignor or its class; one of the user's own may say `cooperative = True`."""
-    try:
-        if isinstance(given, str):
-            name = given.strip()
-            if name == COOPERATIVE:
-                return Strategy(name, ASSIGNORS.find("sticky"), cooperative=True)
-            assignor = ASSIGNORS.find(name)
-        else:
-            made = given() if isinstance(given, type) else given
-            if not isinstance(made, Assignor):
-                raise ConfigError(f"partition.assignment.strategy: {given!r} is no assignor")
-            assignor = made
-    except FindError as error:
-        raise ConfigError(f"partition.assignment.strategy: {error}", hint=error.hint) from error
-    return Strategy(assignor.name, assignor, bool(getattr(assignor, "cooperative", False)))
 
 
 @atexit.register

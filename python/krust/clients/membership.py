@@ -51,6 +51,8 @@ class Terms(NamedTuple):
     heartbeat_ms: int
     max_poll_ms: int
     metadata_ms: int
+    api_ms: int = 60_000
+    """How long a member that joins waits for a coordinator that does not answer."""
     strategies: tuple[Strategy, ...] = ()
     """(): the broker shares (KIP-848)."""
     remote_assignor: str | None = None
@@ -199,8 +201,13 @@ class Membership(ABC):
             self._news.notify_all()
 
     def _silent(self, error: UnreachableError) -> None:
-        """The coordinator does not answer: no error until a session has passed."""
-        if time.monotonic() - self._heard_s > self.terms.session_ms / 1000:
+        """The coordinator does not answer: no error until a session has passed, or while joining
+        the time that a call may take.
+        """
+        patience_ms = self.terms.session_ms
+        if self.state == JOINING:
+            patience_ms = min(patience_ms, self.terms.api_ms)
+        if time.monotonic() - self._heard_s > patience_ms / 1000:
             self._heard_s = time.monotonic()
             if self.state == JOINING:
                 self._fail(error)

@@ -6,6 +6,7 @@ is not supported is an error, never silence.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError
@@ -45,6 +46,9 @@ FETCH = COMMON | {
     "isolation.level",
     "max.partition.fetch.bytes",
 }
+_TELLER = "krust.tell.reach"
+_NUMBERS = count(1)
+"""A number for each client: in its name the core has "krust.clients.reach" tell who is away."""
 ALIASES = {
     "auto.commit": "auto.commit.enable",
     "metadata.broker.list": BOOTSTRAP,
@@ -74,10 +78,10 @@ def read(
     raises  ConfigError: one that is not supported, or no broker is named
     """
     given = dict(config or {}) | {name.replace("_", "."): value for name, value in more.items()}
-    options: dict[str, object] = {}
+    options: dict[str, object] = {_TELLER: next(_NUMBERS)}
     for name, value in given.items():
         key = ALIASES.get(name, name)
-        if key not in supported:
+        if key not in supported and key != _TELLER:
             raise ConfigError(f"this client has no setting {name!r}", hint=_near(name, supported))
         if value is not None:
             options[key] = value
@@ -96,7 +100,7 @@ def core(options: Mapping[str, object], known: frozenset[str]) -> dict[str, obje
     return {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in options.items()
-        if name in known and name != BOOTSTRAP
+        if name == _TELLER or (name in known and name != BOOTSTRAP)
     }
 
 

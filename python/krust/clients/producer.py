@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from krust import _krust
 from krust.clients import options
 from krust.errors import KrustError, UnreachableError
+from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from krust._krust import Delivered, _Headers
 
-DELIVERY_MS = 120_000
+DELIVERY_MS, BLOCK_MS = 120_000, 60_000
+"""Kafka's; a producer that waits less for a delivery does not wait longer for a topic either."""
 _SLICE_S = 0.05
 _living: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -100,8 +102,10 @@ class Producer(_krust.Sender):
         if str(given.get("acks", "all")) in ("all", "-1"):
             given.setdefault("enable.idempotence", True)
         bootstrap = str(given[options.BOOTSTRAP])
+        delivery_ms = options.number(given, "delivery.timeout.ms", DELIVERY_MS)
+        given.setdefault("max.block.ms", min(BLOCK_MS, delivery_ms))
         made = super().__new__(cls, bootstrap, options.core(given, options.PRODUCER))
-        made._delivery_ms = options.number(given, "delivery.timeout.ms", DELIVERY_MS)
+        made._delivery_ms = delivery_ms
         made._pid, made.open = os.getpid(), True
         _living.add(made)
         return made
@@ -141,7 +145,9 @@ class Producer(_krust.Sender):
         lost = self.lost()
         if lost is not None:
             error, count = lost
-            error.add_note(f"{count} records were not delivered; this is the first one's reason")
+            was = "was" if count == 1 else "were"
+            what = f"{counted(count, 'record')} {was} not delivered"
+            error.add_note(f"{what}; this is the first one's reason")
             raise error
         return left
 
@@ -157,7 +163,9 @@ class Producer(_krust.Sender):
             _living.discard(self)
             self.end()
         if left:
-            raise UnreachableError(f"{left} batches were not delivered within {timeout_ms} ms")
+            raise UnreachableError(
+                f"{counted(left, 'batch', 'batches')} not delivered within {timeout_ms} ms"
+            )
 
     def __enter__(self) -> Self:
         return self

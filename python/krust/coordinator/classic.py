@@ -133,7 +133,7 @@ class Group(Roster):
         if self._called is None or message["call"] is not self._called:
             return
         if self.state == COMPLETING_REBALANCE:
-            self.history.trouble(message.get("line"))
+            self.history.trouble(message.get("line"), message.get("assignor"))
             self._end_call(turn, message["assignments"])
 
     def assign(self, turn: Turn, given: dict[str, bytes]) -> None:

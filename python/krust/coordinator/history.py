@@ -35,6 +35,8 @@ class Rebalance:
     """reasons that are not listed"""
     trouble: str | None = None
     """the traceback of an assignor that failed"""
+    assignor: str | None = None
+    """which of krust's assigned; None: a member did"""
 
     def shown(self) -> Message:
         """As `krust_history` of DescribeGroups has it."""
@@ -46,6 +48,7 @@ class Rebalance:
             "reasons": [{"member_id": who, "why": why} for who, why in self.reasons],
             "more": self.more,
             "trouble": self.trouble,
+            "assignor": self.assignor,
         }
 
 
@@ -74,9 +77,12 @@ class History:
             self.current.generation = generation
             self.current.members = members
 
-    def trouble(self, line: str | None) -> None:
-        """What an assignor that failed left behind."""
-        if self.current is not None and line is not None:
+    def trouble(self, line: str | None, assignor: str | None = None) -> None:
+        """What an assignor that failed left behind, and which one assigned."""
+        if self.current is None:
+            return
+        self.current.assignor = assignor
+        if line is not None:
             self.current.trouble = line[:TROUBLE]
 
     def ended(self, now_ms: int) -> None:

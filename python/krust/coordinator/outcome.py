@@ -14,10 +14,11 @@ News the core sends:
     GroupsUnloaded   {"groups": [group_id]}: they live elsewhere, or are about to be loaded again
     TopicsChanged    {"names": [str]}: topics that are new, gone, or have other partitions
     OffsetsExpired   {"group_id"}
-    Assigned         {"group_id", "call", "assignments": {member_id: bytes} | None, "line"}: the
-                     result of that AssignCall, by identity, since a group that is read again gives
-                     its numbers out again; None: the leader's assignment counts; line: the
-                     traceback for the group's history, or None. Of the kind "consumer":
+    Assigned         {"group_id", "call", "assignments": {member_id: bytes} | None, "line",
+                     "assignor"}: the result of that AssignCall, by identity, since a group that is
+                     read again gives its numbers out again; None: the leader's assignment counts;
+                     line: the traceback for the group's history, or None; assignor: which of
+                     krust's assigned, or None. Of the kind "consumer":
                      {member_id: [TopicPartition]}; None: krust's own default failed too
 """
 

@@ -91,7 +91,7 @@ class Assigning:
         """Have it done; the answer comes out of `take`."""
         if call.protocol in assigning.ALONE:
             line = f"protocol {call.protocol} is its leader's own; krust does not assign in it"
-            self._say(call, None, line)
+            self._say(call, None, (line, None))
             return
         rule = self._rule(call.group_id)
         key = call.assignor or (_key(rule) if rule is not None else DEFAULT)
@@ -128,13 +128,15 @@ class Assigning:
         self,
         call: AssignCall,
         assignments: dict[str, bytes] | GroupAssignment | None,
-        line: str | None,
+        told: tuple[str | None, str | None],
     ) -> None:
+        """`told`: what went wrong, and which assignor assigned."""
         message: Message = {
             "group_id": call.group_id,
             "call": call,
             "assignments": assignments,
-            "line": line,
+            "line": told[0],
+            "assignor": told[1],
         }
         self._done.append(Event(0, "Assigned", 0, message, {}))
         self._nudge()
@@ -161,7 +163,14 @@ class _Lane:
         self,
         key: str,
         runner: Runner,
-        say: Callable[[AssignCall, dict[str, bytes] | GroupAssignment | None, str | None], None],
+        say: Callable[
+            [
+                AssignCall,
+                dict[str, bytes] | GroupAssignment | None,
+                tuple[str | None, str | None],
+            ],
+            None,
+        ],
         least_ms: int,
     ) -> None:
         self._name = key.partition("@")[0]
@@ -234,11 +243,11 @@ class _Lane:
             shares, line = self._shared(reading, topics, since)
             lines = [*reading.unread, *([line] if line else [])]
             given = shares if call.group is not None else assigning.written(reading, shares)
-            self._say(call, given, "\n".join(lines) or None)
+            self._say(call, given, ("\n".join(lines) or None, DEFAULT if line else self._name))
         except Exception:
             text = f"krust cannot assign\n{traceback.format_exc()}"
             _log.error("group %r: %s", call.group_id, text)
-            self._say(call, None, text)
+            self._say(call, None, (text, None))
 
     def _shared(
         self, reading: assigning.Reading, topics: Topics, since: float

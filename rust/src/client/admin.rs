@@ -90,7 +90,7 @@ impl Cluster {
                     None => UNKNOWN_TOPIC_OR_PARTITION,
                 };
                 let subject = format!("{}:{}", moment.topic, moment.partition);
-                let error = Some(Error::refused(code, subject));
+                let error = self.no_leader(&moment).or(Some(Error::refused(code, subject)));
                 found.push(Found { moment, offset: -1, timestamp: -1, error });
             }
             for (node, moments) in by_node {
@@ -108,11 +108,39 @@ impl Cluster {
                     }
                 }
             }
-            if !left.is_empty() {
-                wait.pause(self.options().retry_backoff, &"ListOffsets")?;
+            if let Some(moment) = left.first() {
+                let late = self.no_leader(moment);
+                wait.pause(self.options().retry_backoff, &"ListOffsets").map_err(|error| {
+                    match error {
+                        Error::Timeout { .. } => late.unwrap_or(error),
+                        other => other,
+                    }
+                })?;
             }
         }
         Ok(found)
+    }
+
+    /// The error of a partition that has no leader, by what is known of it now.
+    fn no_leader(&self, moment: &Moment) -> Option<Error> {
+        let topic = self.kept(&moment.topic)?;
+        let partition = topic.partition(moment.partition).filter(|one| one.leader < 0)?;
+        let away: Vec<_> = partition
+            .replicas
+            .iter()
+            .filter(|node| !self.knows(**node))
+            .map(i32::to_string)
+            .collect();
+        let why = match away.as_slice() {
+            [] => String::new(),
+            [one] => format!("; broker {one} is away"),
+            several => format!("; brokers {} are away", several.join(", ")),
+        };
+        Some(Error::Refused {
+            code: LEADER_NOT_AVAILABLE,
+            subject: format!("{}:{}", moment.topic, moment.partition),
+            message: Some(format!("the partition has no leader{why}")),
+        })
     }
 
     fn list_offsets_of(

@@ -215,6 +215,16 @@ impl Cluster {
         self.topics.get(topic).map_or(TopicId::ZERO, |kept| kept.topic.topic_id)
     }
 
+    /// A topic as it was told last.
+    pub(super) fn kept(&self, topic: &str) -> Option<&Topic> {
+        self.topics.get(topic).map(|kept| &*kept.topic)
+    }
+
+    /// Whether a broker was in the cluster when it was asked last.
+    pub(super) fn knows(&self, node: i32) -> bool {
+        self.brokers.contains_key(&node)
+    }
+
     /// Forgets a topic, so that its metadata is asked anew.
     pub fn forget(&mut self, topic: &str) {
         self.topics.remove(topic);
@@ -280,7 +290,7 @@ impl Cluster {
             let known = self.brokers.values().cloned();
             let addresses: Vec<_> = self.options.bootstrap.iter().cloned().chain(known).collect();
             for address in &addresses {
-                match Connection::open(address, &self.options, wait) {
+                match open(address, &self.options, wait) {
                     Ok(connection) => {
                         self.seed = Some(connection);
                         break;
@@ -304,7 +314,7 @@ impl Cluster {
             .cloned()
             .ok_or_else(|| Error::refused(8, format!("broker {node}")))?;
         if !self.connections.contains_key(&node) {
-            let opened = Connection::open(&address, &self.options, wait).map_err(|e| match e {
+            let opened = open(&address, &self.options, wait).map_err(|e| match e {
                 Error::Connect { address, reason, .. } => {
                     Error::Connect { address, reason, advertised: true }
                 }
@@ -322,6 +332,13 @@ impl Kept {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)
             || self.at.elapsed() < backoff
     }
+}
+
+/// A new connection; who cannot be reached is noted.
+fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Connection> {
+    let opened = Connection::open(address, options, wait);
+    options.reach.note(address, opened.as_ref().err());
+    opened
 }
 
 /// The key and the newest version of the API with this name, in any case and with or without `_`.

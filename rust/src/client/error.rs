@@ -110,7 +110,7 @@ impl fmt::Display for Error {
                 write!(f, "{subject}: ")?;
                 match message {
                     Some(message) => f.write_str(message),
-                    None => f.write_str(ErrorCode::from(*code).name()),
+                    None => f.write_str(&words(*code)),
                 }
             }
             Self::Connect { address, reason, .. } => {
@@ -130,3 +130,21 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// What a code means, where the broker has no words of its own.
+fn words(code: i16) -> String {
+    let known = match code {
+        1 => "the offset is not in the log",
+        3 => "there is no such topic or partition",
+        5 => "the partition has no leader: its broker is away",
+        8 => "the broker is not in the cluster now",
+        10 => "the batch is larger than max.message.bytes of the topic",
+        17 => "this cannot be a topic's name: letters, digits, '.', '_', '-', at most 249 of them",
+        18 => "the batch is larger than segment.bytes of the topic",
+        _ => "",
+    };
+    if known.is_empty() {
+        return ErrorCode::from(code).name().replace('_', " ").to_lowercase();
+    }
+    known.to_owned()
+}

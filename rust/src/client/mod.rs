@@ -24,6 +24,7 @@ pub mod metadata;
 pub mod options;
 pub mod partitioner;
 pub mod producer;
+pub mod reach;
 pub mod sender;
 mod socket;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{Error, Result};
+use super::reach::Reach;
 
 /// The longest stretch that a waiting call sleeps before it asks [`Interrupt`] again.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
@@ -43,7 +44,7 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.trim();
         let bare = bare.split_once("://").map_or(bare, |(_, rest)| rest);
-        let bad = || Error::Invalid(format!("{text:?} is no HOST:PORT"));
+        let bad = || Error::Invalid(format!("{text:?} is not a valid HOST:PORT"));
         let (host, port) = match bare.strip_prefix('[') {
             Some(rest) => {
                 let (host, after) = rest.split_once(']').ok_or_else(bad)?;
@@ -102,6 +103,8 @@ pub struct Options {
     pub max_frame_bytes: usize,
     /// Who may end a wait.
     pub interrupt: Arc<dyn Interrupt>,
+    /// Who of the brokers cannot be reached.
+    pub reach: Arc<Reach>,
 }
 
 impl Options {
@@ -115,6 +118,7 @@ impl Options {
             retry_backoff: Duration::from_millis(100),
             max_frame_bytes: 128 << 20,
             interrupt: Arc::new(Never),
+            reach: Arc::default(),
         }
     }
 

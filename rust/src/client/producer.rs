@@ -38,6 +38,7 @@ use crate::wire::Writer;
 
 const PRODUCE: i16 = 0;
 const OUT_OF_ORDER_SEQUENCE: i16 = 45;
+const MESSAGE_TOO_LARGE: i16 = 10;
 const DUPLICATE_SEQUENCE: i16 = 46;
 const IDEMPOTENT_WINDOW: usize = 5;
 /// Requests on their way to one broker.
@@ -500,7 +501,7 @@ impl Producer {
             self.retry_at = Some(Instant::now() + self.cluster.options().retry_backoff);
         } else {
             let error = outcome.as_ref().err().filter(|error| error.code() != DUPLICATE_SEQUENCE);
-            let error = error.cloned();
+            let error = error.cloned().map(|error| sized(error, &closed));
             self.report(key, &closed, (outcome.unwrap_or(-1), error.clone()));
             if let Some(error) = error {
                 self.abandon(key, &error);
@@ -540,13 +541,33 @@ impl Producer {
         let late: Vec<Key> =
             self.lanes.iter().filter(|(_, lane)| due(lane)).map(|(key, _)| key.clone()).collect();
         for key in late {
-            let error = Error::Timeout { subject: format!("{}:{}", key.0, key.1) };
+            let subject = match self.cluster.options().reach.failing() {
+                Some((address, Some(why))) => {
+                    format!("{}:{} (cannot connect to {address}: {why})", key.0, key.1)
+                }
+                _ => format!("{}:{}", key.0, key.1),
+            };
+            let error = Error::Timeout { subject };
             while let Some(lane) = self.lanes.get_mut(&key).filter(|lane| due(lane)) {
                 let Some(head) = lane.queue.pop_front() else { break };
                 self.report(&key, &head, (-1, Some(error.clone())));
                 self.abandon(&key, &error);
             }
         }
+    }
+}
+
+/// With the size of the batch, where that is what was refused.
+fn sized(error: Error, closed: &Closed) -> Error {
+    match error {
+        Error::Refused { code: MESSAGE_TOO_LARGE, subject, message: None } => {
+            let (bytes, records) = (closed.bytes.len(), closed.count);
+            let plural = if records == 1 { "" } else { "s" };
+            let what = format!("a batch of {bytes} bytes ({records} record{plural})");
+            let message = Some(format!("{what} is larger than max.message.bytes of the topic"));
+            Error::Refused { code: MESSAGE_TOO_LARGE, subject, message }
+        }
+        other => other,
     }
 }
 

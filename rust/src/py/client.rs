@@ -49,8 +49,9 @@ impl<T: Send> Shell<T> {
     ) -> PyResult<R> {
         self.guard(py)?;
         let closed = || Error::Invalid("this client is closed".to_owned());
-        py.detach(|| self.core.lock().as_mut().ok_or_else(closed).and_then(work))
-            .map_err(|error| self.signals.exception(py, &error))
+        let done = py.detach(|| self.core.lock().as_mut().ok_or_else(closed).and_then(work));
+        self.signals.tell(py);
+        done.map_err(|error| self.signals.exception(py, &error))
     }
 
     /// Drops the core object after `last`, detached; calls that are made later are refused.
@@ -124,6 +125,10 @@ pub(super) fn cluster_options(
 ) -> client::Result<Options> {
     let mut options = Options::new(Address::parse_list(bootstrap)?);
     let signals: Arc<Signals> = Arc::clone(signals);
+    options.reach = Arc::clone(&signals.reach);
+    if let Some(teller) = given.parse("krust.tell.reach")? {
+        signals.teller.get_or_init(|| teller);
+    }
     options.interrupt = signals;
     if let Some(client_id) = given.take("client.id")? {
         options.client_id = client_id;

@@ -3,12 +3,14 @@
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::client::reach::Reach;
 use crate::client::{Error, Interrupt};
 use crate::net::StartError;
 use crate::protocol::ErrorCode;
@@ -30,6 +32,9 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::Refused { code: 1, .. } => Some("krust topic offsets says which offsets there are"),
         Error::Protocol { .. } | Error::Closed { .. } => {
             Some("is this the port of a Kafka broker's PLAINTEXT listener?")
+        }
+        Error::Refused { code: 10, .. } => {
+            Some("krust topic alter TOPIC -c max.message.bytes=N raises the limit")
         }
         _ => None,
     };
@@ -88,9 +93,23 @@ pub(super) fn of_start(py: Python<'_>, error: &StartError) -> PyErr {
 pub(super) struct Signals {
     raised: Mutex<Option<PyErr>>,
     ended: AtomicBool,
+    pub(super) reach: Arc<Reach>,
+    /// In whose name Python is told who cannot be reached; unset: nobody is told.
+    pub(super) teller: OnceLock<u64>,
 }
 
 impl Signals {
+    /// Tells `krust.clients.reach` which brokers cannot be reached, or can again.
+    pub(super) fn tell(&self, py: Python<'_>) {
+        let Some(teller) = self.teller.get().filter(|_| self.reach.is_news()) else { return };
+        for (address, reason) in self.reach.take() {
+            let tell = || py.import("krust.clients.reach")?.getattr("tell");
+            if let Err(error) = tell().and_then(|tell| tell.call1((*teller, address, reason))) {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+
     /// Ends every wait from now on.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -111,11 +130,14 @@ impl Interrupt for Signals {
         if self.ended.load(Ordering::Relaxed) {
             return true;
         }
-        Python::attach(|py| match py.check_signals() {
-            Ok(()) => false,
-            Err(raised) => {
-                *self.raised.lock() = Some(raised);
-                true
+        Python::attach(|py| {
+            self.tell(py);
+            match py.check_signals() {
+                Ok(()) => false,
+                Err(raised) => {
+                    *self.raised.lock() = Some(raised);
+                    true
+                }
             }
         })
     }

@@ -204,6 +204,7 @@ impl Sender {
         self.here(py)?;
         let watcher = on_delivery;
         let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
+        self.signals.tell(py);
         while !self.offer(py, &record)? {
             py.detach(|| self.core.wait_for(topic))
                 .map_err(|error| self.signals.exception(py, &error))?;
@@ -258,6 +259,7 @@ impl Sender {
 
     fn serve(&self, py: Python<'_>) -> PyResult<usize> {
         self.here(py)?;
+        self.signals.tell(py);
         let delivered = self.core.take_delivered();
         let mut raised = Ok(());
         for outcome in &delivered {

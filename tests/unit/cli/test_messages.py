@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import krust
 from krust.cli import history, main, serve
 from krust.cli.apis import NAMES
 from krust.cli.records import FormatError, Record, from_object, to_object
@@ -108,3 +109,45 @@ def test_a_second_interrupt_while_the_first_is_told_is_no_traceback() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (130, "")
+
+
+def test_a_group_that_krust_shares_names_the_assignor_that_did_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with krust.Broker(config={"krust.group.server.assignor": "g*=sticky"}) as broker:
+        broker.create_topic("t", 2)
+        given = {"group_id": "g1", "partition_assignment_strategy": "range"}
+        with krust.Consumer("t", bootstrap_servers=broker.bootstrap, **given) as consumer:
+            while not consumer.assignment():
+                consumer.poll(100)
+            with pytest.raises(SystemExit):
+                main(["group", "describe", "g1", "-b", broker.bootstrap])
+    assert "protocol range   assigned by krust's sticky" in capsys.readouterr().out
+
+
+def test_a_partition_without_a_leader_names_the_broker_that_is_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with krust.Cluster(2) as cluster:
+        cluster.create_topic("o", 2)
+        lost = next(n for n in range(2) if n != cluster.controller)
+        [place] = [n for n in range(2) if cluster.leader("o", n) == lost]
+        cluster.kill(lost)
+        asked = ("topic", "offsets", f"o:{place}", "--timeout", "500ms")
+        code, text = told(capsys, *asked, "-b", cluster.bootstrap)
+    assert code == 4
+    assert f"o:{place}: the partition has no leader; broker {lost} is away" in text
+
+
+def test_a_record_that_is_too_large_is_told_with_the_limit(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b"x" * 2_000_000)
+    with krust.Broker() as broker:
+        broker.create_topic("t", 1)
+        asked = ("produce", "t", "--from", str(large), "-b", broker.bootstrap)
+        code, text = told(capsys, *asked)
+    assert code == 1
+    assert "(1 record) is larger than max.message.bytes (1,048,588) of topic t" in text
+    assert text.count("MESSAGE_TOO_LARGE") == 1

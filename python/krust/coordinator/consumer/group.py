@@ -138,7 +138,7 @@ class ConsumerGroup(Mixed):
     def assigned(self, turn: Turn, message: Message) -> None:
         """User code has answered; None: it could not, so the default assigns."""
         if self.call is not None and message["call"] is self.call:
-            self.history.trouble(message.get("line"))
+            self.history.trouble(message.get("line"), message.get("assignor"))
             self._end_call(turn, message["assignments"])
 
     # -- time
