@@ -28,7 +28,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def is_dev(broker: Served) -> bool:
-    return " dev   " in banner(broker)
+    return " dev: " in banner(broker)
 
 
 def banner(broker: Served) -> str:
@@ -42,9 +42,10 @@ def banner(broker: Served) -> str:
 
 
 def test_the_banner_names_the_mode_and_what_it_means(broker: Served, is_dev: bool) -> None:
-    dev = "dev   rebalance delay 0 ms   a member is removed 500 ms after its connection closes"
-    prod = "prod   rebalance delay 3000 ms   a member is removed when its session ends"
-    assert banner(broker) == "  mode     " + (dev if is_dev else prod)
+    dev = "dev: a new group waits 0 ms for more members, a member leaves 500 ms after its "
+    dev += "connection closes"
+    prod = "prod: a new group waits 3000 ms for more members, a member leaves when its session ends"
+    assert banner(broker) == "  mode      " + (dev if is_dev else prod)
 
 
 def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> None:
@@ -53,8 +54,8 @@ def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> No
         "krust.group.server.assignor": "a-*=uniform",
     }
     with Served(tmp_path / "data", options=options) as served:
-        assert "  mode     dev   rebalance delay 7 ms" in banner(served)
-        assert banner(served).endswith("   krust assigns in a-*=uniform")
+        assert "  mode      dev: a new group waits 7 ms for" in banner(served)
+        assert banner(served).endswith(", krust assigns in a-*=uniform")
 
 
 def join(client: Client, group: str, **more: Any) -> dict[str, Any]:

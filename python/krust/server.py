@@ -215,7 +215,12 @@ class Broker:
         core = self._running()
         _, host, port = core.bound[0]
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (compared)
-        return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+        return _address(host, port)
+
+    @property
+    def listeners(self) -> list[tuple[str, str]]:
+        """Name and `host:port` of each listener, as bound."""
+        return [(name, _address(host, port)) for name, host, port in self._running().bound]
 
     @property
     def cluster_id(self) -> str:
@@ -366,6 +371,10 @@ class Broker:
             call = self._calls[0]
             call.response = core.decide(call.api, call.message)
             self._calls.popleft().done.set()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def _nothing() -> None:

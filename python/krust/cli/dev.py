@@ -9,9 +9,11 @@ import click
 
 from krust.cli import options as shared
 from krust.cli import serve
+from krust.words import counted
 
 if TYPE_CHECKING:
     from krust.cli.options import Options
+    from krust.cluster import Cluster
 
 
 @click.command(short_help="Run several brokers.")
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 @click.option(
     "--ready-file", type=click.Path(path_type=Path), help="Write one JSON object when all serve."
 )
+@click.option(
+    "--log-level", type=click.Choice(serve.LEVELS), default="warning", show_default=True,
+    help="Least important log line to write.",
+)  # fmt: skip
 @shared.general
 @click.pass_obj
 def command(
@@ -52,10 +58,12 @@ def command(
     pairs: tuple[tuple[str, str], ...],
     adopt: bool,
     ready_file: Path | None,
+    log_level: str,
 ) -> None:
     """Run several brokers in this process, as one cluster. Ctrl-C stops them cleanly."""
     from krust.cluster import Cluster
 
+    serve.log_to_stderr(log_level)
     ready = serve.Ready(ready_file, None)
     with (
         ready,
@@ -71,7 +79,7 @@ def command(
     ):
         ready.tell({"bootstrap": cluster.bootstrap, "brokers": brokers})
         if not talk.quiet:
-            click.echo(f"{brokers} brokers: {cluster.bootstrap}", err=True)
+            _banner(cluster, data_dir, zookeeper)
         running = list(cluster.brokers.values())
         for broker in running:
             broker.on_failure = asked.end
@@ -80,3 +88,22 @@ def command(
     for broker in running:
         if broker.failure is not None:
             raise broker.failure
+
+
+def _banner(cluster: Cluster, data_dir: str | None, zookeeper: str | None) -> None:
+    """Where they listen, where their data is, how to connect and how to stop."""
+    from krust import __version__
+
+    running = cluster.brokers
+    kept = data_dir or "temporary directories, which go when this ends"
+    rows = [f"  broker {number}  {broker.bootstrap}" for number, broker in running.items()]
+    click.echo(
+        f"krust {__version__} is ready: {counted(len(running), 'broker')} in one process\n"
+        + "\n".join(rows)
+        + f"\n  data      {kept}\n"
+        + (f"  metadata  the ZooKeeper {zookeeper}\n" if zookeeper else "")
+        + f"  connect   bootstrap.servers={cluster.bootstrap}\n"
+        f"            krust produce -b {cluster.bootstrap} hello\n"
+        "  stop      Ctrl-C; twice: at once",
+        err=True,
+    )

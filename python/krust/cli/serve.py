@@ -8,6 +8,7 @@ the process at once. Thread rule: everything here runs on the main thread, which
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -58,7 +59,7 @@ VARIABLES = {
 }
 """Variables that are flags, and therefore no settings."""
 
-_LEVELS = ("debug", "info", "warning", "error")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command(short_help="Run a broker.")
@@ -110,7 +111,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 @click.option("--prod", "mode", flag_value="prod", help="Kafka's defaults, untouched.")
 @click.option(
     "--log-level",
-    type=click.Choice(_LEVELS),
+    type=click.Choice(LEVELS),
     default="info",
     envvar="KRUST_LOG_LEVEL",
     show_envvar=True,
@@ -155,7 +156,9 @@ def command(
     if print_config:
         _print(config)
     else:
-        _log_to_stderr(log_level, config)
+        log_to_stderr(log_level)
+        for notice in config.notices:
+            logging.getLogger("krust.config").warning(notice)
         ready = Ready(ready_file, ready_fd)
         _run(config, ready, stdin_too=exit_on_stdin_close, quiet=talk.quiet, adopt=adopt)
 
@@ -223,7 +226,7 @@ def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool, adopt: b
         raise broker.failure
     if not quiet:
         took_ms = (time.monotonic() - stopping) * 1000
-        click.echo(f"{reason}: clean shutdown in {took_ms:.0f} ms", err=True)
+        click.echo(f"{reason}: stopped in {took_ms:.0f} ms, all logs are closed", err=True)
 
 
 def configure(
@@ -372,34 +375,52 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
 
 
 def _banner(broker: Broker, config: Config, took_ms: float) -> None:
+    """Where it listens, where its data is, how to connect and how to stop."""
     from krust import __version__
 
     space = os.statvfs(broker.data_dir)
     free_gb = space.f_bavail * space.f_frsize / 1e9
-    flush = config.text("krust.flush.mode")
     zookeeper = config.text("zookeeper.connect")
-    place = f"zookeeper {zookeeper}" if zookeeper else "standalone"
+    place = f"in the cluster of the ZooKeeper {zookeeper}" if zookeeper else "alone"
+    dirs = ", ".join(map(str, config.log_dirs()))
+    at = broker.bootstrap
     click.echo(
-        f"krust {__version__}  {place} · node {broker.node_id} · cluster {broker.cluster_id}"
-        f"   ready in {took_ms:.0f} ms\n"
-        f"  kafka    {broker.bootstrap}   PLAINTEXT\n"
-        f"  data     {broker.data_dir} ({free_gb:.1f} GB free)   flush {flush}\n"
-        f"  mode     {'   '.join(_mode(config))}\n"
-        f'  python   Producer({{"bootstrap.servers": "{broker.bootstrap}"}})'
-        f"     cli   krust produce -b {broker.bootstrap} hello",
+        f"krust {__version__} is ready in {took_ms:.0f} ms: broker {broker.node_id}, {place}\n"
+        f"  listens   {_shown_listeners(broker)}\n"
+        f"  data      {dirs} ({free_gb:.1f} GB free), {_FLUSHES[str(config.text(_FLUSH))]}\n"
+        f"  mode      {', '.join(_mode(config))}\n"
+        f"  connect   bootstrap.servers={at}\n"
+        f"            krust produce -b {at} hello\n"
+        "  stop      Ctrl-C; twice: at once",
         err=True,
     )
 
 
+_FLUSH = "krust.flush.mode"
+_FLUSHES = {
+    "async": "records are flushed in the background, as Kafka's are",
+    "ack": "records are flushed before they are acknowledged",
+}
+
+
+def _shown_listeners(broker: Broker) -> str:
+    """Each address, with its name where there are several; none is secured."""
+    found = broker.listeners
+    if len(found) == 1:
+        return f"{found[0][1]} (no encryption, no passwords)"
+    named = ", ".join(f"{address} ({name})" for name, address in found)
+    return f"{named}; no encryption, no passwords"
+
+
 def _mode(config: Config) -> Iterator[str]:
     """Which mode is on, and what it means for groups, whatever set it."""
-    yield config.mode
-    yield f"rebalance delay {config.whole('group.initial.rebalance.delay.ms')} ms"
+    delay_ms = config.whole("group.initial.rebalance.delay.ms")
+    yield f"{config.mode}: a new group waits {delay_ms} ms for more members"
     if config.true("krust.group.evict.on.disconnect"):
         grace_ms = config.whole("krust.group.connection.grace.ms")
-        yield f"a member is removed {grace_ms} ms after its connection closes"
+        yield f"a member leaves {grace_ms} ms after its connection closes"
     else:
-        yield "a member is removed when its session ends"
+        yield "a member leaves when its session ends"
     if assignors := config.text(settings.ASSIGNORS):
         yield f"krust assigns in {assignors}"
 
@@ -436,11 +457,8 @@ def _check(flags: dict[str, Any]) -> None:
     click.echo("ok")
 
 
-def _log_to_stderr(level: str, config: Config) -> None:
-    import logging
-
+def log_to_stderr(level: str) -> None:
+    """Have all lines of at least this level on standard error."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for notice in config.notices:
-        logging.getLogger("krust.config").warning(notice)

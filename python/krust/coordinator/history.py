@@ -2,11 +2,12 @@
 
 Bounded: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason,
 4096 a traceback.
-Lives in memory only; a restart begins a new one.
+Lives in memory only; a restart begins a new one. Each rebalance is a line of the log as well.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ REBALANCES = 20
 REASONS = 50
 LENGTH = 255
 TROUBLE = 4096
+IN_LOG = 3
+"""reasons that a line of the log has"""
+
+_log = logging.getLogger("krust.groups")
 
 
 @dataclass(slots=True)
@@ -55,9 +60,10 @@ class Rebalance:
 class History:
     """What a group remembers."""
 
-    __slots__ = ("_rebalances", "current")
+    __slots__ = ("_group_id", "_rebalances", "current")
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
         self.current: Rebalance | None = None
         self._rebalances: deque[Rebalance] = deque(maxlen=REBALANCES)
 
@@ -76,6 +82,17 @@ class History:
         if self.current is not None:
             self.current.generation = generation
             self.current.members = members
+            if _log.isEnabledFor(logging.INFO):
+                _log.info("%s", self._line(self.current))
+
+    def _line(self, made: Rebalance) -> str:
+        """What happened, and why; clients give reasons, which may be anything."""
+        why = "; ".join(f"{who} {text}".strip() for who, text in made.reasons[:IN_LOG])
+        more = made.more + len(made.reasons[IN_LOG:])
+        text = f"{why}; and {more} more" if more else why
+        plain = "".join(each if each.isprintable() else "?" for each in text)
+        made_of = f"members {made.members}" if made.members else "empty"
+        return f"group {self._group_id!r}: generation {made.generation}, {made_of}: {plain}"
 
     def trouble(self, line: str | None, assignor: str | None = None) -> None:
         """What an assignor that failed left behind, and which one assigned."""

@@ -50,7 +50,7 @@ class Roster:
         self.assignment_bytes = 0
         self.waiting = 0
         self.subscribed: list[str] | None = None
-        self.history = History()
+        self.history = History(self.id)
         self.issued = 0
         """a generation that may have been given out before a restart"""
 

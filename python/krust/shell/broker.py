@@ -32,6 +32,7 @@ from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.shell import identity, metadata, placing, provenance
 from krust.shell.core_settings import threads, topic_image, typed
+from krust.shell.lines import Lines
 from krust.shell.retention_rules import Retention
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Shell:
         self._last_controller = -1
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
+        self._lines = Lines()
 
     def start(self) -> None:
         """Become a broker, from the directories to the first connection."""
@@ -190,6 +192,10 @@ class Shell:
         held.controller = True
         self._apply(held, {"cluster_id": self.state.cluster_id})
         self._steps(self._proven())
+        _, logs_found, checked, _ = self.server.recovery()
+        if logs_found:
+            what = "opened %d logs; checked %d bytes of those that were not closed in order"
+            _log.info(what, logs_found, checked)
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = endpoints or self.bound
         words = self._own_words()
@@ -223,6 +229,7 @@ class Shell:
         events = self.server.events(0 if is_busy else groups.wait_ms(int(most_ms)))
         of_groups: list[_Event] = []
         while events:  # an event's memory is leased for as long as anything names it
+            self._lines.asked(events[0][1], events[0][2], events[0][4])
             (of_groups if groups.decides(events[0][1]) else self._waiting).append(events.pop(0))
         self._decide_waiting()
         if events is not None:
@@ -453,6 +460,7 @@ class Shell:
         """Answer a client."""
         if isinstance(answer, Exception):
             answer = self._shown_failure(request, answer)
+        self._lines.answered(request, answer, _now_ms())
         try:
             self.server.answer(ticket, answer)
         except (TypeError, ValueError) as error:
@@ -535,6 +543,7 @@ class Shell:
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""
         topics: dict[str, Topic | None] = dict(changes.topics)
+        self._lines.topics(topics, says=self.state.leading and bool(self.bound))
         if changes.brokers:
             topics = {**self.state.topics, **topics}
             more = {**more, "settings": typed(self.config, self.state, alone=self._alone)}

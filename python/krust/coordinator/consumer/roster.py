@@ -52,7 +52,7 @@ class Roster:
         self.resolved: dict[str, frozenset[str]] = {}
         """regular expression -> topics"""
         self.waiting: list[Waiting] = []
-        self.history = History()
+        self.history = History(self.id)
         self.timers: list[tuple[int, str]] = []
         """of members; those that hold no more are skipped"""
         self._old_record = False

@@ -1,0 +1,93 @@
+"""What a broker's log says: at info what happens (topics, refused changes, slow requests), at debug
+who asks for it. Groups and their rebalances: `coordinator/history.py`.
+
+Produce, Fetch and whatever else the core answers alone is not seen here: its path has no line.
+Limit: a request is one line; what clients say of themselves is cut and shown without control codes.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from krust.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from krust.controller.state import Message, Request, Topic
+
+SLOW_MS = 1000
+"""A request that took longer is told of at info."""
+_CLIENT = 80
+_CHANGES = ("Alter", "Create", "Delete", "Incremental", "Elect", "Update", "Unregister")
+"""What the APIs begin with whose refusals are told of"""
+
+_NAMES = {int(code): code.name for code in Code}
+
+_log = logging.getLogger("krust")
+_requests = logging.getLogger("krust.requests")
+
+
+class Lines:
+    """The lines of one broker."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[str, int] = {}
+
+    def topics(self, changed: Mapping[str, Topic | None], *, says: bool) -> None:
+        """Topics changed; the controller says so."""
+        known = self._partitions
+        for name, topic in changed.items():
+            before = known.pop(name, 0)
+            if topic is None:
+                if says and before:
+                    _log.info("topic %s is deleted", name)
+                continue
+            now = known[name] = len(topic.partitions)
+            if says and not before:
+                replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
+                what = "topic %s is created: partitions %d, replication factor %d"
+                _log.info(what, name, now, replicas)
+            elif says and now > before:
+                _log.info("topic %s has %d partitions now, it had %d", name, now, before)
+
+    def asked(self, api: str, version: int, client: Message) -> None:
+        """A request is here for Python to decide."""
+        if _requests.isEnabledFor(logging.DEBUG):
+            _requests.debug("%s v%d from %s", api, version, whom(client))
+
+    def answered(self, request: Request, answer: Message, now_ms: int) -> None:
+        """A request has its answer."""
+        took_ms = now_ms - request.now_ms
+        if took_ms > SLOW_MS:
+            _log.info("%s from %s took %d ms", request.api, whom(request.client), took_ms)
+        if request.api.startswith(_CHANGES) and (refusal := _refusal(answer)):
+            code, message = refusal
+            name = _NAMES.get(code, f"code {code}")
+            text = f": {_plain(message)}" if message else ""
+            _log.info("%s from %s is refused: %s%s", request.api, whom(request.client), name, text)
+
+
+def whom(client: Message) -> str:
+    """A client as the log shows it: what it calls itself, and where it is."""
+    return f"{_plain(client.get('id')) or 'a client'} ({client.get('host') or 'this process'})"
+
+
+def _plain(text: object) -> str:
+    """What a client says, as one short line."""
+    cut = str(text or "")[:_CLIENT]
+    return "".join(each if each.isprintable() else "?" for each in cut)
+
+
+def _refusal(answer: Message) -> tuple[int, str | None] | None:
+    """The first error in an answer, one level deep."""
+    entries: list[Any] = [answer]
+    for value in answer.values():
+        if isinstance(value, list):
+            entries += value
+    for each in entries:
+        if isinstance(each, dict) and each.get("error_code"):
+            return each["error_code"], each.get("error_message")
+    return None

@@ -1,0 +1,99 @@
+"""What a broker's log says of topics, groups, refusals and slow requests, and who asked."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import krust
+from krust.controller.state import Request
+from krust.errors import KafkaError
+from krust.shell.lines import SLOW_MS, Lines
+from tests.waiting import until
+
+
+def test_topics_groups_and_refusals_are_told_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "krust"), krust.Broker() as broker:
+        broker.create_topic("orders", partitions=3)
+        with pytest.raises(KafkaError):
+            broker.create_topic("orders")
+        options = {"bootstrap_servers": broker.bootstrap, "group_id": "readers"}
+        with krust.Consumer("orders", **options) as consumer:
+
+            def assigned() -> bool:
+                consumer.poll(100)
+                return bool(consumer.assignment())
+
+            until(assigned)
+        until(lambda: "empty" in caplog.text)
+        broker.delete_topic("orders")
+    lines = [record.message for record in caplog.records if record.levelno == logging.INFO]
+    assert "topic orders is created: partitions 3, replication factor 1" in lines
+    assert "topic orders is deleted" in lines
+    rebalances = [line for line in lines if line.startswith("group 'readers': generation ")]
+    assert "members 1: " in rebalances[0]
+    assert rebalances[0].endswith("joined")
+    assert "empty: " in rebalances[-1]
+    assert "left" in rebalances[-1]
+
+
+def test_who_asks_is_told_at_debug_and_who_is_refused_at_info(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with krust.Broker() as broker:
+        admin = krust.Admin(bootstrap_servers=broker.bootstrap)
+        body = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 3}]}
+        body["topics"][0] |= {"assignments": [], "configs": []}
+        for level in (logging.INFO, logging.DEBUG):
+            caplog.clear()
+            with caplog.at_level(level, "krust"):
+                admin.request("CreateTopics", body | {"timeout_ms": 9000, "validate_only": False})
+            asked = [each.message for each in caplog.records if each.name == "krust.requests"]
+            assert any(line.startswith("CreateTopics v") for line in asked) is (level < 20)
+            [refused] = [each.message for each in caplog.records if "refused" in each.message]
+            assert "is refused: INVALID_REPLICATION_FACTOR" in refused
+            assert "127.0.0.1" in refused or "::1" in refused
+        admin.close()
+
+
+def test_a_slow_request_is_told_with_its_client_and_no_control_codes_of_its(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request = Request("CreateTopics", 5, {}, {"id": "a\nb\x1b[2J", "host": "10.0.0.1"}, 1000)
+    with caplog.at_level(logging.INFO, "krust"):
+        Lines().answered(request, {"topics": [{"error_code": 0}]}, 1000 + SLOW_MS)
+        assert not caplog.records
+        Lines().answered(request, {"topics": [{"error_code": 0}]}, 1001 + SLOW_MS)
+    assert caplog.messages == [f"CreateTopics from a?b?[2J (10.0.0.1) took {SLOW_MS + 1} ms"]
+
+
+def test_what_was_recovered_is_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with krust.Broker(tmp_path / "data") as broker:
+        broker.create_topic("t", partitions=2)
+    with caplog.at_level(logging.INFO, "krust"), krust.Broker(tmp_path / "data"):
+        pass
+    assert "opened 2 logs; checked 0 bytes" in caplog.text
+    assert "is created" not in caplog.text
+
+
+def test_the_banner_says_where_data_how_to_connect_and_how_to_stop(tmp_path: Path) -> None:
+    for what, data in (("serve", "data"), ("dev", "brokers")):
+        ready = tmp_path / f"{what}-ready"
+        command = [sys.executable, "-m", "krust", what, "--port", "0", "--ready-file", str(ready)]
+        with subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / data)], stderr=subprocess.PIPE, text=True
+        ) as process:
+            until(ready.exists)
+            process.terminate()
+            assert process.stderr is not None
+            said = process.stderr.read()
+        assert "is ready" in said
+        assert str(tmp_path / data) in said
+        assert "  connect   bootstrap.servers=127.0.0.1:" in said
+        assert "  stop      Ctrl-C" in said
