@@ -32,15 +32,19 @@ def test_check_says_what_is_there_and_what_is_bad(krust: Command, file: Path, to
 
     found = looked(0)
     assert found["source"] == ("ok", f"3 partitions of {topic}")
-    assert found["decode"] == ("ok", "1 columns: id")
+    assert found["decode"] == ("ok", "1 column: id")
     assert found["values"] == ("ok", "no records yet")
     assert found["table"] == ("ok", "0 rows in 0 files")
     krust.ok("produce", topic, given=b'{"id": 1}\nnonsense\n')
-    assert looked(0)["values"][1].startswith("1 of 2 records are bad, such as: no JSON: ")
+    result, detail = looked(0)["values"]
+    assert (result, detail[:33]) == ("warning", "1 of 2 records is bad, such as: n")
+    krust.ok("produce", topic, given=b"nonsense\n")
+    result, detail = looked(9)["values"]
+    assert (result, detail[:34]) == ("PROBLEM", "2 of 3 records are bad, such as: n")
     file.write_text(file.read_text().replace("id bigint", "other timestamp, id string"))
     result, detail = looked(9)["values"]
     assert result == "PROBLEM"
-    assert detail.startswith("none of 2 records can be decoded")
+    assert detail.startswith("3 of 3 records are bad")
 
 
 def test_a_topic_that_is_not_there_is_exit_9_with_what_to_do(

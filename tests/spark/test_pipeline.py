@@ -5,6 +5,7 @@ KRUST_SPARK_TABLES says into which kinds (delta); `make spark` takes them all, m
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -32,6 +33,7 @@ import pyarrow.dataset as ds  # noqa: E402
 import krust  # noqa: E402
 from krust.errors import KrustError  # noqa: E402
 from krust.spark import pipeline  # noqa: E402
+from krust.spark.flow import transformed_columns  # noqa: E402
 from krust.spark.tables import OverlapError, Table, open_table  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 from tests.serving import Served  # noqa: E402
@@ -479,3 +481,59 @@ def test_a_transformation_that_cannot_be_is_told_in_the_house_style(
     )  # fmt: skip
     with pytest.raises(KrustError, match=r"^the pipeline cannot start: \[UNRESOLVED_COLUMN"):
         pipeline.start(spark, made, once=True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("SELECT id FORM input", r"\[PARSE_SYNTAX_ERROR"),
+        ("SELECT nothing FROM input", r"\[UNRESOLVED_COLUMN"),
+    ],
+)
+def test_check_has_spark_read_the_sql(
+    spark: SparkSession, tmp_path: Path, sql: str, what: str
+) -> None:
+    made = pipeline.Pipeline(("t",), "delta", str(tmp_path / "table"), decode=JSON, sql=sql)
+    with pytest.raises(KrustError, match=what) as refused:
+        transformed_columns(spark, made)
+    assert not refused.value.retriable
+
+
+def test_a_column_whose_type_a_transformation_changed_is_refused_before_a_write(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    write(bootstrap, topic, 0, 10)
+    made = pipeline.Pipeline(
+        (topic,), "parquet", str(tmp_path / "table"), bootstrap=bootstrap, decode=JSON,
+        sql="SELECT id FROM input",
+    )  # fmt: skip
+    table = table_of(ran(pipeline.start(spark, made, once=True)))
+    changed = dataclasses.replace(made, sql="SELECT string(id) AS id FROM input")
+    columns = transformed_columns(spark, changed)
+    refused = pytest.raises(KrustError, match=r"column 'id' of .* would be string")
+    with refused:
+        table.refuse_changed(columns)
+    with refused:
+        pipeline.start(spark, changed, once=True)
+    assert ids(table) == Counter(range(10))
+
+
+def test_a_fault_of_a_users_function_is_not_tried_again(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    def broken(frame: DataFrame) -> DataFrame:
+        def fail(batches: Iterator[Any]) -> Iterator[Any]:
+            for _ in batches:
+                raise ValueError("connection timed out, retry")
+            yield from ()
+
+        return frame.select("id").mapInArrow(fail, "id bigint")
+
+    write(bootstrap, topic, 0, 10)
+    more = {"bootstrap": bootstrap, "decode": JSON, "function": broken}
+    with (
+        pytest.raises(KrustError, match=r"connection timed out, retry \(ValueError\)") as failed,
+        to("parquet", tmp_path)(spark, topic, once=True, **more) as flow,
+    ):
+        flow.wait(WAIT_S)
+    assert not failed.value.retriable

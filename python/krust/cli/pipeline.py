@@ -14,9 +14,10 @@ import click
 from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.exits import Exit
+from krust.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from krust.cli.options import Options
     from krust.spark.recipe import Pipeline
@@ -74,18 +75,23 @@ def run(options: Options, /, file: Path, cores: str | None, master: str | None, 
 @shared.client
 @click.pass_obj
 def check(options: Options, file: Path, sample: int) -> None:
-    """Look whether FILE could run: brokers, topics, schemas, the table. Exit 9: it could not."""
+    """Look whether FILE could run: brokers, topics, schemas, the table. Exit 9: it could not.
+
+    A transformation is tried without records, for which Spark starts in this machine.
+    """
     made = _read(options, file)
     rows: list[dict[str, object]] = []
-    for name, look in _checks(made, sample):
+    for name, look in _checks(made, sample, tries=True):
         try:
-            rows.append({"check": name, "result": "ok", "detail": look()})
+            found = look()
+            result, detail = found if isinstance(found, tuple) else ("ok", found)
+            rows.append({"check": name, "result": result, "detail": detail})
         except Exception as error:
             hint = getattr(error, "hint", None)
             detail = f"{error}" + (f" ({hint})" if hint else "")
             rows.append({"check": name, "result": "PROBLEM", "detail": detail})
     output.rows(options, ("check", "result", "detail"), rows)
-    if any(row["result"] != "ok" for row in rows):
+    if any(row["result"] == "PROBLEM" for row in rows):
         session.sys_exit(Exit.PROBLEMS)
 
 
@@ -175,8 +181,14 @@ def _first_problem(made: Pipeline) -> None:
         look()
 
 
-def _checks(made: Pipeline, sample: int) -> Iterator[tuple[str, Any]]:
-    """Names and functions that say what is right, or raise what is wrong."""
+def _checks(
+    made: Pipeline, sample: int, *, tries: bool = False
+) -> Iterator[tuple[str, Callable[[], str | tuple[str, str]]]]:
+    """Names and functions that say what is right, or raise what is wrong.
+
+    tries  have Spark look at the transformation; a run does that anyway
+    """
+    written: list[Any] = []  # the columns that the table would get
     from krust.spark import launch, positions
     from krust.spark.tables import KINDS
 
@@ -190,19 +202,31 @@ def _checks(made: Pipeline, sample: int) -> Iterator[tuple[str, Any]]:
 
     def source() -> str:
         places = positions.Position(made).spans()
-        return f"{len(places)} partitions of {', '.join(sorted({topic for topic, _ in places}))}"
+        topics = ", ".join(sorted({topic for topic, _ in places}))
+        return f"{counted(len(places), 'partition')} of {topics}"
 
     def decode() -> str:
         from krust.decode import options as decoding
 
         columns = decoding.decoder(made.decode).schema.names
-        return f"{len(columns)} columns: {', '.join(columns)}"
+        return f"{counted(len(columns), 'column')}: {', '.join(columns)}"
+
+    def transform() -> str:
+        written.append(_transformed(made))
+        return f"{counted(len(written[0]), 'column')}: {', '.join(written[0].names)}"
 
     def table() -> str:
+        from krust.spark import recipe
+        from krust.spark.flow import direct_schema
+
+        there = recipe.existing_table(made)
+        columns = written or ([] if made.transforms else [direct_schema(made)])
+        if there is not None and columns:
+            there.refuse_changed(columns[0])
         facts, _ = _facts(made)
         if facts["rows"] is None:
             return "is made when the pipeline first runs"
-        return f"{facts['rows']:,} rows in {facts['files']:,} files"
+        return f"{counted(facts['rows'], 'row')} in {counted(facts['files'], 'file')}"
 
     yield "spark", spark
     yield "source", source
@@ -212,8 +236,25 @@ def _checks(made: Pipeline, sample: int) -> Iterator[tuple[str, Any]]:
         from krust.cli import sampling
 
         yield "values", lambda: sampling.decoded(made, sample)
+    if made.transforms and tries:
+        yield "transform", transform
     if made.sink in KINDS:
         yield "table", table
+
+
+def _transformed(made: Pipeline) -> Any:
+    """The columns that the transformation makes, as a Spark in this machine says."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from krust.spark import launch
+    from krust.spark.flow import transformed_columns
+
+    with (
+        TemporaryDirectory(prefix="krust-check-") as folder,
+        launch.session("local[1]", Path(folder)) as running,
+    ):
+        return transformed_columns(running.spark, made)
 
 
 def _facts(made: Pipeline) -> tuple[dict[str, Any], Any]:

@@ -14,8 +14,11 @@ PARTITIONS = 16
 WAIT_MS = 5000
 
 
-def decoded(made: Pipeline, count: int) -> str:
-    """Decode the newest `count` records of each partition. KrustError: none can be decoded."""
+def decoded(made: Pipeline, count: int) -> tuple[str, str]:
+    """Decode the newest `count` records of each partition: `ok` or `warning`, and true counts.
+
+    raises  KrustError: more are bad than good, or one is where the pipeline stops at it
+    """
     import pyarrow as pa
 
     from krust import _krust
@@ -33,12 +36,14 @@ def decoded(made: Pipeline, count: int) -> str:
         values += [record.value for record in records]
     found = options.decoder(made.decode).decode(pa.array(values, pa.binary()))
     if not values:
-        return "no records yet"
-    if len(found.bad) == len(values):
-        raise KrustError(
-            f"none of {counted(len(values), 'record')} can be decoded: {found.bad[0].reason}"
-        )
-    if found.bad:
-        bad = f"{len(found.bad):,} of {counted(len(values), 'record')} are bad"
-        return f"{bad}, such as: {found.bad[0].reason}"
-    return f"{counted(len(values), 'record')} decoded"
+        return "ok", "no records yet"
+    if not found.bad:
+        return "ok", f"{counted(len(values), 'record')} decoded"
+    are = "is" if len(found.bad) == 1 else "are"
+    bad = f"{len(found.bad):,} of {counted(len(values), 'record')} {are} bad"
+    text = f"{bad}, such as: {found.bad[0].reason}"
+    if made.decode.get("badRecords", "").lower() == "fail":
+        raise KrustError(text, hint='the pipeline stops at the first; see [decode] bad = ".."')
+    if len(found.bad) * 2 > len(values):
+        raise KrustError(text)
+    return "warning", text

@@ -10,7 +10,6 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from krust.errors import ConfigError
 from krust.spark.moving_table import PUBLISH, MovingTable
 from krust.spark.tables import Commit, Offsets, State, merged
 
@@ -153,6 +152,19 @@ class DeltaLakeTable(MovingTable):
             adds, "append", schema, None, commit_properties=properties
         )
 
+    def _changed(self, schema: Any) -> list[tuple[str, str, str]]:
+        from deltalake import Schema
+
+        table = self._open()
+        if table is None:
+            return []
+        known = {one.name: one.type for one in table.schema().fields}
+        return [
+            (one.name, str(known[one.name]), str(one.type))
+            for one in Schema.from_arrow(schema).fields
+            if one.name in known and known[one.name] != one.type
+        ]
+
     def _evolved(self, files: Sequence[Path]) -> Any:
         """The table's schema once it has the files' columns. ConfigError: one has another type."""
         import pyarrow.parquet as pq
@@ -166,16 +178,9 @@ class DeltaLakeTable(MovingTable):
             DeltaTable.create(str(self.path), found[0], mode="ignore")
             table = self._open()
         if found:
-            known = {one.name: one for one in table.schema().fields}
-            wanted = Schema.from_arrow(found[0]).fields
-            fresh = [one for one in wanted if one.name not in known]
-            for one in wanted:
-                if one.name in known and known[one.name].type != one.type:
-                    raise ConfigError(
-                        f"column {one.name!r} of {self.path} is {known[one.name].type}, "
-                        f"now it would be {one.type}",
-                        hint="write into a new table, or give the column another name",
-                    )
+            self.refuse_changed(found[0])  # others may have added columns meanwhile
+            known = {one.name for one in table.schema().fields}
+            fresh = [one for one in Schema.from_arrow(found[0]).fields if one.name not in known]
             if fresh:
                 table.alter.add_columns(fresh)
                 table = self._open()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -24,10 +23,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from krust.errors import KrustError
 from krust.spark import tables
+from krust.spark.failures import told
 from krust.spark.files import MANIFEST_DDL, Naming, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -35,25 +35,6 @@ if TYPE_CHECKING:
 
     from krust.spark.recipe import Pipeline
     from krust.spark.tables import Offsets, Table
-
-_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
-
-
-_LASTING = frozenset(
-    {
-        "AnalysisException",
-        "BadRecordError",
-        "ConfigError",
-        "OptionError",
-        "OverlapError",
-        "PlanError",
-    }
-)
-"""What comes again however often it is tried."""
-
-
-class StoppedError(KrustError):
-    """A pipeline ended by itself; the message is the reason."""
 
 
 @dataclass
@@ -252,18 +233,18 @@ class Flow:
             return as_records(self._transformed())
         if made.transforms:
             frame = self._transformed()
-            self._open(lambda: arrow_schema(frame))
+            self._open(arrow_schema(frame))
             return frame
-        table = self._open(lambda: direct_schema(made))
+        table = self._open(direct_schema(made))
         options = {"materialize": "parquet", "fileJob": self._job, "path": str(table.path)}
         options |= {"fileMegabytes": str(made.file_mb), "fileCompression": made.compression}
         return self._source(options | dict(made.decode))
 
-    def _open(self, columns: Callable[[], pa.Schema]) -> Table:
-        """Open the table; its columns are only asked for where they are needed."""
+    def _open(self, columns: pa.Schema) -> Table:
+        """Open the table for these columns. ConfigError: one has another type there."""
         made = self.pipeline
-        schema = columns() if made.sink == "iceberg" else None
-        self.table = tables.open_table(made.sink, made.place, made.catalog, schema=schema)
+        self.table = tables.open_table(made.sink, made.place, made.catalog, schema=columns)
+        self.table.refuse_changed(columns)
         self.offsets = self.table.offsets(made.name)
         return self.table
 
@@ -297,12 +278,7 @@ class Flow:
         if made.decode:
             self._bad = self._spark.sparkContext.accumulator(0)
             frame = decoded(frame, self._target_of_decoding(), self._bad)
-        if made.sql:
-            frame.createOrReplaceTempView("input")
-            frame = self._spark.sql(made.sql)
-        elif made.function is not None:
-            frame = made.function(frame)
-        return frame
+        return applied(self._spark, made, frame)
 
     def _target_of_decoding(self) -> Target:
         made = self.pipeline
@@ -360,19 +336,27 @@ def _interval(seconds: float) -> str:
     return f"{round(seconds * 1000)} milliseconds"
 
 
-def told(error: BaseException, what: str = "stopped") -> Exception:
-    """A failure as krust tells it: what a worker or the driver raised, without Spark around it."""
-    if isinstance(error, KrustError):
-        return error
-    found = _RAISED.findall(str(error))
-    text = found[-1][1] if found else str(error).strip().partition("\n")[0]
-    name = found[-1][0] if found else type(error).__name__
-    stopped = StoppedError(
-        f"the pipeline {what}: {text}" + (f" ({name})" if name else ""),
-        hint="--debug shows where; run again, it goes on after the last batch that was published",
-    )
-    stopped.retriable = name not in _LASTING
-    return stopped
+def applied(spark: SparkSession, made: Pipeline, frame: DataFrame) -> DataFrame:
+    """The rows after the pipeline's SQL or function."""
+    if made.sql:
+        frame.createOrReplaceTempView("input")
+        return spark.sql(made.sql)
+    return frame if made.function is None else made.function(frame)
+
+
+def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
+    """The columns that the transformation makes, of no records. KrustError: it cannot be."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from krust.decode import ddl
+
+    schema = direct_schema(made, headers=made.sink not in tables.KINDS)
+    try:
+        frame = applied(spark, made, spark.createDataFrame([], ddl.text(schema)))
+        return arrow_schema(frame)
+    except (PySparkException, Py4JError) as error:
+        raise told(error, "cannot start") from error
 
 
 def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
@@ -463,13 +447,13 @@ def _arrow_type(kind: Any) -> pa.DataType:
     return ddl.schema(f"column {kind.simpleString()}").field(0).type
 
 
-def direct_schema(pipeline: Pipeline) -> pa.Schema:
+def direct_schema(pipeline: Pipeline, *, headers: bool = False) -> pa.Schema:
     """The columns of a table that is written by the source itself."""
     from krust.decode import ddl
     from krust.decode.rows import Rows
     from krust.spark.reading import full_schema, words
 
-    headers = pipeline.source_options.get("includeHeaders", "false").lower() == "true"
+    headers |= pipeline.source_options.get("includeHeaders", "false").lower() == "true"
     source = ddl.schema(words(full_schema(headers)))
     return Rows(pipeline.decode).schema(source) if pipeline.decode else source
 

@@ -76,6 +76,14 @@ class IcebergTable(MovingTable):
         self._loaded = self._loaded.refresh()
         return self._loaded
 
+    def _changed(self, schema: Any) -> list[tuple[str, str, str]]:
+        known = {one.name: _plain(one.type) for one in self._open().schema().as_arrow()}
+        return [
+            (one.name, str(known[one.name]), str(_plain(one.type)))
+            for one in schema
+            if one.name in known and known[one.name] != _plain(one.type)
+        ]
+
     def committed(self, job: str) -> int:
         """By the table's properties."""
         return int(self._open().properties.get(_JOB + job, -1))
@@ -197,3 +205,25 @@ class IcebergTable(MovingTable):
         target = self.folder / f"compacted-{secrets.token_hex(12)}.parquet"
         rewrite([local_path(name) for name in names], target)
         return target
+
+
+def _plain(kind: Any) -> Any:
+    """A type of Arrow's, one for all that Iceberg keeps as the same."""
+    import pyarrow as pa
+    import pyarrow.types as of
+
+    if of.is_large_string(kind):
+        return pa.string()
+    if of.is_large_binary(kind):
+        return pa.binary()
+    if of.is_int8(kind) or of.is_int16(kind):
+        return pa.int32()
+    if of.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if of.is_list(kind) or of.is_large_list(kind):
+        return pa.list_(pa.field("element", _plain(kind.value_type)))
+    if of.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if of.is_struct(kind):
+        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
+    return kind

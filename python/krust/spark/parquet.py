@@ -24,6 +24,7 @@ from krust.spark.tables import (
     Offsets,
     State,
     Table,
+    file_schema,
     grouped,
     listed,
     merged,
@@ -85,6 +86,24 @@ class ParquetTable(Table):
         staged = self.staging / name
         return staged if not final.exists() and staged.exists() else final
 
+    def columns(self) -> dict[str, str]:
+        """Columns and their types, as manifests have them; of older ones, as their files do."""
+        found: dict[str, str] = {}
+        for manifest in self._manifests():
+            columns = manifest.get("columns")
+            if columns is None and manifest["files"]:
+                columns = _columns(file_schema(str(self._place(manifest["files"][0]["name"]))))
+            found |= columns or {}
+        return found
+
+    def _changed(self, schema: Any) -> list[tuple[str, str, str]]:
+        known, wanted = self.columns(), _columns(schema)
+        return [
+            (name, known[name], kind)
+            for name, kind in wanted.items()
+            if known.get(name, kind) != kind
+        ]
+
     def _held(self) -> dict[str, Any]:
         return {one["name"]: one for manifest in self._manifests() for one in manifest["files"]}
 
@@ -120,6 +139,7 @@ class ParquetTable(Table):
             "jobs": {commit.job: commit.batch},
             "offsets": {commit.pipeline: commit.offsets},
             "bad_rows": sum(row.get("bad_rows") or 0 for row in commit.rows),
+            "columns": _columns(file_schema(commit.files[0]["path"])) if files else {},
             "files": files,
         }
         name = f"{commit.job}-{commit.batch:012d}.json"
@@ -148,6 +168,7 @@ class ParquetTable(Table):
         manifests = self._manifests()
         names = list(self._read)
         held = self._held()
+        columns = self.columns()
         groups = grouped({name: one["bytes"] for name, one in held.items()}, file_bytes)
         gone = [name for group in groups for name in group]
         if not groups and len(manifests) < 2:
@@ -155,7 +176,8 @@ class ParquetTable(Table):
         made = [self._rewritten([held[name] for name in group]) for group in groups]
         sync_folder(self.path)
         kept = [one for name, one in held.items() if name not in set(gone)]
-        write_once(self._next_fold(), json.dumps(_folded(manifests, names, kept + made)))
+        fold = _folded(manifests, names, kept + made) | {"columns": columns}
+        write_once(self._next_fold(), json.dumps(fold))
         for name in gone:
             (self.path / name).unlink(missing_ok=True)
         for name in names:
@@ -171,6 +193,11 @@ class ParquetTable(Table):
         rows = rewrite([self.path / one["name"] for one in held], self.path / name)
         size = (self.path / name).stat().st_size
         return dict.fromkeys(_KEPT) | {"name": name, "rows": rows, "bytes": size}
+
+
+def _columns(schema: Any) -> dict[str, str]:
+    """Names of columns and their types, in words that can be compared."""
+    return {column.name: str(column.type) for column in schema}
 
 
 def _folded(manifests: list[Any], names: list[str], files: list[Any]) -> dict[str, Any]:

@@ -203,6 +203,8 @@ def _told(error: BaseException, part: Part) -> BaseException:
             )
         except PlanError as loss:
             return loss
+    if isinstance(error, KafkaError) and not error.retriable:  # so that nobody tries it again
+        return PlanError(f"KRUST_{error.name}", f"{error}.")
     return error
 
 

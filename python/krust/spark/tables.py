@@ -122,8 +122,21 @@ class Table(ABC):
         self._swept(commit.job, self.committed(commit.job))
         return fresh
 
+    def refuse_changed(self, schema: Any) -> None:
+        """Refuse columns that have another type in the table. ConfigError.
+
+        schema  what would be written, as Arrow has it; columns that are new may join
+        """
+        for name, there, now in self._changed(schema):
+            raise ConfigError(
+                f"column {name!r} of {self.path} is {there}, now it would be {now}",
+                hint="write into a new table, or give the column another name",
+            )
+
     def _published(self, commit: Commit) -> bool:
         try:
+            if commit.files:
+                self.refuse_changed(file_schema(commit.files[0]["path"]))
             _continues(commit, self.offsets(commit.pipeline))
             return self._commit(commit)
         except (FileNotFoundError, OverlapError):
@@ -168,6 +181,10 @@ class Table(ABC):
     @abstractmethod
     def compact(self, file_bytes: int) -> tuple[int, int]:
         """Write small files together into ones of about this size: (files gone, files new)."""
+
+    @abstractmethod
+    def _changed(self, schema: Any) -> list[tuple[str, str, str]]:
+        """Columns that the table has with another type: name, type there, type in `schema`."""
 
     @abstractmethod
     def _commit(self, commit: Commit) -> bool: ...
@@ -229,6 +246,13 @@ def _continues(commit: Commit, known: Offsets) -> None:
                     hint="a new checkpoint goes on at the table's offsets "
                     "(krust pipeline status shows them); a topic made anew needs a new name",
                 )
+
+
+def file_schema(path: str) -> Any:
+    """The columns of a Parquet file, as Arrow has them."""
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(path).remove_metadata()
 
 
 def merged(known: Offsets, more: Offsets) -> dict[str, dict[str, int]]:

@@ -286,6 +286,34 @@ def test_new_columns_join_a_table(opener: Opener) -> None:
     )
 
 
+def test_a_column_of_another_type_is_refused_before_a_write(opener: Opener) -> None:
+    table = opener()
+    table.publish(written(table, 0, 5))
+    place = RECORD.get_field_index("value")
+    changed = records(5, 10)
+    text = changed.column(place).cast(pa.string())
+    other = changed.set_column(place, "value", text)
+    with pytest.raises(ConfigError, match=r"column 'value' of .* now it would be"):
+        opener().refuse_changed(other.schema)
+    opener().refuse_changed(RECORD)
+    opener().refuse_changed(RECORD.append(pa.field("note", pa.string())))
+    rows = materialize([other], Target(str(table.path)), Naming("q", 1, 0, "t", 0, 5, 10))
+    with pytest.raises(ConfigError, match="column 'value'"):
+        opener().publish(Commit("q", 1, rows.to_pylist(), {"t": {"0": 10}}, pipeline="orders"))
+    assert offsets(opener()) == list(range(5))
+
+
+def test_a_parquet_table_knows_its_columns_after_a_compaction(tmp_path: Path) -> None:
+    table: Any = open_table("parquet", str(tmp_path / "table"))
+    for batch in range(2):
+        table.publish(written(table, 5 * batch, 5 * batch + 5, batch=batch))
+    before = table.columns()
+    assert before["offset"] == "int64"
+    table.compact(1 << 20)
+    again: Any = open_table("parquet", str(tmp_path / "table"))
+    assert again.columns() == before
+
+
 def test_the_sweep_takes_old_orphans_of_anybody_and_no_file_that_counts(opener: Opener) -> None:
     table = opener()
     table.publish(written(table, 0, 5))
