@@ -21,43 +21,54 @@ if TYPE_CHECKING:
     from krust.clients.consumer import Consumer
     from krust.clients.producer import Producer
     from krust.cluster import Cluster
+    from krust.coordinator.assignors.simulation import simulate
+    from krust.coordinator.assignors.spec import Assignor, GroupSpec
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
     from krust.frames import Scan, append, scan
+    from krust.retention.spec import RetentionPolicy
     from krust.server import Broker
 
 __version__ = "0.1.0"
 __all__ = [
     "Admin",
+    "Assignor",
     "AsyncConsumer",
     "AsyncProducer",
     "Broker",
     "Cluster",
     "Consumer",
+    "GroupSpec",
     "KrustError",
     "Producer",
     "Record",
+    "RetentionPolicy",
     "Scan",
     "TopicPartition",
     "__version__",
     "append",
     "scan",
+    "simulate",
 ]
 
 _HOME = {
     "Admin": "krust.clients.admin",
+    "Assignor": "krust.coordinator.assignors.spec",
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
     "Broker": "krust.server",
     "Cluster": "krust.cluster",
     "Consumer": "krust.clients.consumer",
     "KrustError": "krust.errors",
+    "GroupSpec": "krust.coordinator.assignors.spec",
     "Producer": "krust.clients.producer",
     "Record": "krust._krust",
+    "RetentionPolicy": "krust.retention.spec",
     "Scan": "krust.frames",
     "TopicPartition": "krust.coordinator.consumer_protocol",
     "append": "krust.frames",
     "scan": "krust.frames",
+    "simulate": "krust.coordinator.assignors.simulation",
 }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from krust.cli.options import Options
-    from krust.plugins import Plugins
+    from krust.plugins import Parameters, Plugins
 
 Plugin = TypeVar("Plugin")
 
@@ -29,11 +29,11 @@ def show(options: Options, plugins: Plugins[Plugin]) -> None:
     output.rows(options, columns, rows)
 
 
-def chosen(plugins: Plugins[Plugin], name: str) -> Plugin:
+def chosen(plugins: Plugins[Plugin], name: str, parameters: Parameters | None = None) -> Plugin:
     """The one of this name; a module may be in the working directory, as for `python -m`."""
     sys.path.insert(0, "")
     try:
-        return plugins.find(name)
+        return plugins.find(name, parameters)
     except FindError as error:
         raise ConfigError(str(error), hint=error.hint) from error
 
@@ -47,6 +47,8 @@ def blamed(name: str, rule: type[Exception]) -> Iterator[None]:
         broken = KrustError(f"{name} breaks a rule: {error}")
         broken.exit = Exit.PROBLEMS
         raise broken from error
+    except (KrustError, click.ClickException):
+        raise
     except Exception as error:
         import traceback
 

@@ -1,5 +1,7 @@
-"""`krust retention`: which policies there are, and what one would let go of a data directory.
+"""`krust retention`: which policies there are, and what would go of a data directory.
 
+What would go is decided by the code that a broker runs: policies, which topic has which
+(`shell/retaining.py`) and what its settings are; what the core does alone is `retention/core.py`.
 Nothing is written; of a live directory the active segment may look smaller than it is.
 """
 
@@ -7,20 +9,32 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from krust.cli import logfacts, output, plugins, session
 from krust.cli import options as shared
+from krust.config import RETENTION, rules
+from krust.controller.state import State, Topic
+from krust.metadata import znodes
+from krust.metadata.contents import EntityConfig
+from krust.metadata.saved import peek
+from krust.plugins import parameters
+from krust.retention.core import dropped
 from krust.retention.policies import POLICIES
 from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
+from krust.shell import identity
+from krust.shell.metadata import FILE
+from krust.shell.retaining import DEFAULT, Limits, limits_of, policy_of
 
 if TYPE_CHECKING:
-    from krust.cli.options import Options
+    from collections.abc import Mapping
 
-_WEEK_MS = 604_800_000
+    from krust.cli.options import Options
+    from krust.config import Config
 
 
 @click.group(no_args_is_help=True)
@@ -37,66 +51,154 @@ def policies(options: Options) -> None:
 
 
 @command.command()
-@click.option("--policy", "name", required=True, metavar="NAME|MODULE:CLASS", help="Which one.")
-@click.option("--retention-ms", default=_WEEK_MS, show_default=True, help="As topics would say.")
-@click.option("--retention-bytes", default=-1, show_default=True, help="As topics would say.")
+@click.option(
+    "--policy", "name", metavar="NAME|MODULE:CLASS",
+    help="Of all topics. [each topic's: what it names, the broker's rule, or time_and_size]",
+)  # fmt: skip
+@click.option("--retention-ms", type=int, help="Of all topics. [as each topic says]")
+@click.option("--retention-bytes", type=int, help="Of all topics. [as each topic says]")
 @click.option("--free", type=click.IntRange(0), help="Bytes free on the disk; default: as it is.")
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="The broker's; as for `krust serve`."
+)
+@click.option(
+    *("-o", "--set", "pairs"), multiple=True, type=shared.KeyValue(), help="As for `krust serve`."
+)
 @click.argument("directory", type=click.Path(path_type=Path))
 @shared.client
 @click.pass_obj
 def check(
     options: Options,
-    name: str,
-    retention_ms: int,
-    retention_bytes: int,
+    /,
+    name: str | None,
     free: int | None,
+    file: Path | None,
+    pairs: tuple[tuple[str, str], ...],
     directory: Path,
+    **limits: int | None,
 ) -> None:
-    """Show what a policy would let go of the data DIRECTORY now; exit 9 if it breaks a rule."""
-    policy = plugins.chosen(POLICIES, name)
-    found = [
-        _partition(path, retention_ms, retention_bytes) for path in logfacts.partitions(directory)
-    ]
+    """Show what a broker would let go of the data DIRECTORY now; exit 9 if a policy breaks a rule.
+
+    Settings of topics are read from the directory, those of the broker as `krust serve` reads them.
+    """
+    from krust.cli.serve import configure
+
+    config = configure(file=file, pairs=pairs)
+    topics = Topics(config, directory, name, limits)
     usage = shutil.disk_usage(directory)
     disk = Disk(usage.free if free is None else free, usage.total)
-    with plugins.blamed(policy.name, ExpiryError):
-        answer = policy.expired(disk, found, time.time_ns() // 1_000_000)
-        validate(found, answer)
-    rows: list[dict[str, object]] = []
-    for each in found:
-        count = answer.get(each.key, 0)
-        gone = each.segments[:count]
-        rows.append(
-            {
-                "partition": f"{each.topic}-{each.number}",
-                "segments": len(each.segments),
-                "may_go": len(each.may_go),
-                "would_go": count,
-                "bytes_freed": sum(segment.size for segment in gone),
-                "new_start": gone[-1].next_offset if gone else None,
-            }
-        )
-    columns = ("partition", "segments", "may_go", "would_go", "bytes_freed", "new_start")
+    now_ms = time.time_ns() // 1_000_000
+    found = [topics.partition(path) for path in logfacts.partitions(directory)]
+    gone: dict[tuple[str, int], int] = {}
+    for policy_name in dict.fromkeys(each.policy for each in found if each.ruled):
+        ruled = [each.facts for each in found if each.ruled and each.policy == policy_name]
+        policy = plugins.chosen(POLICIES, str(policy_name), topics.parameters)
+        with plugins.blamed(policy.name, ExpiryError):
+            answer = policy.expired(disk, ruled, now_ms)
+            validate(ruled, answer)
+        gone |= answer
+    rows = [_row(each, gone.get(each.facts.key, 0), now_ms) for each in found]
+    columns = ("partition", "policy", "segments", "may_go", "would_go", "bytes_freed", "new_start")
     output.rows(options, columns, rows)
+    if not topics.known:
+        session.note(options, "no settings of topics are here; they have the broker's defaults")
     session.note(options, "nothing is changed")
 
 
-def _partition(path: Path, retention_ms: int, retention_bytes: int) -> Partition:
-    """What a broker would tell a policy of the partition that lies in `path`."""
-    topic, _, number = path.absolute().name.rpartition("-")
-    files = logfacts.segments(path)
-    segments = [_segment(file) for file in files]
-    end = segments[-1].next_offset
-    mark = logfacts.checkpoints(path)["high_watermark"]
-    high = end if mark is None else mark
-    return Partition(topic, int(number), tuple(segments), high, retention_ms, retention_bytes)
+def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
+    """A partition, and what goes by its policy and by the core."""
+    facts = found.facts
+    by_core = found.limits.deletes and found.policy is None
+    count = max(by_policy, dropped(facts, found.log_start, now_ms, deletes=by_core))
+    gone = facts.segments[:count]
+    return {
+        "partition": f"{facts.topic}-{facts.number}",
+        "policy": (found.policy or DEFAULT) if found.limits.deletes else None,
+        "segments": len(facts.segments),
+        "may_go": len(facts.may_go) if found.limits.deletes else 0,
+        "would_go": count,
+        "bytes_freed": sum(segment.size for segment in gone),
+        "new_start": gone[-1].next_offset if gone else None,
+    }
+
+
+class Found(NamedTuple):
+    """A partition, and who decides about it."""
+
+    facts: Partition
+    policy: str | None
+    """None: the core alone"""
+    limits: Limits
+    log_start: int
+
+    @property
+    def ruled(self) -> bool:
+        """Whether a policy is asked about it."""
+        return self.policy is not None and self.limits.deletes
+
+
+class Topics:
+    """The settings of topics as the broker of a data directory has them: the same code, from the
+    same metadata.
+    """
+
+    def __init__(
+        self, config: Config, directory: Path, policy: str | None, limits: Mapping[str, int | None]
+    ) -> None:
+        self._policy = policy
+        self._limits = {key.replace("_", "."): value for key, value in limits.items()}
+        self._rules = rules(RETENTION, config.text(RETENTION) or "")
+        given = {name: setup.text for name, setup in config.given().items()}
+        self.parameters = parameters(given, RETENTION)
+        self._state = State(config, str, max(identity.stored(directory) or 0, 0))
+        contents = peek(directory / FILE) or peek(directory.absolute().parent / FILE)
+        self.known = contents is not None
+        self._data = {row.path: row.data for row in contents.rows} if contents else {}
+        own = str(self._state.node_id)
+        self._state.everywhere.config = self._config(znodes.broker_config(znodes.DEFAULT_ENTITY))
+        self._state.own.config = self._config(znodes.broker_config(own))
+
+    def _config(self, path: str) -> dict[str, str]:
+        return dict(EntityConfig.decode(self._data.get(path, b"")).config)
+
+    def partition(self, path: Path) -> Found:
+        """What a broker would know of the partition that lies in `path`."""
+        name, _, number = logfacts.owner(path).rpartition("-")
+        topic = Topic(name, "", (), self._config(znodes.topic_config(name)))
+        values = self._state.topic_values(topic)
+        values |= {key: value for key, value in self._limits.items() if value is not None}
+        limits = limits_of(values)
+        segments = _segments(logfacts.segments(path))
+        marks = logfacts.checkpoints(path)
+        high = marks["high_watermark"]
+        facts = Partition(
+            name,
+            int(number),
+            segments,
+            segments[-1].next_offset if high is None else high,
+            limits.retention_ms,
+            limits.retention_bytes,
+        )
+        policy = self._policy or policy_of(name, values, self._rules)
+        log_start = max(marks["log_start"] or 0, segments[0].base_offset)
+        return Found(facts, policy, limits, log_start)
+
+
+def _segments(files: list[Path]) -> tuple[Segment, ...]:
+    """The segments of a partition; each ends where the next one begins."""
+    found = [_segment(file) for file in files]
+    nexts = [each.base_offset for each in found[1:]] + [found[-1].next_offset]
+    return tuple(replace(each, next_offset=end) for each, end in zip(found, nexts, strict=True))
 
 
 def _segment(file: Path) -> Segment:
+    """One that is damaged is as old as its file, for the broker too."""
     end, newest = int(file.stem), -1
     for batch in logfacts.batches(file):
-        if logfacts.is_good(batch):
-            end, newest = batch["last_offset"] + 1, max(newest, batch["max_timestamp"])
+        if not logfacts.is_good(batch):
+            newest = -1
+            break
+        end, newest = batch["last_offset"] + 1, max(newest, batch["max_timestamp"])
     facts = file.stat()
     if newest < 0:
         newest = facts.st_mtime_ns // 1_000_000

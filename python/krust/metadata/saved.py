@@ -274,22 +274,20 @@ class Saved:
             journal.close()
 
 
+def peek(path: Path) -> Contents | None:
+    """A tree as its database has it, whoever has that open; nothing is written. None: there is none
+    that can be read.
+    """
+    contents, source = _copied(path)
+    return contents if source.there and source.fault is None else None
+
+
 def verify(path: Path) -> list[str]:
     """What is wrong with the files of a tree that nobody has open; nothing is written.
 
     The database is read through a copy of its files, because sqlite cannot read without writing.
     """
-    import shutil
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="krust-") as folder:
-        draft = path.__class__(folder) / path.name
-        for name in (path.name, f"{path.name}-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(path.with_name(name), draft.with_name(name))
-        opened, _, source = _database(draft)
-        if opened is not None:
-            opened.close()
+    _, source = _copied(path)
     journal = path.with_suffix(JOURNAL)
     copy = _source(journal, _copy(journal)[1])
     if not (source.there or copy.there):
@@ -319,6 +317,22 @@ def _lost(journal: Journal, error: OSError) -> None:
         journal.path,
         error.strerror,
     )
+
+
+def _copied(path: Path) -> tuple[Contents, Source]:
+    """What a copy of a database has: sqlite cannot read without writing."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="krust-") as folder:
+        draft = path.__class__(folder) / path.name
+        for name in (path.name, f"{path.name}-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(name), draft.with_name(name))
+        opened, contents, source = _database(draft)
+        if opened is not None:
+            opened.close()
+    return contents, source
 
 
 def _database(path: Path) -> tuple[Database | None, Contents, Source]:

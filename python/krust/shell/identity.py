@@ -68,21 +68,21 @@ def check(config: Config, dirs: list[Path]) -> int:
             hint="choose a smaller one, or set broker.id.generation.enable=false",
         )
     for each in dirs:
-        stored = _stored(each)
-        if stored is None:
+        found = stored(each)
+        if found is None:
             continue
-        if wanted not in (_NONE, stored):
+        if wanted not in (_NONE, found):
             raise ServerError(
-                f"broker.id is {wanted}, but {each} belongs to broker {stored}",
-                hint=f"set broker.id={stored}, or start in another --data-dir",
+                f"broker.id is {wanted}, but {each} belongs to broker {found}",
+                hint=f"set broker.id={found}, or start in another --data-dir",
             )
-        wanted = stored
+        wanted = found
     if wanted < 0 and clustered and not gives:
         raise ConfigError("broker.id is not set", hint="set it, or broker.id.generation.enable")
     return wanted
 
 
-def _stored(folder: Path) -> int | None:
+def stored(folder: Path) -> int | None:
     """The number in a directory; None: it has none, or its disk refuses it: the core says so."""
     place = folder / "meta.properties"
     try:

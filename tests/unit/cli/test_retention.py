@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import krust
+from tests.waiting import until
 
 MINE = """
 class All:
@@ -102,3 +103,65 @@ def test_what_is_no_partition_any_more_is_not_asked_about(folder: Path, tmp_path
     assert run.returncode == 0, run.stderr
     assert [row["partition"] for row in json.loads(run.stdout)].count("t-0") == 1
     assert not [row for row in json.loads(run.stdout) if "0" * 32 in row["partition"]]
+
+
+SETTINGS = {
+    "log.segment.bytes": 200,
+    "log.retention.ms": 86_400_000,
+    "log.cleaner.enable": "false",
+    "krust.retention.policy": "ruled*=size",
+}
+TOPICS: dict[str, dict[str, str]] = {
+    "all-is-old": {},
+    "kept-for-ever": {"retention.ms": "-1"},
+    "by-size": {"retention.ms": "-1", "retention.bytes": "500"},
+    "compacted": {"cleanup.policy": "compact"},
+    "compacted-and-deleted": {"cleanup.policy": "compact,delete"},
+    "ruled": {"retention.bytes": "350"},
+    "ruled-compacted": {"cleanup.policy": "compact", "retention.bytes": "350"},
+    "own-policy": {"krust.retention.policy": "time"},
+    "records-deleted": {"retention.ms": "-1"},
+}
+
+
+def test_check_gives_exactly_what_a_broker_does(tmp_path: Path) -> None:
+    data, quiet = tmp_path / "data", {"log.retention.check.interval.ms": 86_400_000}
+    with (
+        krust.Broker(data, config=SETTINGS | quiet) as broker,
+        krust.Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        for topic, config in TOPICS.items():
+            broker.create_topic(topic, config=config)
+            for number in range(10):
+                producer.produce(topic, b"x" * 60, key=b"%d" % number, timestamp_ms=10**12)
+                assert producer.flush(10_000) == 0
+        admin = krust.Admin(bootstrap_servers=broker.bootstrap)
+        at = {"partition_index": 0, "offset": 5}
+        topics = [{"name": "records-deleted", "partitions": [at]}]
+        admin.request("DeleteRecords", {"topics": topics, "timeout_ms": 9000})
+        admin.close()
+    pairs = [part for name, text in SETTINGS.items() for part in ("-o", f"{name}={text}")]
+    run = retention(tmp_path, "check", "data", "--json", *pairs)
+    assert run.returncode == 0, run.stderr
+    rows = {row["partition"]: row for row in json.loads(run.stdout)}
+    said = {topic: rows[f"{topic}-0"]["would_go"] for topic in TOPICS}
+    assert said["all-is-old"] == rows["all-is-old-0"]["segments"], "the active one goes as well"
+    assert said["own-policy"] == said["compacted-and-deleted"] - 1 > 1
+    assert 0 < said["ruled"] < said["own-policy"]
+    assert 0 < said["records-deleted"] < said["own-policy"]
+    assert said["compacted"] == said["ruled-compacted"] == said["kept-for-ever"] == 0
+
+    before = {topic: segments(data, topic) for topic in TOPICS}
+    with krust.Broker(data, config=SETTINGS | {"log.retention.check.interval.ms": 50}):
+        until(lambda: {t: len(before[t] - segments(data, t)) for t in TOPICS} == said)
+        producing = {topic: segments(data, topic) for topic in TOPICS}
+    for topic, names in producing.items():
+        gone = before[topic] - names
+        if gone:
+            assert rows[f"{topic}-0"]["new_start"] == min(names, key=int, default=None) or (
+                int(min(names, key=int)) == rows[f"{topic}-0"]["new_start"]
+            )
+
+
+def segments(data: Path, topic: str) -> set[str]:
+    return {file.stem for file in (data / f"{topic}-0").glob("*.log")}

@@ -1,0 +1,60 @@
+"""What the core lets go by itself (`rust/src/storage/log/retention.rs`), as arithmetic.
+
+It acts on every partition, beside a policy that rules it as well (then without limits of time and
+size): whole segments below the log start offset go, which is all that ever goes of a topic that is
+compacted only. Unlike a policy it lets the active segment go too: where the time of all records is
+up, a new segment is begun first. Tests hold this against a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from krust.retention.spec import Partition, Segment
+
+
+def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool) -> int:
+    """How many of the oldest segments the core drops now.
+
+    deletes  `cleanup.policy` has `delete`, and the limits are the core's to keep
+    """
+    segments = partition.segments
+    keep_from = log_start
+    if deletes:
+        by_time = _by_time(segments, partition.retention_ms, now_ms)
+        by_size = _by_size(segments, partition.retention_bytes)
+        keep_from = max(keep_from, by_time, by_size)
+    end = segments[-1].next_offset
+    nexts = [segment.next_offset for segment in segments]
+    high = partition.high_watermark
+    begins_anew = log_start < keep_from >= end <= high and segments[-1].size > 0
+    if not begins_anew:
+        nexts.pop()
+    return sum(each <= min(keep_from, high) for each in nexts)
+
+
+def _by_time(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> int:
+    """The offset from which on segments are young enough."""
+    keep_from = 0
+    if retention_ms < 0:
+        return keep_from
+    for segment in segments if segments[-1].size else segments[:-1]:
+        if now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        keep_from = segment.next_offset
+    return keep_from
+
+
+def _by_size(segments: tuple[Segment, ...], retention_bytes: int) -> int:
+    """The offset from which on the log is small enough."""
+    keep_from = 0
+    if retention_bytes < 0:
+        return keep_from
+    excess = max(sum(segment.size for segment in segments) - retention_bytes, 0)
+    for segment in segments[:-1]:
+        if segment.size > excess:
+            break
+        excess -= segment.size
+        keep_from = segment.next_offset
+    return keep_from
