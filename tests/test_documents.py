@@ -1,96 +1,227 @@
-"""The Python of README.md and docs/*.md runs: each block as a program, or by pytest where it tests.
+"""Every code block of every document runs, or is looked at as far as it goes.
 
-A broker of this process stands where a block says `localhost:9092`. What earlier blocks of the same
-document define, later ones may use. A loop over a consumer has no end in the documents; here it is
-interrupted when it has printed a line.
+Python runs: all of it in one process, that of Spark in another with one session. A broker of this
+process stands where a block says `localhost:9092`, its files where one says `/var/lib/krust`.
+Files of pipelines are checked as `krust pipeline check` does it. Command lines are parsed by the
+real parser, those in sentences too. A page that is new is looked at without being named here.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 import krust
+from krust.cli import root
+from krust.cli.options import Options
 from krust.settings import BROKER, TOPIC
+from tests import documents
+from tests.documents import PYTHON, Block
+from tests.spark.conftest import environment, settings
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ADDRESS = "localhost:9092"
-ENDLESS = re.compile(r"^ *for \w+ in consumer:$", re.MULTILINE)
-PATIENCE_S = 200
-SPARK_PATIENCE_S = 280
-
-
-class Block(NamedTuple):
-    """A block and where it stands."""
-
-    place: str
-    code: str
-
-
-def blocks() -> list[Block]:
-    found = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        text, defined = path.read_text(), ""
-        for match in BLOCK.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            found.append(Block(f"{path.name}:{line}", defined + match[1]))
-            if re.search(r"^class ", match[1], re.MULTILINE):
-                defined += match[1] + "\n\n"
-    return found
+BLOCKS = documents.all_blocks()
+ENDLESS = re.compile(r"^ *(?:async )?for \w+ in (?:consumer|stream|records)\b", re.MULTILINE)
+OF_SPARK = re.compile(r"\bspark\b")
+PATIENCE_S = 120
+SPARK_PATIENCE_S = 200
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def broker() -> Iterator[krust.Broker]:
     with krust.Broker() as broker:
-        broker.create_topic("orders", partitions=3)
+        broker.create_topic("orders", partitions=4)
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
             producer.produce("orders", b"first")
-        yield broker.bootstrap
+        yield broker
 
 
-@pytest.mark.timeout(SPARK_PATIENCE_S + 20)
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
-def test_a_block_of_python_runs(block: Block, bootstrap: str, tmp_path: Path) -> None:
-    patience_s = PATIENCE_S
-    if "pyspark" in block.code:
-        pytest.importorskip("pyspark", reason="no pyspark here")
-        if shutil.which("java") is None:
-            pytest.skip("no Java here")
-        patience_s = SPARK_PATIENCE_S
-    file = tmp_path / "test_block.py"
-    file.write_text(block.code.replace(ADDRESS, bootstrap))
-    tests = re.search(r"^(?:async )?def test_", block.code, re.MULTILINE)
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if tests else ["-u"]
-    with subprocess.Popen(
-        [sys.executable, *command, str(file)],
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+def here(text: str, broker: krust.Broker, folder: Path) -> str:
+    """A block with the places of this test for those that stand in documents."""
+    text = text.replace("localhost:9092", broker.bootstrap)
+    return text.replace("/var/lib/krust", str(broker.data_dir)).replace("/lake", f"{folder}/lake")
+
+
+def kind(block: Block) -> str:
+    if block.language == "sql":
+        return "sql"
+    if re.search(r"^(?:async )?def test_", block.code, re.MULTILINE):
+        return "tests"
+    return "endless" if ENDLESS.search(block.code) else "plain"
+
+
+def run(blocks: list[Block], broker: krust.Broker, folder: Path, *, spark: bool) -> None:
+    """Run blocks in a process of their own; the test fails with what is wrong, and where."""
+    pages: dict[str, list[dict[str, object]]] = {}
+    for each in blocks:
+        told = {
+            "place": each.place,
+            "line": each.line,
+            "kind": kind(each),
+            "code": here(each.code, broker, folder),
+            "defines": bool(re.search(r"^class ", each.code, re.MULTILINE)),
+        }
+        pages.setdefault(each.page, []).append(told)
+    patience_s = SPARK_PATIENCE_S if spark else PATIENCE_S
+    plan, report = folder / "plan.json", folder / "report"
+    told_all = {"folder": str(folder), "spark": spark, "patience_s": patience_s}
+    plan.write_text(json.dumps({**told_all, "pages": list(pages.values())}))
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "tests/run_blocks.py"), str(plan), str(report)],
+        env=with_spark(folder) if spark else None,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    ) as run:
-        assert run.stdout is not None
-        shown = ""
-        if ENDLESS.search(block.code):
-            shown = run.stdout.readline()
-            run.send_signal(signal.SIGINT)
-        shown += run.communicate(timeout=patience_s)[0]
-    assert run.returncode == 0 or shown.endswith("KeyboardInterrupt\n"), shown
+        check=False,
+    )
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    outcomes = {line["place"]: line for line in lines if len(line) > 1}
+    for place, outcome in outcomes.items():
+        if "skipped" in outcome:
+            print(f"{place} did not run: {outcome['skipped']}")
+    wrong = [f"{place}: {each['wrong']}" for place, each in outcomes.items() if each.get("wrong")]
+    wrong += [f"{each.place}: it did not end" for each in blocks if each.place not in outcomes]
+    if wrong:
+        pytest.fail("\n".join([*wrong, ended.stdout[-4000:]]), pytrace=False)
 
 
-def test_there_are_blocks() -> None:
-    places = {block.place.partition(":")[0] for block in blocks()}
-    assert {"README.md", "assignors.md"} <= places
+def with_spark(folder: Path) -> dict[str, str]:
+    """What surrounds a process whose sessions are those of tests: loopback only, and quick."""
+    told = {**settings(folder, []), "spark.log.level": "ERROR"}
+    words = " ".join(f"--conf '{name}={value}'" for name, value in told.items())
+    return environment() | {"PYSPARK_SUBMIT_ARGS": f"{words} pyspark-shell"}
+
+
+def runnable(blocks: list[Block], *, spark: bool) -> list[Block]:
+    """The blocks that run, those of Spark or the others."""
+    return [
+        each
+        for each in blocks
+        if not each.reason
+        and (each.language in PYTHON or (spark and each.language == "sql"))
+        and (each.language == "sql" or bool(OF_SPARK.search(each.code))) == spark
+    ]
+
+
+def test_there_are_blocks_of_each_kind_and_page() -> None:
+    assert {"README.md", "docs/assignors.md", "docs/spark.md"} <= {each.page for each in BLOCKS}
+    assert len(runnable(BLOCKS, spark=False)) > 5
+    assert len(runnable(BLOCKS, spark=True)) > 3
+
+
+@pytest.mark.parametrize("path", documents.pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_shows_is_what_its_reader_can_write(path: Path) -> None:
+    page = str(path.relative_to(ROOT))
+    wrong = [
+        f"{b.place}: {each}" for b in BLOCKS if b.page == page for each in documents.problems(b)
+    ]
+    for place, words in documents.mentions(path.read_text(), page):
+        wrong += [f"{place}: {words}: {each}" for each in documents.of_mention(words)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_does_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    marked = [each for each in BLOCKS if each.reason]
+    with capsys.disabled():
+        for each in marked:
+            print(f"\n{each.place} does not run: {each.reason}", end="")
+    assert all(len(each.reason) > 10 for each in marked)
+
+
+@pytest.mark.timeout(PATIENCE_S + 20)
+def test_each_block_of_python_runs(broker: krust.Broker, tmp_path: Path) -> None:
+    run(runnable(BLOCKS, spark=False), broker, tmp_path, spark=False)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SPARK_PATIENCE_S + 20)
+def test_each_block_of_spark_runs(broker: krust.Broker, tmp_path: Path) -> None:
+    for module in ("pyspark", "pyarrow", "deltalake"):
+        pytest.importorskip(module, reason=f"no {module} here: pip install '.[spark,tables]'")
+    if shutil.which("java") is None:
+        pytest.skip("no Java here")
+    run(runnable(BLOCKS, spark=True), broker, tmp_path, spark=True)
+
+
+PIPELINES = [b for b in BLOCKS if b.language == "toml" and "[sink]" in b.code and not b.reason]
+
+
+@pytest.mark.parametrize("block", PIPELINES, ids=lambda block: block.place)
+def test_a_pipeline_passes_its_own_check(
+    block: Block, broker: krust.Broker, tmp_path: Path
+) -> None:
+    for module in ("pyspark", "pyarrow", "deltalake", "pyiceberg"):
+        pytest.importorskip(module, reason=f"no {module} here: pip install '.[spark,tables]'")
+    if shutil.which("java") is None:
+        pytest.skip("no Java here")
+    code = here(block.code, broker, tmp_path)
+    source = tomllib.loads(code)["source"]
+    for topic in [*source.get("topics", []), *filter(None, [source.get("topic")])]:
+        broker.create_topic(topic)
+    file = tmp_path / "flights.toml"
+    file.write_text(code)
+    told = ["pipeline", "check", str(file), "-b", broker.bootstrap]
+    done = CliRunner().invoke(root, told, obj=Options())
+    assert done.exit_code == 0, done.output
+
+
+WRONG = [
+    ("py", "spark.read\n    .load()\n", "unexpected indent"),
+    ("py", "from krust import Brokr\n", "no Brokr"),
+    ("py", "from krust.clints import x\n", "no module krust.clints"),
+    ("console", "hello\n", "no command"),
+    ("console", "$ echo 'a\n", "unexpected EOF"),
+    ("console", "$ echo a | krust prodce orders\n", "prodce"),
+    ("sh", "krust topic list --sizes\n", "--sizes"),
+    ("sh", "FOO=1 krust consume orders \\\n  -n many 2>&1 > out\n", "many"),
+    ("sh", "make srve\n", "srve"),
+    ("sh", "pip install 'krust[cluster]'\n", "another package"),
+    ("sh", "pip install '.[clustr]'\n", "no extra clustr"),
+    ("sh", "python examples/nothing.py\n", "no examples/nothing.py"),
+    ("toml", "[sink\n", "line 1"),
+    ("toml", '[source]\ntopic = "a"\n[sink]\ndelta = "a"\nparquet = "b"\n', "one is wanted"),
+    ("toml", '"num.partitons" = 3\n', "num.partitons"),
+    ("toml", '[project.entry-points."krust.asignors"]\na = "b:C"\n', "krust.asignors"),
+    ("properties", "num.partitons=3\n", "num.partitons"),
+    ("json", "{'a': 1}\n", "double quotes"),
+    ("ruby", "puts 1\n", "ruby"),
+    ("", "what is it\n", "none of"),
+]
+
+
+@pytest.mark.parametrize(("language", "code", "word"), WRONG)
+def test_a_block_that_is_wrong_is_found(language: str, code: str, word: str) -> None:
+    [block] = documents.blocks(f"text\n```{language}\n{code}```\n", "page.md")
+    assert block.place == "page.md:3"
+    assert any(word in each for each in documents.problems(block)), documents.problems(block)
+
+
+def test_a_mark_with_its_reason_belongs_to_the_next_block_alone() -> None:
+    text = "<!-- not run: it needs a moon -->\n```py\na\n```\n- one\n  ```py\n  b\n  ```\n"
+    found = documents.blocks(text, "page.md")
+    assert [(each.reason, each.code) for each in found] == [("it needs a moon", "a\n"), ("", "b\n")]
+
+
+def test_a_block_that_fails_or_does_not_end_is_told_with_its_place(
+    broker: krust.Broker, tmp_path: Path
+) -> None:
+    text = "```py\na = 1\n```\n```py\nb = a\nb.c\n```\n```py\nimport os\nos._exit(0)\n```\n"
+    with pytest.raises(pytest.fail.Exception) as raised:
+        run(documents.blocks(text, "page.md"), broker, tmp_path, spark=False)
+    told = str(raised.value)
+    assert "page.md:2" not in told
+    assert 'File "page.md", line 6' in told
+    assert "page.md:9: it did not end" in told
 
 
 def test_what_the_page_of_threats_names_exists() -> None:
