@@ -77,6 +77,11 @@ def all_blocks() -> list[Block]:
     return [each for path in pages() for each in blocks(path.read_text(), _name(path))]
 
 
+def is_pipeline(block: Block) -> bool:
+    """Whether it is a file for `krust pipeline`."""
+    return block.language == "toml" and bool(re.search(r"^\[sink\]", block.code, re.MULTILINE))
+
+
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 

@@ -4,7 +4,7 @@ PLAN is JSON: `folder`, `spark` (whether blocks find a session called `spark`, a
 shell), `patience_s`, and `pages`, each a list of blocks {place, line, kind, code}. Blocks of a page
 share their names, in order, and a working directory. A block of kind `tests` is run by pytest,
 together with what earlier ones of its page define; one of kind `endless` ends when it has printed a
-line; one of kind `sql` is parsed by Spark.
+line; one of kind `sql` is parsed by Spark, one of kind `pipeline` has to pass its own check.
 
 REPORT gets a line of JSON before and after each block: {place}, then {place, wrong, skipped}. One
 session of Spark serves all; a block that stops it makes the next begin another in the same JVM.
@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from krust.cli import root
+from krust.cli.options import Options
 
 OPTIONAL = {"duckdb", "pandas", "polars", "pyarrow", "pyspark", "deltalake", "pyiceberg"}
 
@@ -46,6 +50,11 @@ def run(block: dict[str, Any], names: dict[str, Any], earlier: str) -> str:
     if kind == "sql":
         session()._jsparkSession.sessionState().sqlParser().parsePlan(code.rstrip("; \n"))
         return ""
+    if kind == "pipeline":
+        file = Path("flights.toml")
+        file.write_text(code)
+        done = CliRunner().invoke(root, ["pipeline", "check", str(file)], obj=Options())
+        return "" if done.exit_code == 0 else f"{done.output}{done.exception!r}"
     whole = compile("\n" * (block["line"] - 1) + code, block["place"].partition(":")[0], "exec")
     if kind != "endless":
         exec(whole, names)
