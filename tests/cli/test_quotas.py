@@ -60,7 +60,7 @@ def test_every_version_of_the_requests_is_answered(krust: Command, version: int)
     [
         (("nonsense=1", "--user", "ann"), 1, "Invalid configuration key nonsense"),
         (("producer_byte_rate=1",), 2, "--user, --client, --ip"),
-        (("producer_byte_rate=much", "--user", "ann"), 2, "'much' is no number"),
+        (("producer_byte_rate=much", "--user", "ann"), 2, "'much' is not a number"),
         (("producer_byte_rate=1", "--user", "ann", "--default-user"), 2, "not both"),
     ],
 )

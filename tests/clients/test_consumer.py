@@ -206,7 +206,7 @@ def test_a_forked_child_is_told(consumer: Consumer) -> None:
         ({"group_protocol": "new"}, "must be classic or consumer"),
         ({"auto_offset_reset": "first"}, "must be latest, earliest or none"),
         ({"partition_assignment_strategy": "rnage"}, "no assignor 'rnage'"),
-        ({"partition_assignment_strategy": 5}, "5 is no assignor"),
+        ({"partition_assignment_strategy": 5}, "5 is not an assignor"),
         ({"session_timeout_ms": -1}, "session.timeout.ms"),
     ],
 )

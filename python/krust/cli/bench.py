@@ -37,7 +37,15 @@ def command() -> None:
 )
 @click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
 @click.option("--batch", type=click.IntRange(1), default=256 << 10, show_default=True)
-@click.option("-z", "--codec", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option(
+    "-z",
+    "--compression",
+    "--codec",
+    "codec",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option("--idempotent", is_flag=True, help="Five batches of a partition in flight.")
 @shared.client

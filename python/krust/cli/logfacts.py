@@ -76,7 +76,7 @@ def partitions(directory: Path, *, every: bool = False) -> list[Path]:
     for `every` only those that a broker serves. FileNotFoundError: it is no directory.
     """
     if not directory.is_dir():
-        raise FileNotFoundError(f"{directory} is no directory")
+        raise FileNotFoundError(f"{directory} is not a directory")
     if any(directory.glob("*.log")):
         return [directory]
     found = sorted({path.parent for path in directory.glob("*-*/*.log")})

@@ -82,7 +82,7 @@ def set_(options: Options, /, pairs: tuple[tuple[str, str], ...], **named: Any) 
         try:
             ops.append({"key": key, "value": float(text), "remove": False})
         except ValueError:
-            raise click.BadParameter(f"{text!r} is no number") from None
+            raise click.BadParameter(f"{text!r} is not a number") from None
     whose = _must(_owner(named))
     _alter(options, whose, ops)
     session.note(options, f"set {', '.join(key for key, _ in pairs)} of {_words(whose)}")

@@ -60,7 +60,7 @@ def unescape(text: str) -> str:
         if what[0] == "x" and len(what) == 3:
             return chr(int(what[1:], 16))
         if what not in _ESCAPES:
-            raise FormatError(rf"\{what} is no escape; there are \n \t \r \0 \\ \xHH")
+            raise FormatError(rf"\{what} is not an escape; there are \n \t \r \0 \\ \xHH")
         return _ESCAPES[what]
 
     return _ESCAPE.sub(replace, text)

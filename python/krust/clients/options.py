@@ -112,7 +112,7 @@ def number(options: Mapping[str, object], name: str, default: int) -> int:
     except ValueError:
         parsed = -1
     if parsed < 0:
-        raise ConfigError(f"{name}: {value!r} is no number from 0 up")
+        raise ConfigError(f"{name}: {value!r} is not a number from 0 up")
     return parsed
 
 

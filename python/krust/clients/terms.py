@@ -41,7 +41,7 @@ def terms_of(given: Mapping[str, object]) -> Terms | None:
     protocol = options.choice(given, "group.protocol", "classic", "consumer")
     for name in sorted(OF_THE_OTHER[protocol] & given.keys()):
         hint = "leave it out, or set the other group.protocol"
-        raise ConfigError(f"{name} is no setting of group.protocol={protocol}", hint=hint)
+        raise ConfigError(f"{name} is not a setting of group.protocol={protocol}", hint=hint)
     group_id = given.get("group.id")
     if group_id is None:
         return None
@@ -82,7 +82,7 @@ def _strategy(given: object) -> Strategy:
         else:
             made = given() if isinstance(given, type) else given
             if not isinstance(made, Assignor):
-                raise ConfigError(f"partition.assignment.strategy: {given!r} is no assignor")
+                raise ConfigError(f"partition.assignment.strategy: {given!r} is not an assignor")
             assignor = made
     except FindError as error:
         raise ConfigError(f"partition.assignment.strategy: {error}", hint=error.hint) from error

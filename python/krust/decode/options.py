@@ -167,7 +167,7 @@ def _reader_schema(found: Mapping[str, str]) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"valueSchema is no JSON: {error}") from error
+        raise ConfigError(f"valueSchema is not JSON: {error}") from error
 
 
 def _schemas(found: Mapping[str, str]) -> Schemas | None:

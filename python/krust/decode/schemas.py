@@ -90,7 +90,7 @@ class Registry:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                f"schema.registry.url: {url!r} is no address", hint="http://localhost:8081"
+                f"schema.registry.url: {url!r} is not an address", hint="http://localhost:8081"
             )
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if parts.username:

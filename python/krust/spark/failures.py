@@ -33,6 +33,9 @@ _RAISED = re.compile(r"^((?:\w+\.)*\w+): (.+)$", re.MULTILINE)
 _DEEP = 20
 
 
+AGAIN = "--debug shows where; run again, it goes on after the last batch that was published"
+
+
 class StoppedError(KrustError):
     """A pipeline ended by itself; the message is the reason."""
 
@@ -44,7 +47,7 @@ def told(error: BaseException, what: str = "stopped") -> Exception:
     text, name = _words(error)
     stopped = StoppedError(
         f"the pipeline {what}: {text}" + (f" ({name})" if name else ""),
-        hint="--debug shows where; run again, it goes on after the last batch that was published",
+        hint=AGAIN if what == "stopped" else "--debug shows where",
     )
     stopped.retriable = passes(error)
     return stopped

@@ -100,7 +100,7 @@ class Target:
         given = {name.lower(): str(value) for name, value in options.items()}
         megabytes = given.get("filemegabytes", str(FILE_MB))
         if not megabytes.isdecimal() or not int(megabytes):
-            raise ConfigError(f"fileMegabytes: {megabytes!r} is no number from 1 up")
+            raise ConfigError(f"fileMegabytes: {megabytes!r} is not a number from 1 up")
         codec = given.get("filecompression", "zstd").lower()
         if codec not in CODECS:
             raise ConfigError.choice("fileCompression", CODECS, codec)

@@ -62,7 +62,7 @@ def parse_offsets(text: str) -> Offsets:
     try:
         return from_json(json.loads(text))
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"it is not JSON: {error}") from None
 
 
 def from_json(tree: object) -> Offsets:
@@ -89,7 +89,7 @@ def parse_places(text: str) -> list[Place]:
     try:
         tree = _object(json.loads(text))
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"it is not JSON: {error}") from None
     places = []
     for topic, partitions in tree.items():
         if not isinstance(partitions, list):

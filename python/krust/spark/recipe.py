@@ -206,7 +206,7 @@ def of(tree: Mapping[str, Any], folder: Path, name: str) -> Pipeline:
 def _part(tree: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     found = tree.get(part, {})
     if not isinstance(found, Mapping):
-        raise ConfigError(f"{part} is no table; write [{part}] above its keys")
+        raise ConfigError(f"{part} is not a table; write [{part}] above its keys")
     for key in found:
         if key not in _KEYS[part]:
             raise ConfigError(f"[{part}] has no key {key!r}", hint=_near(key, _KEYS[part]))
@@ -308,7 +308,7 @@ def _module(path: Path) -> Any:
 
     found = spec_from_file_location(path.stem, path)
     if found is None or found.loader is None or not path.is_file():
-        raise ConfigError(f"{str(path)!r} is no Python file")
+        raise ConfigError(f"{str(path)!r} is not a Python file")
     module = module_from_spec(found)
     try:
         found.loader.exec_module(module)

@@ -155,3 +155,25 @@ def test_durations_have_units(text: str, value: int) -> None:
 def test_a_setting_without_equals_sign_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="is not KEY=VALUE"):
         KeyValue().convert("num.partitions", None, None)
+
+
+def options_of(command: click.Command, name: str) -> Iterator[tuple[str, click.Option]]:
+    """Every option of a command and of those below it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from options_of(found, f"{name} {below}")
+    yield from ((name, one) for one in command.params if isinstance(one, click.Option))
+
+
+def test_one_thing_has_one_name_in_all_commands() -> None:
+    for name, option in options_of(krust.cli.root, "krust"):
+        metavar = str(option.metavar)
+        if "CHROOT" in metavar:
+            assert option.opts == ["--zookeeper"], name
+        if "-z" in option.opts:
+            assert option.opts[1] == "--compression", name
+        if "--dry-run" in option.opts:
+            assert option.is_flag, name

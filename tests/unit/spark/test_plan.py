@@ -60,14 +60,14 @@ def test_offsets_may_be_text_as_the_official_source_allows() -> None:
     ],
 )
 def test_what_are_no_offsets_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match=r"stands where|no JSON|from 0 up"):
+    with pytest.raises(ValueError, match=r"stands where|not JSON|from 0 up"):
         plan.parse_offsets(text)
 
 
 def test_places() -> None:
     assert plan.parse_places('{"b": [1], "a": [0, "0"]}') == [A, B]
     for text in ('{"a": 0}', '{"a": [-1]}', "{", '{"a": {"0": 1}}'):
-        with pytest.raises(ValueError, match=r"no list|from 0 up|no JSON"):
+        with pytest.raises(ValueError, match=r"no list|from 0 up|not JSON"):
             plan.parse_places(text)
 
 

@@ -126,7 +126,7 @@ SOURCE, SINK = '[source]\ntopic = "o"\n', '[sink]\ndelta = "t"\n'
         (SOURCE + SINK + '[transform]\npython = "clean"', "write file.py:function"),
         (SOURCE + SINK + '[transform]\npython = "no.such:f"', "No module named"),
         (SOURCE + SINK + '[transform]\npython = "os:f"', "no function 'f'"),
-        (SOURCE + SINK + '[transform]\npython = "no.py:f"', "is no Python file"),
+        (SOURCE + SINK + '[transform]\npython = "no.py:f"', "is not a Python file"),
         ('[source]\ntopic = "o"\nsince = "10:20"\n' + SINK, "has an end"),
         ('[source]\ntopic = "o"\nsince = "soon"\n' + SINK, "since: 'soon' is not a place"),
         ('[source]\ntopic = ""\n' + SINK, "needs a topic"),

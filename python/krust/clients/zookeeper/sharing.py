@@ -40,7 +40,7 @@ class TopicFilter:
         try:
             re.compile(self.regex)
         except (re.error, RecursionError, OverflowError) as error:
-            raise ConfigError(f"{self.expression!r} is no pattern of topics: {error}") from None
+            raise ConfigError(f"{self.expression!r} is not a pattern of topics: {error}") from None
 
     @property
     def regex(self) -> str:

@@ -113,7 +113,7 @@ def test_topics_of_the_brokers_are_wanted_only_in_so_many_words() -> None:
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no pattern"):
+    with pytest.raises(ConfigError, match="not a pattern"):
         Whitelist("a(")
     with pytest.raises(ConfigError):
         threads("m", ConsumerMember({"[": 1}, "black_list", 0), ["t"])
