@@ -54,6 +54,9 @@ _Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str |
 def logs() -> list[tuple[int, str, str]]:
     """Take the core's log lines since the last call: level as `logging` counts, logger, text."""
 
+def log_requests(wanted: bool) -> None:
+    """Have each request be a line of `logs` at debug, or not any more. For the whole process."""
+
 @final
 class Server:
     """The core of one broker: log directories, image, network threads.

@@ -16,7 +16,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust._krust import Server, logs
+from krust._krust import Server, log_requests, logs
 from krust.config import inter_broker_listener, listeners
 from krust.controller import adoption, ids, loading, proven, quotas, registration
 from krust.controller.controller import Controller, Outcome, failure
@@ -78,6 +78,7 @@ _SESSION = {
 }
 
 _log = logging.getLogger("krust")
+_requests = logging.getLogger("krust.requests")
 
 
 class Shell:
@@ -229,7 +230,6 @@ class Shell:
         events = self.server.events(0 if is_busy else groups.wait_ms(int(most_ms)))
         of_groups: list[_Event] = []
         while events:  # an event's memory is leased for as long as anything names it
-            self._lines.asked(events[0][1], events[0][2], events[0][4])
             (of_groups if groups.decides(events[0][1]) else self._waiting).append(events.pop(0))
         self._decide_waiting()
         if events is not None:
@@ -584,7 +584,8 @@ class Shell:
 
 
 def _drain() -> None:
-    """Hand the core's log lines to Python's logging."""
+    """Hand the core's log lines to Python's logging, those of requests where they are wanted."""
+    log_requests(_requests.isEnabledFor(logging.DEBUG))
     for level, name, text in logs():
         logging.getLogger(name).log(level, "%s", text)
 

@@ -1,7 +1,9 @@
-"""What a broker's log says: at info what happens (topics, refused changes, slow requests), at debug
-who asks for it. Groups and their rebalances: `coordinator/history.py`.
+"""What a broker's log says at info: topics, refused changes, slow requests for a decision. Groups
+and their rebalances: `coordinator/history.py`. Who asks, at debug of `krust.requests`, the core
+says.
 
-Produce, Fetch and whatever else the core answers alone is not seen here: its path has no line.
+Not promised: slow requests that the core answers alone, as Produce and Fetch, whose path has no
+clock.
 Limit: a request is one line; what clients say of themselves is cut and shown without control codes.
 Threads: the policy thread.
 """
@@ -27,7 +29,6 @@ _CHANGES = ("Alter", "Create", "Delete", "Incremental", "Elect", "Update", "Unre
 _NAMES = {int(code): code.name for code in Code}
 
 _log = logging.getLogger("krust")
-_requests = logging.getLogger("krust.requests")
 
 
 class Lines:
@@ -52,11 +53,6 @@ class Lines:
                 _log.info(what, name, now, replicas)
             elif says and now > before:
                 _log.info("topic %s has %d partitions now, it had %d", name, now, before)
-
-    def asked(self, api: str, version: int, client: Message) -> None:
-        """A request is here for Python to decide."""
-        if _requests.isEnabledFor(logging.DEBUG):
-            _requests.debug("%s v%d from %s", api, version, whom(client))
 
     def answered(self, request: Request, answer: Message, now_ms: int) -> None:
         """A request has its answer."""

@@ -36,6 +36,9 @@ const LARGE_COSTS: usize = 16;
 /// Where groups are being read at the start, a request on groups is looked at again after so long.
 const GROUPS_WAIT_MS: i32 = 5;
 
+/// Characters of a client's name in a line of the log.
+const CLIENT_SHOWN: usize = 80;
+
 impl Service for Broker {
     type Thread = ThreadState;
     type Session = Session;
@@ -92,6 +95,7 @@ impl Service for Broker {
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
+                    say(&request, &at.session.peer);
                     meter.open(at.session, &request);
                     let (thread, session) = (&mut *at.thread, &mut *at.session);
                     let replies = &mut *replies;
@@ -347,4 +351,17 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e>) -> Ou
         Run::Here(handle) => handle(call),
         _ => policy::handle(call),
     }
+}
+
+/// Who asks what: a line where that is wanted, else a load and a branch.
+#[inline]
+fn say(request: &Request<'_>, peer: &Peer) {
+    tracing::debug!(
+        target: "krust::requests",
+        api = request.head.api.name,
+        version = request.head.version,
+        client = request.client_id.map(|id| id.chars().take(CLIENT_SHOWN).collect::<String>()),
+        peer = %peer.remote,
+        "request",
+    );
 }

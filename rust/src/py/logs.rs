@@ -3,12 +3,16 @@
 //!
 //! What a recovery cuts is handed over at once, with all that is kept, before the cut is made: the
 //! threads that open logs may wait for the interpreter, which nobody holds meanwhile.
-//! Limit: 1,024 lines; of what comes while it is full only the number is told.
+//! Lines at debug are made while Python asks for them (`log_requests`); until then such a line is a
+//! load and a branch of its call site.
+//! Limit: 1,024 lines, half of them at debug; of what comes while it is full only the number is
+//! told.
 //! Threads: any writes; whoever asks takes all.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -19,6 +23,11 @@ use tracing::{Event, Level, Metadata, Subscriber};
 const LINES: usize = 1024;
 /// Who logs what is handed over at once.
 const AT_ONCE: &str = "krust::storage::cut";
+
+/// Whether lines at debug are wanted.
+static DEBUG: AtomicBool = AtomicBool::new(false);
+/// What alone has such lines.
+const REQUESTS: &str = "krust::requests";
 
 static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
 
@@ -36,6 +45,14 @@ pub(super) fn install() {
     let _ = tracing::subscriber::set_global_default(Queue);
 }
 
+/// Has each request be a line at debug, or not any more.
+#[pyfunction]
+pub(super) fn log_requests(wanted: bool) {
+    if DEBUG.swap(wanted, Ordering::Relaxed) != wanted {
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
 /// The lines since the last call: `(level, logger, text)`, level as `logging` counts it.
 #[pyfunction]
 pub(super) fn logs() -> Vec<(u8, String, String)> {
@@ -50,14 +67,19 @@ struct Queue;
 
 impl Subscriber for Queue {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO && metadata.target().starts_with("krust")
+        let is_wanted = match *metadata.level() {
+            Level::DEBUG => metadata.target() == REQUESTS && DEBUG.load(Ordering::Relaxed),
+            level => level <= Level::INFO,
+        };
+        is_wanted && metadata.target().starts_with("krust")
     }
 
     fn event(&self, event: &Event<'_>) {
         let level = match *event.metadata().level() {
             Level::ERROR => 40,
             Level::WARN => 30,
-            _ => 20,
+            Level::INFO => 20,
+            _ => 10,
         };
         let mut text = Text::default();
         event.record(&mut text);
@@ -68,7 +90,8 @@ impl Subscriber for Queue {
             return;
         }
         let mut kept = KEPT.lock();
-        if kept.lines.len() < LINES {
+        let room = if level < 20 { LINES / 2 } else { LINES };
+        if kept.lines.len() < room {
             kept.lines.push_back(line);
         } else {
             kept.dropped += 1;

@@ -42,7 +42,7 @@ mod _krust {
     #[pymodule_export]
     use super::consumer::{Consumer, Record, records};
     #[pymodule_export]
-    use super::logs::logs;
+    use super::logs::{log_requests, logs};
     #[pymodule_export]
     use super::logtools::{LogDump, log_dir_verify, log_verify};
     #[pymodule_export]

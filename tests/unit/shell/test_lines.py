@@ -46,17 +46,25 @@ def test_who_asks_is_told_at_debug_and_who_is_refused_at_info(
 ) -> None:
     with krust.Broker() as broker:
         admin = krust.Admin(bootstrap_servers=broker.bootstrap)
-        body = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 3}]}
-        body["topics"][0] |= {"assignments": [], "configs": []}
-        for level in (logging.INFO, logging.DEBUG):
-            caplog.clear()
-            with caplog.at_level(level, "krust"):
-                admin.request("CreateTopics", body | {"timeout_ms": 9000, "validate_only": False})
-            asked = [each.message for each in caplog.records if each.name == "krust.requests"]
-            assert any(line.startswith("CreateTopics v") for line in asked) is (level < 20)
-            [refused] = [each.message for each in caplog.records if "refused" in each.message]
-            assert "is refused: INVALID_REPLICATION_FACTOR" in refused
-            assert "127.0.0.1" in refused or "::1" in refused
+        topic = {"name": "t", "num_partitions": 1, "replication_factor": 3}
+        body: dict[str, object] = {"topics": [topic | {"assignments": [], "configs": []}]}
+        body |= {"timeout_ms": 9000, "validate_only": False}
+
+        def asked() -> list[str]:
+            told = [each.message for each in caplog.records if each.name == "krust.requests"]
+            return [line for line in told if 'api="CreateTopics"' in line]
+
+        with caplog.at_level(logging.INFO, "krust"):
+            admin.request("CreateTopics", body)
+            admin.request("CreateTopics", body)
+        assert not asked()
+        refused = [each.message for each in caplog.records if "refused" in each.message]
+        assert len(refused) == 2
+        assert "is refused: INVALID_REPLICATION_FACTOR" in refused[0]
+        assert "127.0.0.1" in refused[0] or "::1" in refused[0]
+        with caplog.at_level(logging.DEBUG, "krust"):
+            until(lambda: admin.request("CreateTopics", body) and bool(asked()))
+        assert "peer=" in asked()[0]
         admin.close()
 
 
