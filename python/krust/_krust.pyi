@@ -325,6 +325,24 @@ class Producer:
     ) -> None:
         """Add records: (key, value, headers, partition or by key, timestamp in ms or now)."""
 
+    def send_block(
+        self,
+        topic: str,
+        block: bytes,
+        fields: Sequence[tuple[str, bytes]],
+        *,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int | None,
+        empty_is_null: bool,
+        limit: int | None,
+    ) -> tuple[int, int]:
+        """Cut a block into records and add them, at most `limit`: (records, bytes they took).
+
+        fields  letter (k, v, or one that is passed over) and the literal that ends it, in order
+        key     of records whose fields have none; headers and partition are those of all
+        """
+
     def repeat(self, topic: str, value: bytes, count: int, *, partition: int | None = None) -> None:
         """Add the same value `count` times, without a key."""
 

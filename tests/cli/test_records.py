@@ -60,6 +60,37 @@ def test_a_format_cuts_input_and_shapes_output(krust: Command, topic: str) -> No
     assert "key=1 value=1" in meta
 
 
+def test_blocks_of_lines_keep_every_option(krust: Command, topic: str) -> None:
+    """Keys, headers, null values, one partition, a count, lines longer than a read."""
+    long = "x" * 300_000
+    given = f"a=>1\nb=>\n=>=>3\nlong=>{long}\nlast=>no end\nleft out=>\n".encode()
+    options = ("-H", "h=1", "-H", "i=2", "--null", "-p", "1", "--count", "5")
+    krust.ok("produce", topic, "-f", r"%k=>%v\n", *options, given=given)
+    found = krust.ok("consume", f"{topic}:1", "-e", "--json").lines()
+    assert [(record["key"], record["value"]) for record in found] == [
+        ("a", "1"),
+        ("b", None),
+        ("", "=>3"),
+        ("long", long),
+        ("last", "no end"),
+    ]
+    headers = [{"key": "h", "value": "1"}, {"key": "i", "value": "2"}]
+    assert all(record["headers"] == headers for record in found)
+    krust.ok("produce", topic, "-k", "for all", "-p", "2", given=b"x\n\ny")
+    found = krust.ok("consume", f"{topic}:2", "-e", "--json").lines()
+    assert [record["value"] for record in found] == ["x", "", "y"]
+    assert {record["key"] for record in found} == {"for all"}
+
+
+def test_what_stands_before_a_bad_line_is_written_and_the_line_named(
+    krust: Command, topic: str
+) -> None:
+    failed = krust("produce", topic, "-f", r"%k\t%v\n", "-p", "0", given=b"a\tb\nc\td\nonly\n")
+    assert failed.code == 2
+    assert "line 3: " in failed.err
+    assert krust.ok("consume", f"{topic}:0", "-e").out == b"b\nd\n"
+
+
 def test_equal_keys_go_to_the_partition_that_java_would_choose(krust: Command, topic: str) -> None:
     krust.ok("produce", topic, "-f", r"%k %v\n", given=b"21 a\nfoobar b\nabc c\n21 d\n")
     rows = krust.ok("consume", topic, "-e", "-f", r"%k %p\n").text.split("\n")

@@ -1,8 +1,10 @@
 r"""`krust produce`: records from stdin, a file or a template into a topic.
 
-What is readable at once goes out together, and is flushed before the next wait: a line typed on a
-terminal is sent when it is complete. stdout gets one row for each batch that was written; anything
-that was not delivered is an error.
+What was read is flushed before a wait for more: a line typed on a terminal is sent when it is
+complete, and input that is there already goes out in full batches. Formats whose fields each end
+with a literal ('%v\n', '%k\t%v\n') are cut in Rust, a block at once; all others here, record by
+record. stdout gets one row for each batch that was written; anything that was not delivered is an
+error. What stands before input that cannot be read may be written.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.exits import exit_of
 from krust.cli.options import KeyValue, Options
-from krust.cli.records import FormatError, encode, from_object, parser
+from krust.cli.records import FormatError, block_fields, encode, from_object, parser
 from krust.errors import KrustError
 from krust.words import counted
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-CHUNK = 256 << 10
+CHUNK = 1 << 20
 MESSAGE_TOO_LARGE, TOPIC = 10, 2
 LIMIT = "max.message.bytes"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -60,7 +62,6 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
     "partition": 0, "timestamp_ms": 0}. --template makes them instead.
     """  # noqa: D301, click wants the character
     try:
-        chunks = _templated(how) if how["template"] is not None else _read(how)
         producer = _krust.Producer(
             options.bootstrap,
             session.properties(
@@ -72,10 +73,21 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
             ),
         )
         written: list[dict[str, object]] = []
-        for records in chunks:
-            producer.send(topic, records)
+
+        def flush() -> None:
             producer.flush()
             _collect(options, producer, written)
+
+        try:
+            if how["template"] is None:
+                _send_input(topic, how, producer, flush)
+            else:
+                for records in _templated(how):
+                    producer.send(topic, records)
+        except FormatError:
+            flush()
+            raise
+        flush()
     except FormatError as error:
         raise click.UsageError(str(error)) from error
     if options.output in ("table", "wide"):
@@ -131,24 +143,78 @@ def _summary(options: Options, topic: str, written: Sequence[dict[str, Any]]) ->
     )
 
 
-def _read(how: dict[str, Any]) -> Iterator[list[Any]]:
-    """Records as they come, those that are there at once together."""
-    cut = _json_lines if how["form"] == "json" else _cutter(how["form"])
-    left = how["count"]
-    held = b""
-    for data in _input(how["source"]):
+class _UnreadableError(Exception):
+    """What does not follow the format: where in the block, and what is wrong with it."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(why)
+        self.at = at
+
+
+def _send_input(
+    topic: str, how: dict[str, Any], producer: _krust.Producer, flush: Callable[[], None]
+) -> None:
+    """Send records as they come; `flush` is called before each wait for more of them."""
+    send = _sender(topic, how, producer)
+    left, held, line = how["count"], b"", 1
+    for data in _input(how["source"], flush) if left != 0 else ():
         held += data
-        records, held = cut(held, not data, how)
+        try:
+            sent, taken = send(held, not data, left)
+        except _UnreadableError as error:
+            line += held.count(b"\n", 0, error.at)
+            raise FormatError(f"line {line}: {error}") from error
+        line += held.count(b"\n", 0, taken)
+        held = held[taken:]
         if left is not None:
-            records = records[:left]
-            left -= len(records)
-        if records:
-            yield records
+            left -= sent
         if left == 0:
             return
 
 
-def _input(source: str) -> Iterator[bytes]:
+def _sender(
+    topic: str, how: dict[str, Any], producer: _krust.Producer
+) -> Callable[[bytes, bool, int | None], tuple[int, int]]:
+    """A function (block, whether it is the last, limit) -> (records sent, bytes they took)."""
+    fields = None if how["form"] == "json" else block_fields(how["form"])
+    if fields is None:
+        cut = _json_lines if how["form"] == "json" else _cutter(how["form"])
+
+        def send_records(block: bytes, ended: bool, limit: int | None) -> tuple[int, int]:
+            records, rest = cut(block, ended, how)
+            records = records[:limit]
+            producer.send(topic, records)
+            return len(records), len(block) - len(rest)
+
+        return send_records
+    common = {
+        "key": None if how["key"] is None else how["key"].encode(),
+        "headers": _headers(how),
+        "partition": how["partition"],
+        "empty_is_null": how["null"],
+    }
+
+    def send_block(block: bytes, ended: bool, limit: int | None) -> tuple[int, int]:
+        whole = _ended(block, how["form"]) if ended else block
+        sent, taken = producer.send_block(topic, whole, fields, **common, limit=limit)
+        if ended and taken < len(whole) and sent != limit:
+            raise _does_not_follow(how["form"], block, taken)
+        return sent, taken
+
+    return send_block
+
+
+def _ended(held: bytes, form: str) -> bytes:
+    """The last line of a file may lack its end."""
+    lacks = held and form.endswith(r"\n") and not held.endswith(b"\n")
+    return held + b"\n" if lacks else held
+
+
+def _does_not_follow(form: str, block: bytes, at: int) -> _UnreadableError:
+    return _UnreadableError(at, f"the input does not follow {form!r} at {block[at : at + 40]!r}")
+
+
+def _input(source: str, before_wait: Callable[[], None]) -> Iterator[bytes]:
     """What can be read, chunk by chunk; b"" once, at the end."""
     if source == "-":
         descriptor, close = sys.stdin.fileno(), False
@@ -156,12 +222,9 @@ def _input(source: str) -> Iterator[bytes]:
         descriptor, close = _opened(source), True
     try:
         while True:
+            if not select.select([descriptor], [], [], 0)[0]:
+                before_wait()
             data = os.read(descriptor, CHUNK)
-            while data and len(data) < 16 * CHUNK and select.select([descriptor], [], [], 0)[0]:
-                more = os.read(descriptor, CHUNK)
-                if not more:
-                    break
-                data += more
             yield data
             if not data:
                 return
@@ -183,21 +246,26 @@ def _opened(source: str) -> int:
 def _cutter(form: str) -> Any:
     pattern, verbs = parser(form)
 
+    def record(held: bytes, found: re.Match[bytes], how: dict[str, Any]) -> Any:
+        try:
+            return _record(dict(zip(verbs, found.groups(), strict=True)), how)
+        except ValueError as error:  # no hex, no base64
+            start = found.start()
+            why = f"no record: {held[start : start + 60]!r} ({error})"
+            raise _UnreadableError(start, why) from error
+
     def cut(held: bytes, ended: bool, how: dict[str, Any]) -> tuple[list[Any], bytes]:
         records, at = [], 0
-        if ended and held and form.endswith(r"\n") and not held.endswith(b"\n"):
-            held += b"\n"  # the last line of a file
+        if ended:
+            held = _ended(held, form)
         while at < len(held) and (found := pattern.match(held, at)) and found.end() > at:
             at = found.end()
-            records.append(_record(dict(zip(verbs, found.groups(), strict=True)), how))
-        rest = held[at:]
-        if ended and rest and pattern.fullmatch(rest):
-            found = pattern.fullmatch(rest)
-            values = found.groups() if found else ()
-            return [*records, _record(dict(zip(verbs, values, strict=True)), how)], b""
-        if ended and rest:
-            raise FormatError(f"the input does not follow {form!r} at {rest[:40]!r}")
-        return records, rest
+            records.append(record(held, found, how))
+        if ended and at < len(held):
+            if (found := pattern.fullmatch(held, at)) is None:
+                raise _does_not_follow(form, held, at)
+            return [*records, record(held, found, how)], b""
+        return records, held[at:]
 
     return cut
 
@@ -232,17 +300,20 @@ def _json_lines(held: bytes, ended: bool, how: dict[str, Any]) -> tuple[list[Any
 
     lines = held.split(b"\n")
     rest = b"" if ended else lines.pop()
-    records = []
-    for line in filter(bytes.strip, lines):
+    records, at = [], 0
+    for line in lines:
+        start, at = at, at + len(line) + 1
+        if not line.strip():
+            continue
         try:
             fields = from_object(json.loads(line))
             headers = [(str(one["key"]), encode(one["value"])) for one in fields.get("headers", ())]
             key = fields.get("key", how["key"])
             value = encode(fields.get("value"))
-        except FormatError:
-            raise
+        except FormatError as error:
+            raise _UnreadableError(start, str(error)) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"no record: {line[:60]!r} ({error})") from error
+            raise _UnreadableError(start, f"no record: {line[:60]!r} ({error})") from error
         partition = fields.get("partition") if how["partition"] is None else how["partition"]
         place = (partition, fields.get("timestamp_ms"))
         records.append((encode(key), value, headers + _headers(how), *place))

@@ -278,3 +278,23 @@ def parser(text: str) -> tuple[re.Pattern[bytes], Sequence[str]]:
     if len({verb[0] for verb in verbs}) != len(verbs) or not verbs:
         raise FormatError(f"{text!r} needs %v or %k, each at most once")
     return re.compile(pattern, re.DOTALL), verbs
+
+
+def block_fields(text: str) -> list[tuple[str, bytes]] | None:
+    """The fields of a format for input, each with the literal that ends it.
+
+    None where one has no such literal, is decoded, or a literal comes first: `parser` reads those.
+    raises  FormatError
+    """
+    parser(text)  # what cannot be read at all
+    fields: list[tuple[str, bytes]] = []
+    for verb, inside in split(text):
+        if verb and (verb not in "kvt" or inside in ("hex", "base64")):
+            return None
+        if verb:
+            fields.append((verb, b""))
+        elif fields:
+            fields[-1] = (fields[-1][0], fields[-1][1] + (inside or "").encode())
+        else:
+            return None
+    return fields if all(literal for _, literal in fields) else None

@@ -16,6 +16,7 @@ pub mod chunk;
 pub mod cluster;
 pub mod connection;
 pub mod consumer;
+pub mod cutting;
 pub mod error;
 mod fetch_session;
 mod frames;

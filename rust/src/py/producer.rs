@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::client::{Given, Shell};
 use super::errors::of_client;
+use crate::client::cutting::{Layout, Role};
 use crate::client::producer::{Config, Delivered, Producer as Core};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
@@ -52,6 +53,53 @@ impl Outgoing {
     }
 }
 
+/// What the records of a block have in common, beside topic and layout.
+struct Common {
+    key: Option<Vec<u8>>,
+    headers: Vec<(String, Option<Vec<u8>>)>,
+    partition: Option<i32>,
+    empty_is_null: bool,
+    limit: usize,
+}
+
+impl Common {
+    /// Sends the records of `block`; how many, and how many bytes they took.
+    fn send(
+        &self,
+        core: &mut Core,
+        (topic, layout): (&str, &Layout),
+        block: &[u8],
+    ) -> client::Result<(usize, usize)> {
+        let headers: Vec<_> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+        let timestamp = SystemClock.wall_ms();
+        let (mut count, mut rest) = (0, block);
+        while count < self.limit
+            && let Some((cut, after)) = layout.cut(rest)
+        {
+            let key = cut.key.or(self.key.as_deref());
+            let value = cut.value.filter(|value| !(self.empty_is_null && value.is_empty()));
+            let entry = Entry { timestamp, key, value, headers: &headers };
+            core.send(topic, self.partition, &entry)?;
+            (count, rest) = (count + 1, after);
+        }
+        core.poll()?;
+        Ok((count, block.len() - rest.len()))
+    }
+}
+
+/// The layout of a block's records from its letters (k, v, or what is passed over) and literals.
+fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<Layout> {
+    let role = |letter| match letter {
+        'k' => Role::Key,
+        'v' => Role::Value,
+        _ => Role::Unused,
+    };
+    let fields = fields.into_iter().map(|(letter, literal)| (role(letter), literal));
+    let refused = || Error::Invalid("each field of a record ends with a literal".to_owned());
+    Layout::new(fields.collect()).ok_or_else(refused)
+}
+
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Producer {
@@ -74,6 +122,27 @@ impl Producer {
             records.iter().try_for_each(|record| record.send(core, topic))?;
             core.poll()
         })
+    }
+
+    #[pyo3(signature = (topic, block, fields, *, key, headers, partition, empty_is_null, limit))]
+    #[expect(clippy::too_many_arguments, reason = "named in Python")]
+    fn send_block<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        block: &Bound<'py, PyBytes>,
+        fields: Vec<(char, Vec<u8>)>,
+        key: Option<Vec<u8>>,
+        headers: Vec<(String, Option<Vec<u8>>)>,
+        partition: Option<i32>,
+        empty_is_null: bool,
+        limit: Option<usize>,
+    ) -> PyResult<(usize, usize)> {
+        let layout = layout(fields).map_err(|error| of_client(py, &error))?;
+        let limit = limit.unwrap_or(usize::MAX);
+        let common = Common { key, headers, partition, empty_is_null, limit };
+        let block = block.as_bytes();
+        self.shell.run(py, |core| common.send(core, (topic, &layout), block))
     }
 
     #[pyo3(signature = (topic, value, count, *, partition=None))]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from krust.cli.records import FormatError, Record, encode, formatter, parser, to_object, when
+from krust.cli.records import (
+    FormatError,
+    Record,
+    block_fields,
+    encode,
+    formatter,
+    parser,
+    to_object,
+    when,
+)
 
 RECORD = Record("t", 3, 42, 1_700_000_000_123, 0, b"k\xff", b'{"a": 1}', [("h", b"1"), ("n", None)])
 
@@ -59,3 +68,21 @@ def test_input_is_cut_at_the_literals() -> None:
     for form in ("%v%v", "literal", "%o", "%h{%k}"):
         with pytest.raises(FormatError):
             parser(form)
+
+
+@pytest.mark.parametrize(
+    ("form", "fields"),
+    [
+        (r"%v\n", [("v", b"\n")]),
+        (r"%k%v\n", None),
+        (r"%k\t%t|%v{string}%%\r\n", [("k", b"\t"), ("t", b"|"), ("v", b"%\r\n")]),
+        ("%v", None),
+        (r"=%v\n", None),
+        (r"%k{hex} %v\n", None),
+        (r"%p %v\n", None),
+    ],
+)
+def test_blocks_are_cut_where_each_field_ends_with_a_literal(
+    form: str, fields: list[tuple[str, bytes]] | None
+) -> None:
+    assert block_fields(form) == fields
