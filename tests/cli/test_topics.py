@@ -35,6 +35,18 @@ def test_a_topic_is_created_listed_described_and_deleted(krust: Command, name: s
     assert "UNKNOWN_TOPIC_OR_PARTITION (3)" in gone.err
 
 
+def test_a_verbose_list_shows_bytes_and_end_offsets(krust: Command, topic: str) -> None:
+    krust.ok("produce", topic, "-p", "1", given=b"x" * 1000 + b"\nshort\n")
+    [row] = krust.ok("topic", "list", "-v", topic, "--json").json()
+    assert row["end_offsets"] == [0, 2, 0]
+    assert 1000 < row["bytes"] < 2000
+    [plain] = krust.ok("topic", "list", topic, "--json").json()
+    assert plain == {name: row[name] for name in ("name", "partitions", "replicas", "internal")}
+    heading, shown = krust.ok("topic", "list", "--verbose", topic).text.splitlines()
+    assert heading.split() == ["NAME", "PARTITIONS", "REPLICAS", "BYTES", "END", "OFFSETS"]
+    assert shown.split()[-1] == "0,2,0"
+
+
 def test_what_exists_is_exit_6_and_with_if_not_exists_fine(krust: Command, topic: str) -> None:
     again = krust("topic", "create", topic)
     assert again.code == 6

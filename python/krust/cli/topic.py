@@ -32,8 +32,10 @@ def command() -> None:
 @shared.client
 @click.pass_obj
 def list_(options: Options, pattern: str | None, internal: bool) -> None:
-    """List topics, all or those that match PATTERN (* and ?)."""
-    found = session.metadata(session.client(options))["topics"]
+    """List topics, all or those that match PATTERN (* and ?); -v: bytes and end offsets too."""
+    asked = session.client(options)
+    answer = session.metadata(asked)
+    found = answer["topics"]
     found = [topic for topic in found if internal or not _is_internal(topic)]
     if pattern:
         from fnmatch import fnmatchcase
@@ -48,8 +50,45 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
         }
         for topic in sorted(found, key=lambda topic: str(topic["name"]))
     ]
-    columns = ("name", "partitions", "replicas", "internal")
-    output.rows(options, columns if internal else columns[:3], rows)
+    columns = ["name", "partitions", "replicas"]
+    if options.verbose:
+        sizes = _sizes(asked, [int(broker["node_id"]) for broker in answer["brokers"]])
+        ends = _ends(asked, found)
+        for row in rows:
+            row |= {"bytes": sizes.get(row["name"]), "end_offsets": ends[row["name"]]}
+        columns += ["bytes", "end_offsets"]
+    output.rows(options, [*columns, "internal"] if internal else columns, rows)
+
+
+def _sizes(asked: _krust.Client, nodes: Sequence[int]) -> dict[str, int]:
+    """The bytes of each topic's replicas on these brokers; those too old to say count nothing."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        try:
+            told = asked.request("DescribeLogDirs", {"topics": None}, broker=node)["results"]
+        except KafkaError:
+            continue
+        for topic in (topic for result in told for topic in result["topics"]):
+            size = sum(partition["partition_size"] for partition in topic["partitions"])
+            sizes[topic["name"]] = sizes.get(topic["name"], 0) + size
+    return sizes
+
+
+def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, list[int | None]]:
+    """The next offset of each partition, in their order; None where nobody leads it."""
+    places = [
+        (topic["name"], partition["partition_index"], _krust.LATEST)
+        for topic in found
+        for partition in topic["partitions"]
+        if partition["leader_id"] >= 0
+    ]
+    ends = {(name, number): end for name, number, _, end, _ in asked.list_offsets(places)}
+    return {
+        topic["name"]: [
+            ends.get((topic["name"], p["partition_index"])) for p in topic["partitions"]
+        ]
+        for topic in found
+    }
 
 
 @command.command()
