@@ -78,7 +78,7 @@ def cell(value: object, column: str = "") -> str:
     if isinstance(value, int):
         return str(value) if column in NAMES or column.endswith(_NAMES_END) else f"{value:,}"
     if isinstance(value, list | tuple):
-        return ",".join(str(item) for item in value) or "-"
+        return ",".join("-" if item is None else str(item) for item in value) or "-"
     if isinstance(value, dict):
         return " ".join(f"{name}={item}" for name, item in value.items()) or "-"
     return str(value)
