@@ -78,12 +78,10 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
             producer.flush()
             _collect(options, producer, written)
 
+        made = _send_made if how["template"] is not None else _send_input
         try:
-            if how["template"] is None:
-                _send_input(topic, how, producer, flush)
-            else:
-                for records in _templated(how):
-                    producer.send(topic, records)
+            for _ in made(topic, how, producer, flush):
+                _collect(options, producer, written)  # what fails ends the reading
         except FormatError:
             flush()
             raise
@@ -153,8 +151,8 @@ class _UnreadableError(Exception):
 
 def _send_input(
     topic: str, how: dict[str, Any], producer: _krust.Producer, flush: Callable[[], None]
-) -> None:
-    """Send records as they come; `flush` is called before each wait for more of them."""
+) -> Iterator[None]:
+    """Send records as they come, a block a step; `flush` is called before a wait for more."""
     send = _sender(topic, how, producer)
     left, held, line = how["count"], b"", 1
     for data in _input(how["source"], flush) if left != 0 else ():
@@ -166,6 +164,7 @@ def _send_input(
             raise FormatError(f"line {line}: {error}") from error
         line += held.count(b"\n", 0, taken)
         held = held[taken:]
+        yield
         if left is not None:
             left -= sent
         if left == 0:
@@ -318,6 +317,15 @@ def _json_lines(held: bytes, ended: bool, how: dict[str, Any]) -> tuple[list[Any
         place = (partition, fields.get("timestamp_ms"))
         records.append((encode(key), value, headers + _headers(how), *place))
     return records, rest
+
+
+def _send_made(
+    topic: str, how: dict[str, Any], producer: _krust.Producer, _: Callable[[], None]
+) -> Iterator[None]:
+    """Send records of the template, some a step; there is no wait."""
+    for records in _templated(how):
+        producer.send(topic, records)
+        yield
 
 
 def _templated(how: dict[str, Any]) -> Iterator[list[Any]]:

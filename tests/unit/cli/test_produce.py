@@ -41,6 +41,12 @@ def pipe() -> Iterator[tuple[str, int]]:
     os.close(reader)
 
 
+def run(how: dict[str, Any], sent: Sent, flush: Callable[[], None]) -> None:
+    """Send what can be read, to its end."""
+    for _ in _send_input("t", how, sent, flush):  # type: ignore[arg-type]
+        pass
+
+
 def send(given: bytes, pipe: tuple[str, int], **how: Any) -> list[bytes]:
     """Send all of `given` and then its end."""
     source, writer = pipe
@@ -48,7 +54,7 @@ def send(given: bytes, pipe: tuple[str, int], **how: Any) -> list[bytes]:
     os.close(writer)
     how = HOW | {"count": None, "source": source} | how
     sent = Sent(how["form"]) if how["form"] != "json" else Sent(r"%v\n")
-    _send_input("t", how, sent, lambda: None)  # type: ignore[arg-type]
+    run(how, sent, lambda: None)
     return sent.values
 
 
@@ -67,7 +73,7 @@ def test_a_line_is_flushed_before_the_wait_for_the_next(form: str, pipe: tuple[s
         steps.pop(0)()
 
     how = HOW | {"form": form, "count": None, "source": source}
-    _send_input("t", how, sent, flush)  # type: ignore[arg-type]
+    run(how, sent, flush)
     assert seen == [0, 1, 3]
 
 
@@ -85,7 +91,7 @@ def test_a_count_ends_the_reading_without_a_wait(form: str, pipe: tuple[str, int
         raise AssertionError("waited for more than the count")
 
     how = HOW | {"form": form, "count": 2, "source": source}
-    _send_input("t", how, sent, flush)  # type: ignore[arg-type]
+    run(how, sent, flush)
     os.close(writer)
     assert len(sent.values) == 2
 
