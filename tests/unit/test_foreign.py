@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import krust
 from krust import foreign
 from krust.config import Config, load
 from krust.errors import ConfigError
@@ -200,3 +201,13 @@ def test_variables_of_kafkas_image_are_listed_and_their_security_is_refused() ->
 def test_the_credentials_of_a_client_in_the_environment_are_no_security_of_the_broker() -> None:
     [notice] = load(environ={"KAFKA_SASL_USERNAME": "a", "KAFKA_SASL_PASSWORD": "b"}).notices
     assert notice.endswith("KAFKA_SASL_PASSWORD, KAFKA_SASL_USERNAME")
+
+
+def test_a_broker_runs_on_the_file_of_a_kraft_broker(tmp_path: Path) -> None:
+    text = KRAFT.replace("PLAINTEXT://:9092,CON", "PLAINTEXT://127.0.0.1:0,CON", 1)
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("advertised."))
+    text = text.replace("/tmp/kraft-combined-logs", str(tmp_path / "data"))
+    with krust.Broker(config=read(tmp_path, text)) as broker:
+        broker.create_topic("t")
+        assert broker.node_id == 1
+        assert [name for name, _ in broker.listeners] == ["PLAINTEXT"]
