@@ -31,7 +31,8 @@ What `make bench-throughput` measured, on 2 shared cores: each line is one bench
 brackets (size of a record, codec, acks, clients at once), the median time of a round, and what that
 makes a second. Figures of one machine are for comparing builds, brokers and settings: `loops` is
 the time as a multiple of a calibration loop of the same run, and that is what runs are compared by.
-`pytest benches --bootstrap HOST:PORT` measures any broker.
+A client reads batches that it has checked and unpacked; joins of several members that make two
+generations wait for a heartbeat, 3 s. `pytest benches --bootstrap HOST:PORT` measures any broker.
 
 ![records a second](throughput.svg)
 
