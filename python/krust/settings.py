@@ -343,7 +343,7 @@ classic|consumer|share|streams|unknown  yes  fixed
 group.coordinator.threads  int  1  1..  ignored  fixed
     Threads of the group coordinator.
 group.initial.rebalance.delay.ms  int  3000  *  yes  fixed
-    How long a new group waits for more members; 0 in dev mode.
+    How long a new group waits for more members, 3 ms at least; 0 in dev mode.
 group.max.session.timeout.ms  int  1800000  *  yes  fixed
     Longest session timeout a member may ask for.
 group.max.size  int  max  1..  yes  fixed

@@ -43,6 +43,11 @@ _TURN_S = 0.05
 _BATCH = 64
 """the most events decided at once"""
 
+_TOGETHER_MS = 3
+"""a new group waits at least so long for its second member: consumers that are started together
+then make one generation, no seldomer than on Kafka, whose threads take as long
+"""
+
 _PATTERNS = 256
 """regular expressions whose topics are remembered"""
 
@@ -70,7 +75,9 @@ class Groups:
         policy = (state.broker_text("group.consumer.migration.policy") or "").lower()
         protocols = (state.broker_text("group.coordinator.rebalance.protocols") or "").lower()
         settings = GroupSettings(
-            initial_rebalance_delay_ms=state.whole("group.initial.rebalance.delay.ms"),
+            initial_rebalance_delay_ms=max(
+                state.whole("group.initial.rebalance.delay.ms"), _TOGETHER_MS
+            ),
             min_session_timeout_ms=state.whole("group.min.session.timeout.ms"),
             max_session_timeout_ms=state.whole("group.max.session.timeout.ms"),
             max_size=state.whole("group.max.size"),

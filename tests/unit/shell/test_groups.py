@@ -52,3 +52,11 @@ def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
         until(lambda: len(looks.saw) == 3)
         here = frozenset({"r1"})
         assert looks.saw == [(2, 6, here), (1, None, here), (0, None, frozenset())]
+
+
+def test_a_new_group_waits_a_moment_for_a_second_member_where_its_delay_is_0() -> None:
+    for delay_ms, waits_ms in ((0, 3), (1000, 1000)):
+        with krust.Broker(config={"group.initial.rebalance.delay.ms": delay_ms}) as broker:
+            groups = broker._running()._groups
+            assert groups is not None
+            assert groups.coordinator.settings.initial_rebalance_delay_ms == waits_ms
