@@ -11,7 +11,7 @@
 //! places      and which directory they lie in
 //! fetch_sessions  what clients said they read (KIP-227)      groups     committed offsets, fences
 //! topic_pattern   topics by regular expression                quotas     what clients may use
-//! workers         threads for what takes long
+//! unserved        names who asks for transactions    workers       threads for what takes long
 //! ```
 //!
 //! Threads: [`Broker`] is shared by all reactor threads; each has its own [`ThreadState`], each
@@ -38,6 +38,7 @@ mod reply;
 mod serve;
 mod service;
 mod topic_pattern;
+mod unserved;
 mod workers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,6 +74,7 @@ use handlers::init_producer_id::ProducerIds;
 use parked::ParkedRequests;
 use policy::{Answered, Asked, Tickets};
 use quotas::{Account, Quotas};
+use unserved::UnservedIds;
 use workers::Workers;
 
 /// What other threads tell a reactor thread.
@@ -191,6 +193,7 @@ pub struct Broker {
     work: WorkMeter,
     /// Of requests that cost too much as a tree.
     too_large: RareLine,
+    unserved_ids: UnservedIds,
     tickets: Tickets,
     fetch_sessions: FetchSessions,
     producer_ids: ProducerIds,
@@ -310,6 +313,7 @@ impl Broker {
             cleaner: OnceLock::new(),
             mover: OnceLock::new(),
             too_large: RareLine::default(),
+            unserved_ids: UnservedIds::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             proven: Default::default(),

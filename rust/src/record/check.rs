@@ -28,6 +28,9 @@ pub struct Rules {
     pub inflated_max: Option<u64>,
 }
 
+/// Why a record without a key is refused.
+pub const NO_KEY: &str = "a compacted topic takes no record without a key";
+
 /// How far a record's time may lie from the broker's; a record without a time (-1) always may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -56,12 +59,19 @@ pub struct Facts {
 }
 
 impl Bounds {
-    const fn earliest(&self) -> i64 {
+    /// The earliest time that is taken, in milliseconds.
+    pub const fn earliest(&self) -> i64 {
         self.now_ms.saturating_sub(self.before_max_ms)
     }
 
-    const fn latest(&self) -> i64 {
+    /// The latest.
+    pub const fn latest(&self) -> i64 {
         self.now_ms.saturating_add(self.after_max_ms)
+    }
+
+    /// Whether a record may have this time.
+    pub const fn allow(&self, timestamp: i64) -> bool {
+        timestamp == -1 || (self.earliest() <= timestamp && timestamp <= self.latest())
     }
 }
 
@@ -148,8 +158,7 @@ impl Seen {
     #[inline(always)]
     const fn key(&self, index: i32, present: bool) -> Result<(), RecordError> {
         if self.need_keys && !present {
-            let reason = "a compacted topic takes no record without a key";
-            return Err(RecordError::Invalid { index, reason });
+            return Err(RecordError::Invalid { index, reason: NO_KEY });
         }
         Ok(())
     }

@@ -11,13 +11,14 @@
 pub mod batch;
 mod blocks;
 mod build;
-mod check;
+pub(crate) mod check;
 pub mod compression;
 pub mod control;
 pub mod convert;
 pub mod crc;
 mod cursor;
 mod down;
+pub mod faults;
 mod header;
 pub mod legacy;
 mod lz4;

@@ -18,6 +18,7 @@ mod coordinators_are_found;
 mod damaged_commits_are_left_out;
 mod decisions_come_from_the_policy;
 mod double;
+mod every_bad_record_is_named;
 mod fetch_obeys_its_limits;
 mod fetch_sessions_name_only_what_changed;
 mod groups;

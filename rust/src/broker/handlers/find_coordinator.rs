@@ -19,7 +19,7 @@ use super::super::image::ClusterImage;
 use super::super::parked::Wait;
 use super::super::policy::{Asked, Event, Ticket};
 use super::super::service::{Flow, Peer};
-use super::super::{Output, ThreadState};
+use super::super::{Output, ThreadState, unserved};
 use super::FirstOnly;
 use super::metadata::places;
 use crate::protocol::ErrorCode;
@@ -63,6 +63,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     if key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
         create(call, here);
         return Ok(Flow::Hold);
+    }
+    if key_type == TRANSACTION {
+        keys.iter().for_each(|transactional_id| unserved::tell(call, transactional_id));
     }
     let addresses = addresses(&image, (here, &call.session.peer));
     let place = |key: &str| match key_type {

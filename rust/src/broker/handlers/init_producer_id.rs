@@ -18,7 +18,7 @@ use super::super::call::{Call, Head};
 use super::super::parked::Wait;
 use super::super::policy::{Asked, Client, Event};
 use super::super::service::Flow;
-use super::super::{Broker, Output, ParkedId, Wake};
+use super::super::{Broker, Output, ParkedId, Wake, unserved};
 use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::value::{Value, ValueError};
@@ -63,7 +63,8 @@ impl ProducerIds {
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = InitProducerIdRequest::decode(&mut call.reader(), call.version())?;
-    if request.transactional_id.is_some() {
+    if let Some(transactional_id) = request.transactional_id {
+        unserved::tell(call, transactional_id);
         let error_code = ErrorCode::TransactionalIdAuthorizationFailed.code();
         call.reply(|writer, version| refused(error_code).encode(writer, version));
         return Ok(Flow::Go);

@@ -8,16 +8,19 @@
 use std::sync::Arc;
 
 use super::super::super::errors;
-use super::super::super::image::{TopicImage, TopicSettings};
+use super::super::super::image::TopicImage;
 use super::super::super::partition::Partition;
 use super::super::led;
 use super::Part;
+use super::faults::Told;
 use super::share::Share;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
 use crate::record::batch::{self, Batch, Bounds, Facts, Rules};
+use crate::record::check::NO_KEY;
 use crate::record::compression::Codec;
+use crate::record::faults::Faults;
 use crate::record::{RecordError, convert};
 use crate::storage::{AppendError, LogConfig, TimestampType};
 use crate::work;
@@ -48,7 +51,10 @@ enum Refused {
     /// They would take a network thread too long; nothing was staged.
     TakesLong,
     Code(ErrorCode),
+    /// The batch is not one that is taken.
     Record(RecordError),
+    /// Some of its records are not.
+    Records(Box<Part>),
     Append(AppendError),
 }
 
@@ -86,16 +92,17 @@ impl Append {
             Refused::TakesLong => return None,
             Refused::Code(error) => Part::refused(error),
             Refused::Append(error) => Part::refused(errors::of_append(&error)),
+            Refused::Records(part) => *part,
             Refused::Record(error) => {
-                let fault = match error {
-                    RecordError::Invalid { index, reason } => Some((index, reason)),
+                let told = match error {
+                    RecordError::Invalid { index, reason } => Some(Told::one(index, reason)),
                     RecordError::Timestamp { index, .. } => {
-                        Some((index, "the timestamp is out of the topic's bounds"))
+                        Some(Told::one(index, "the timestamp is out of the topic's bounds"))
                     }
-                    RecordError::Corrupt(reason) => Some((-1, reason)),
+                    RecordError::Corrupt(reason) => Some(Told::one(-1, reason)),
                     _ => None,
                 };
-                Part { fault, ..Part::refused(errors::of_record(&error)) }
+                Part { told: told.map(Box::new), ..Part::refused(errors::of_record(&error)) }
             }
         })
     }
@@ -121,10 +128,10 @@ impl Append {
         let bytes = data.records.bytes().unwrap_or_default();
         if self.version >= ONE_BATCH_FROM {
             let batch = self.only_batch(bytes)?;
-            let facts = self.check(&batch, &topic.settings)?;
+            let facts = self.check(&batch, (topic, partition))?;
             return self.keep(partition, config, (&batch, &facts, scratch));
         }
-        self.older(partition, &topic.settings, (bytes, scratch))
+        self.older((topic, partition), (bytes, scratch))
     }
 
     /// The one batch that v3 and later bring.
@@ -149,11 +156,10 @@ impl Append {
     /// before the first is staged.
     fn older(
         &self,
-        partition: &Arc<Partition>,
-        settings: &TopicSettings,
+        (topic, partition): (&TopicImage, &Arc<Partition>),
         (bytes, scratch): (&[u8], &mut Vec<u8>),
     ) -> Result<Part, Refused> {
-        let config = &settings.log;
+        let config = &topic.settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
         let is_compressed = convert::check_alone(bytes)?;
@@ -167,7 +173,7 @@ impl Append {
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
-            let facts = self.check(&batch, settings)?;
+            let facts = self.check(&batch, (topic, partition))?;
             checked.push((batch, facts));
         }
         let mut whole: Option<Part> = None;
@@ -183,7 +189,12 @@ impl Append {
     }
 
     /// Checks a batch against the topic's rules.
-    fn check(&self, batch: &Batch<'_>, settings: &TopicSettings) -> Result<Facts, Refused> {
+    fn check(
+        &self,
+        batch: &Batch<'_>,
+        (topic, partition): (&TopicImage, &Partition),
+    ) -> Result<Facts, Refused> {
+        let settings = &topic.settings;
         let config = &settings.log;
         if batch.is_transactional() {
             return Err(Refused::Code(ErrorCode::TransactionalIdAuthorizationFailed));
@@ -211,7 +222,7 @@ impl Append {
         let facts =
             batch::check(batch, &rules).map_err(|error| match self.share.ended(&error) {
                 true => Refused::TakesLong,
-                false => Refused::Record(error),
+                false => self.refuse(error, (batch, &rules), (&topic.name, partition)),
             })?;
         self.share.inflated(facts.inflated);
         let is_recompressed = recompressed(batch, config).is_some();
@@ -219,6 +230,33 @@ impl Append {
             return Err(Refused::TakesLong);
         }
         Ok(facts)
+    }
+
+    /// The answer to a batch that was refused for one of its records: names all of them.
+    #[cold]
+    fn refuse(
+        &self,
+        error: RecordError,
+        (batch, rules): (&Batch<'_>, &Rules),
+        (topic, partition): (&str, &Partition),
+    ) -> Refused {
+        let is_of_record = match error {
+            RecordError::Invalid { index, reason } => index >= 0 && reason == NO_KEY,
+            RecordError::Timestamp { index, .. } => index >= 0,
+            _ => false,
+        };
+        if !is_of_record {
+            return Refused::Record(error);
+        }
+        if batch.codec() != Codec::None && self.share.is_here() {
+            return Refused::TakesLong;
+        }
+        let faults = Faults::of(batch, rules, self.share.nameable());
+        self.share.named(faults.listed.len());
+        let (error, told) = Told::all(&faults, (topic, partition.name.partition));
+        let log_start_offset = partition.log.log_start_offset().0;
+        let told = Some(Box::new(told));
+        Refused::Records(Box::new(Part { told, log_start_offset, ..Part::refused(error) }))
     }
 
     /// Refuses what comes when the request's batches have inflated to all that they may; producers
@@ -255,7 +293,7 @@ impl Append {
             partition: Some(Arc::clone(partition)),
             stage: Some(appended.staged),
             error: ErrorCode::None,
-            fault: None,
+            told: None,
             base_offset: appended.base_offset.0,
             log_append_time: appended.log_append_time,
             log_start_offset: appended.log_start_offset.0,

@@ -15,6 +15,7 @@
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as InitProducerId has refused the id before.
 
 mod append;
+mod faults;
 mod long;
 mod reply;
 mod share;
@@ -38,6 +39,7 @@ use crate::storage::Stage;
 use crate::wire::DecodeError;
 
 use append::Append;
+use faults::Told;
 use long::Long;
 pub(crate) use reply::Waiting;
 use share::Share;
@@ -67,8 +69,8 @@ pub(crate) struct Part {
     partition: Option<Arc<Partition>>,
     stage: Option<Stage>,
     error: ErrorCode,
-    /// Which record is at fault and why, where that is known.
-    fault: Option<(i32, &'static str)>,
+    /// What is wrong with which records, where that is known.
+    told: Option<Box<Told>>,
     base_offset: i64,
     log_append_time: i64,
     log_start_offset: i64,
@@ -329,7 +331,7 @@ impl Part {
             partition: None,
             stage: None,
             error,
-            fault: None,
+            told: None,
             base_offset: -1,
             log_append_time: -1,
             log_start_offset: -1,

@@ -15,6 +15,9 @@ use crate::protocol::produce::{
     ProduceResponse, TopicProduceResponse,
 };
 
+/// The first version that says what is wrong with which record.
+const RECORD_ERRORS_FROM: i16 = 8;
+
 /// A request whose acknowledgements are awaited.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -39,8 +42,8 @@ pub(super) fn write(
     let mut responses = Vec::with_capacity(message.topic_data.len());
     for topic in &message.topic_data {
         let found = named(topic, head.version).find(image).ok();
-        let one = |(data, part): (&_, &Part)| {
-            let data: &crate::protocol::produce::PartitionProduceData<'_> = data;
+        let mut list = Vec::with_capacity(topic.partition_data.len());
+        for (data, part) in topic.partition_data.iter().zip(parts.by_ref()) {
             let mut response = respond(data.index, part, head.version);
             if part.error == ErrorCode::NotLeaderOrFollower
                 && let Some(leader) = found.and_then(|topic| topic.partition(data.index))
@@ -50,11 +53,8 @@ pub(super) fn write(
                     leader_epoch: leader.state.leader_epoch.0,
                 };
             }
-            response
-        };
-        let partition_responses = topic.partition_data.iter().zip(parts.by_ref()).map(one);
-        let mut list = Vec::with_capacity(topic.partition_data.len());
-        list.extend(partition_responses);
+            list.push(response);
+        }
         responses.push(TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -66,7 +66,7 @@ pub(super) fn write(
     head.reply(output, |writer, version| response.encode(writer, version));
 }
 
-fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'static> {
+fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'_> {
     let mut response = PartitionProduceResponse {
         index,
         error_code: part.error.code(),
@@ -75,14 +75,13 @@ fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'s
         log_start_offset: part.log_start_offset,
         ..Default::default()
     };
-    if let (Some((record, reason)), true) = (part.fault, version >= 8) {
-        response.error_message = Some(reason);
-        if let Ok(0..) = usize::try_from(record) {
-            response.record_errors = vec![BatchIndexAndErrorMessage {
-                batch_index: record,
-                batch_index_error_message: Some(reason),
-            }];
-        }
+    if let (Some(told), true) = (&part.told, version >= RECORD_ERRORS_FROM) {
+        response.error_message = Some(&told.message);
+        let each = told.records.iter().map(|(index, text)| BatchIndexAndErrorMessage {
+            batch_index: *index,
+            batch_index_error_message: Some(text),
+        });
+        response.record_errors = each.collect();
     }
     response
 }

@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 
+use super::faults::LISTED;
 use crate::record::RecordError;
 use crate::record::batch::Batch;
 use crate::record::compression::{self, Codec};
@@ -29,6 +30,8 @@ const OLD_COMPRESSED_HERE: usize = 4 << 10;
 pub(super) struct Share {
     left: Cell<u64>,
     left_here: Cell<u64>,
+    /// How many bad records its answer may still name.
+    nameable: Cell<usize>,
     is_worker: bool,
 }
 
@@ -36,7 +39,12 @@ impl Share {
     /// A request of `size` bytes may cost so much, on a network thread.
     pub(super) fn of(size: usize) -> Self {
         let left = INFLATED + INFLATED_PER_BYTE * size as u64;
-        Self { left: left.into(), left_here: INFLATED_HERE.into(), is_worker: false }
+        Self {
+            left: left.into(),
+            left_here: INFLATED_HERE.into(),
+            nameable: LISTED.into(),
+            is_worker: false,
+        }
     }
 
     /// The same request, on a worker.
@@ -59,6 +67,21 @@ impl Share {
         for left in [&self.left, &self.left_here] {
             left.set(left.get().saturating_sub(bytes));
         }
+    }
+
+    /// Whether this is a network thread.
+    pub(super) const fn is_here(&self) -> bool {
+        !self.is_worker
+    }
+
+    /// How many bad records may be named in the answer.
+    pub(super) fn nameable(&self) -> usize {
+        self.nameable.get()
+    }
+
+    /// So many were.
+    pub(super) fn named(&self, records: usize) {
+        self.nameable.set(self.nameable().saturating_sub(records));
     }
 
     /// Whether a worker is to inflate a batch whose records are to be checked.

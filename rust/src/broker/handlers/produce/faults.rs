@@ -1,0 +1,67 @@
+//! What a producer is told of records that were refused (KIP-467), in Kafka's words.
+//!
+//! Limits: a request names [`LISTED`] records at most; the message counts all.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use crate::protocol::ErrorCode;
+use crate::record::faults::{Fault, Faults};
+
+/// So many bad records are named in the answer to one request.
+pub(super) const LISTED: usize = 10_000;
+/// So many are shown in the message.
+const SHOWN: usize = 3;
+
+/// Why the records for a partition were refused.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) message: Cow<'static, str>,
+    /// Index of each bad record, and what is wrong with it.
+    pub(super) records: Vec<(i32, String)>,
+}
+
+impl Told {
+    /// One reason, of a record or (-1) of all.
+    pub(super) fn one(index: i32, reason: &'static str) -> Self {
+        let records = if index >= 0 { vec![(index, reason.to_owned())] } else { Vec::new() };
+        Self { message: reason.into(), records }
+    }
+
+    /// All that is wrong with the records for a partition, and the code for it.
+    pub(super) fn all(faults: &Faults, partition: (&str, i32)) -> (ErrorCode, Self) {
+        let texts =
+            faults.listed.iter().map(|(index, fault)| (*index, text((*index, fault), partition)));
+        let records: Vec<_> = texts.collect();
+        if faults.has_timestamps {
+            let message = "One or more records have been rejected due to invalid timestamp";
+            return (ErrorCode::InvalidTimestamp, Self { message: message.into(), records });
+        }
+        let mut message = format!(
+            "One or more records have been rejected due to {} record errors in total, and only \
+             showing the first three errors at most: [",
+            faults.count
+        );
+        for (number, (index, text)) in records.iter().take(SHOWN).enumerate() {
+            let comma = if number > 0 { ", " } else { "" };
+            let _ = write!(message, "{comma}RecordError(batchIndex={index}, message='{text}')");
+        }
+        message.push(']');
+        (ErrorCode::InvalidRecord, Self { message: message.into(), records })
+    }
+}
+
+fn text((index, fault): (i32, &Fault), (topic, partition): (&str, i32)) -> String {
+    match fault {
+        Fault::NoKey => format!(
+            "Compacted topic cannot accept message without key in topic partition \
+             {topic}-{partition}"
+        ),
+        Fault::Timestamp(timestamp, bounds) => format!(
+            "Timestamp {timestamp} of message with offset {index} is out of range. The timestamp \
+             should be within [{}, {}]",
+            bounds.earliest(),
+            bounds.latest()
+        ),
+    }
+}

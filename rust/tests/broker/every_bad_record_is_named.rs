@@ -1,0 +1,123 @@
+//! A producer is told of each record that was refused, in the words of Kafka 3.9.1 (KIP-467).
+
+use krust::protocol::produce::{PartitionProduceResponse, ProduceResponse};
+use krust::record::batch::{Batch, Builder, Entry, Fields};
+use krust::record::compression::Codec;
+use krust::record::convert::recompress;
+use krust::wire::Reader;
+
+use crate::double::{House, Made, NOW_MS};
+use crate::records::{TOPIC, produce};
+
+const KEY: Option<&[u8]> = Some(b"k");
+const NO_KEY: &str = "Compacted topic cannot accept message without key in topic partition";
+
+/// Index and message of each record that was refused; the code, the message for all, and where the
+/// log starts.
+type Answer = (i16, String, i64, Vec<(i32, String)>);
+
+fn house(is_compacted: bool, before_max_ms: i64) -> House {
+    let mut house = House::new();
+    let mut made = Made::default();
+    made.config.compact = is_compacted;
+    made.config.before_max_ms = before_max_ms;
+    made.config.after_max_ms = 1000;
+    house.topic(TOPIC, made);
+    house
+}
+
+fn batch(records: &[(i64, Option<&[u8]>)], codec: Codec) -> Vec<u8> {
+    let mut builder = Builder::new();
+    for (timestamp, key) in records {
+        builder.add(&Entry { timestamp: *timestamp, key: *key, ..Default::default() });
+    }
+    let plain = builder.to_bytes(&Fields::default()).unwrap();
+    if codec == Codec::None {
+        return plain;
+    }
+    let mut packed = Vec::new();
+    recompress(&Batch::parse(&plain).unwrap(), (codec, None), 1 << 20, &mut packed).unwrap();
+    packed
+}
+
+fn ask(house: &mut House, version: i16, records: &[u8]) -> Answer {
+    let mut conn = house.connect();
+    let reply = house.ask_a_worker(&mut conn, &produce(version, 1, records));
+    let response = ProduceResponse::decode(&mut Reader::new(&reply), version).unwrap();
+    let answer: &PartitionProduceResponse<'_> = &response.responses[0].partition_responses[0];
+    assert_eq!(answer.base_offset, -1);
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let named = answer.record_errors.iter();
+    let named = named.map(|it| (it.batch_index, text(it.batch_index_error_message))).collect();
+    (answer.error_code, text(answer.error_message), answer.log_start_offset, named)
+}
+
+#[test]
+fn without_a_key_in_a_compacted_topic() {
+    let records: Vec<_> = (0..100).map(|n| (NOW_MS, KEY.filter(|_| n % 10 > 0))).collect();
+    for codec in [Codec::None, Codec::Gzip, Codec::Zstd] {
+        let mut house = house(true, i64::MAX);
+        let (code, message, start, named) = ask(&mut house, 9, &batch(&records, codec));
+        assert_eq!((code, start), (87, 0));
+        let text = format!("{NO_KEY} {TOPIC}-0");
+        let due: Vec<_> = (0..10).map(|n| (n * 10, text.clone())).collect();
+        assert_eq!(named, due, "{codec:?}");
+        assert_eq!(
+            message,
+            format!(
+                "One or more records have been rejected due to 10 record errors in total, and \
+                 only showing the first three errors at most: \
+                 [RecordError(batchIndex=0, message='{text}'), \
+                 RecordError(batchIndex=10, message='{text}'), \
+                 RecordError(batchIndex=20, message='{text}')]"
+            )
+        );
+    }
+}
+
+#[test]
+fn with_a_time_out_of_bounds() {
+    let mut house = house(false, 1000);
+    let times = [NOW_MS, 1, NOW_MS, 2, NOW_MS + 9000, 3];
+    let records = times.map(|time| (time, KEY));
+    let (code, message, start, named) = ask(&mut house, 9, &batch(&records, Codec::None));
+    assert_eq!((code, start), (32, 0));
+    assert_eq!(message, "One or more records have been rejected due to invalid timestamp");
+    let text = |time: i64, offset: i32| {
+        let (from, to) = (NOW_MS - 1000, NOW_MS + 1000);
+        let text = format!(
+            "Timestamp {time} of message with offset {offset} is out of range. The timestamp \
+             should be within [{from}, {to}]"
+        );
+        (offset, text)
+    };
+    assert_eq!(named, [text(1, 1), text(2, 3), text(NOW_MS + 9000, 4), text(3, 5)]);
+}
+
+#[test]
+fn both_faults_are_one_list_under_the_code_of_times() {
+    let mut house = house(true, 1000);
+    let records = [(NOW_MS, None), (1, KEY), (2, None), (NOW_MS, KEY)];
+    let (code, message, _, named) = ask(&mut house, 9, &batch(&records, Codec::None));
+    assert_eq!(code, 32);
+    assert_eq!(message, "One or more records have been rejected due to invalid timestamp");
+    assert_eq!(named.iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(named[0].1.starts_with(NO_KEY) && named[2].1.starts_with(NO_KEY));
+    assert!(named[1].1.starts_with("Timestamp 1 of message"));
+}
+
+#[test]
+fn older_versions_are_told_where_the_log_starts() {
+    let mut house = house(true, i64::MAX);
+    let refused = ask(&mut house, 7, &batch(&[(NOW_MS, None)], Codec::None));
+    assert_eq!(refused, (87, String::new(), 0, Vec::new()));
+}
+
+#[test]
+fn of_very_many_only_the_first_are_named_and_all_are_counted() {
+    let records = vec![(NOW_MS, None); 12_000];
+    let mut house = house(true, i64::MAX);
+    let (_, message, _, named) = ask(&mut house, 9, &batch(&records, Codec::Lz4));
+    assert_eq!(named.len(), 10_000);
+    assert!(message.contains("due to 12000 record errors in total"));
+}
