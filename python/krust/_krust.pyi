@@ -33,6 +33,7 @@ __all__ = [
     "error_facts",
     "forked",
     "log_dir_verify",
+    "log_requests",
     "log_verify",
     "logs",
     "offset_at",
