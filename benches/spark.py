@@ -156,7 +156,7 @@ def table(target: str) -> Action:
         start = {"parquet": pipeline.to_parquet, "delta": pipeline.to_delta}[target]
         settings = {"bootstrap": bench.bootstrap, "compression": "snappy", "once": True}
         with start(bench.spark, topic_of(size), str(place), name="bench", **settings) as flow:
-            assert flow.wait(600)
+            assert flow.wait(600_000)
         assert flow.counts.rows == bench.rows[size]
         shutil.rmtree(place)
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import krust
 
@@ -19,7 +20,7 @@ TOPIC = "my-topic"
 
 def as_a_member(bootstrap: str, most: int) -> None:
     """Partitions and offsets are the group's business."""
-    settings = {"group_id": "my-group", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": "my-group", "auto_offset_reset": "earliest"}
     with krust.Consumer(TOPIC, bootstrap_servers=bootstrap, **settings) as consumer:
         for count, record in enumerate(consumer, 1):
             print(f"{record.topic}:{record.partition}:{record.offset}:", record.key, record.value)
@@ -39,7 +40,7 @@ def by_hand(bootstrap: str) -> None:
 
 def json_for_a_while(bootstrap: str, wait_ms: int) -> None:
     """Every topic whose name begins with `my-`, until nothing comes for a while."""
-    settings = {"group_id": "json-group", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": "json-group", "auto_offset_reset": "earliest"}
     with krust.Consumer(
         "^my-", bootstrap_servers=bootstrap, enable_auto_commit=False, **settings
     ) as consumer:

@@ -17,14 +17,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from krust._krust import Record
     from krust.clients.admin import Admin
-    from krust.clients.aio import AsyncConsumer, AsyncProducer
+    from krust.clients.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
     from krust.clients.consumer import Consumer
     from krust.clients.producer import Producer
     from krust.cluster import Cluster
     from krust.coordinator.assignors.simulation import simulate
     from krust.coordinator.assignors.spec import Assignor, GroupSpec
     from krust.coordinator.consumer_protocol import TopicPartition
-    from krust.errors import KrustError
+    from krust.errors import (
+        ConfigError,
+        ForkedError,
+        KafkaError,
+        KrustError,
+        ServerError,
+        UnreachableError,
+    )
     from krust.frames import Scan, append, scan
     from krust.retention.spec import RetentionPolicy
     from krust.server import Broker
@@ -33,18 +40,24 @@ __version__ = "0.1.0"
 __all__ = [
     "Admin",
     "Assignor",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
     "Broker",
     "Cluster",
+    "ConfigError",
     "Consumer",
+    "ForkedError",
     "GroupSpec",
+    "KafkaError",
     "KrustError",
     "Producer",
     "Record",
     "RetentionPolicy",
     "Scan",
+    "ServerError",
     "TopicPartition",
+    "UnreachableError",
     "__version__",
     "append",
     "scan",
@@ -54,18 +67,24 @@ __all__ = [
 _HOME = {
     "Admin": "krust.clients.admin",
     "Assignor": "krust.coordinator.assignors.spec",
+    "AsyncAdmin": "krust.clients.aio",
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
     "Broker": "krust.server",
     "Cluster": "krust.cluster",
+    "ConfigError": "krust.errors",
     "Consumer": "krust.clients.consumer",
-    "KrustError": "krust.errors",
+    "ForkedError": "krust.errors",
     "GroupSpec": "krust.coordinator.assignors.spec",
+    "KafkaError": "krust.errors",
+    "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",
     "Record": "krust._krust",
     "RetentionPolicy": "krust.retention.spec",
     "Scan": "krust.frames",
+    "ServerError": "krust.errors",
     "TopicPartition": "krust.coordinator.consumer_protocol",
+    "UnreachableError": "krust.errors",
     "append": "krust.frames",
     "scan": "krust.frames",
     "simulate": "krust.coordinator.assignors.simulation",

@@ -24,7 +24,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
@@ -108,13 +108,14 @@ class Cluster(Closing):
         told = {broker.controller_id for broker in self._awake()}
         return told.pop() if len(told) == 1 else -1
 
-    def client_config(self) -> dict[str, str]:
-        """Settings for confluent-kafka: `Producer(cluster.client_config())`."""
-        return {"bootstrap.servers": self.bootstrap}
+    def client_config(self, **extra: Any) -> dict[str, Any]:
+        """As `krust.Broker.client_config`."""
+        more = {name.replace("_", "."): value for name, value in extra.items()}
+        return {"bootstrap.servers": self.bootstrap, **more}
 
-    def kwargs(self) -> dict[str, str]:
-        """Settings for kafka-python and aiokafka: `KafkaProducer(**cluster.kwargs())`."""
-        return {"bootstrap_servers": self.bootstrap}
+    def kwargs(self, **extra: Any) -> dict[str, Any]:
+        """As `krust.Broker.kwargs`."""
+        return {"bootstrap_servers": self.bootstrap, **extra}
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Who leads a partition; -1: nobody. KafkaError: there is none of that name and number."""

@@ -2,6 +2,7 @@
 
     orders = krust.scan("orders", since="-1h", bootstrap="localhost:9092")
     orders.arrow(), orders.pl(), orders.df()          # pyarrow, polars, pandas
+    for row in orders: row["offset"], row["value"]    # a dict a record
     polars.DataFrame(orders), duckdb.sql("select count(*) from orders")   # no pyarrow needed
     krust.append("copy", orders, key="key", value="value", bootstrap="localhost:9092")
 
@@ -18,22 +19,25 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from krust import _krust, spec
 from krust.clients import options
 from krust.clients.consumer import COLUMNS
+from krust.clients.keywords import ScanSettings, keys
 from krust.clients.producer import Producer
 from krust.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-SETTINGS = options.FETCH | {"default.api.timeout.ms"}
+    from krust.clients.keywords import ProducerSettings
+
+SETTINGS = options.FETCH | keys(ScanSettings)
 UNKNOWN_TOPIC = 3
 
 When: TypeAlias = str | int | datetime
@@ -51,7 +55,7 @@ def scan(
     data_dir: str | Path | Iterable[str | Path] | None = None,
     isolation_level: str = "read_uncommitted",
     lost: str = "fail",
-    **settings: object,
+    **settings: Unpack[ScanSettings],
 ) -> Scan:
     """Describe a reading of a topic; nothing is read yet.
 
@@ -102,7 +106,7 @@ def append(
     timestamp: str | None = None,
     topics: str | None = None,
     bootstrap: str,
-    **settings: object,
+    **settings: Unpack[ProducerSettings],
 ) -> int:
     """Write each row of a table as a record; how many. Waits until all are acknowledged.
 
@@ -159,6 +163,15 @@ class Scan:
         frame: pd.DataFrame = self.arrow().to_pandas()
         return frame
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Each record as a dict by column, read a batch at a time; needs pyarrow."""
+        import pyarrow
+
+        stream = self.stream()
+        batches = self._told(stream, pyarrow.RecordBatchReader.from_stream)
+        while (batch := self._told(stream, lambda _: next(batches, None))) is not None:
+            yield from batch.to_pylist()
+
     def ranges(self) -> list[tuple[str, int, int, int]]:
         """What would be read now: (topic, partition, first offset, first offset not wanted)."""
         bounds = self._bounds()
@@ -193,7 +206,11 @@ class Scan:
         return _krust.scan([], self.columns, data_dirs=[]).__arrow_c_schema__()
 
     def _read(self, reader: Any) -> Any:
-        stream = self.stream()
+        return self._told(self.stream(), reader)
+
+    @staticmethod
+    def _told(stream: _krust.ArrowStream, reader: Any) -> Any:
+        """What a reader makes of a stream; what fails is raised as it is."""
         try:
             return reader(stream)
         except Exception as error:

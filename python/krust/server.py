@@ -5,11 +5,13 @@ them to the controller in batches, brings what changed to the core's image, answ
 everything down again. The store and the controller belong to it alone; other threads leave calls
 in a queue and wait. The thread that makes a Broker waits for its start and can be interrupted.
 
-States: starting -> running -> stopped; a start that fails ends in stopped, with the error raised
-to whoever started. What a bug of krust's own ends is stopped as well and says so: `failure`, and
-the ServerError of every later call, with the bug's exception as its cause.
-Promised: after `stop` no thread, descriptor or temporary directory is left; `stop` runs at the end
-of the interpreter where nobody called it.
+States: starting -> running -> stopped, and by `start` anew; `close` ends that, and so does a first
+start that fails, with the error raised to whoever started. What a bug of krust's own ends is closed
+as well and says so: `failure`, and the ServerError of every later call, with the bug's exception as
+its cause.
+Promised: after `stop` no thread and no descriptor is left, after `close` no temporary directory
+either; a directory that nobody closed goes with its Broker, and both run at the end of the
+interpreter where nobody called them.
 Not promised: use in a forked child: ForkedError.
 """
 
@@ -19,27 +21,32 @@ import atexit
 import logging
 import os
 import threading
+import weakref
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from krust.config import Config, load
+from krust.config import Config, Setup, listeners, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
 from krust.shell.broker import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
     from types import TracebackType
 
     from krust import Scan
-    from krust._krust import Server
+    from krust._krust import Record, Server
+    from krust.clients.keywords import ScanSettings
     from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
+    from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
 
 _LOOK_S = 0.1
 """between two looks at a start"""
+_READ_MS, _READ_RECORDS = 1000, 10_000
 
 _log = logging.getLogger("krust")
 
@@ -57,7 +64,7 @@ class Recovery(NamedTuple):
 class Broker:
     """A Kafka broker inside this process; it runs when the constructor returns.
 
-    data_dir   where its log lies; None: a temporary directory that goes when it stops
+    data_dir   where its log lies; None: a temporary directory that goes when it is closed
     port       on 127.0.0.1 and ::1; 0 takes a free one
     config     Kafka's settings by name, `{"num.partitions": 3}`, or a Config (which then names
                directory and listeners itself)
@@ -88,22 +95,36 @@ class Broker:
         self._pid = os.getpid()
         self._shared = shared
         self._adopt = adopt
-        self._quietly = False
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
         self._config, dirs = _settle(data_dir, port, config)
         self._temporary = not dirs
         self._dirs = dirs or [_temporary_dir()]
+        self._memory: Tree | None = None
+        self._ports: dict[str, int] = {}
         self._calls: deque[_Call] = deque()
-        self._error: BaseException | None = None
         self._core: Shell | None = None
+        self.on_failure: Callable[[], object] = _nothing
+        """Called on the policy thread when that has ended by a bug."""
+        self._closed = False
+        self._removal = weakref.finalize(self, _remove, self._dirs[0], self._pid)
+        if not self._temporary:
+            self._removal.detach()
+        try:
+            self._launch(watch)
+        except (KrustError, OSError):
+            self.close()
+            raise
+
+    def _launch(self, watch: Callable[[Recovery], object] | None) -> None:
+        """Begin the policy thread, and wait until the broker has started."""
+        self._quietly = False
+        self._error: BaseException | None = None
         self._server: Server | None = None
         self._stopping = self._began = False
         self._ready = threading.Event()
         self._going = threading.Event()
         self._going.set()
         self._stands = threading.Event()
-        self.on_failure: Callable[[], object] = _nothing
-        """Called on the policy thread when that has ended by a bug."""
         self._thread = threading.Thread(target=self._run, name="krust-policy", daemon=True)
         atexit.register(self.stop)
         self._thread.start()
@@ -142,13 +163,35 @@ class Broker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.close()
+
+    async def __aenter__(self) -> Broker:
+        import asyncio
+
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
         return f"<krust.Broker {self.bootstrap if self._core else 'stopped'}>"
 
     def start(self) -> Broker:
-        """Nothing but a check: a broker runs from its making on. ServerError: it was stopped."""
+        """Start again after `stop` or `kill`, with its data and its port; one that runs runs on.
+
+        raises  ServerError: it was closed, ended by a bug, or its port is taken meanwhile
+        """
+        if self._core is None and self._stopping and not self._closed and self.failure is None:
+            self._of_this_process()
+            self._thread.join()
+            self._launch(None)
         self._running()
         return self
 
@@ -158,7 +201,7 @@ class Broker:
         self.stop()
 
     def stop(self) -> None:
-        """Close all connections and logs; the next start need not recover. Idempotent."""
+        """Close all connections and logs; `start` need not recover. Idempotent."""
         if os.getpid() != self._pid:
             return
         self._stopping = True
@@ -171,6 +214,13 @@ class Broker:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         atexit.unregister(self.stop)
+
+    def close(self) -> None:
+        """Stop for good; a temporary directory goes. What `with` does at its end. Idempotent."""
+        if os.getpid() == self._pid:
+            self._closed = True
+            self.stop()
+            self._removal()
 
     def pause(self, *, expire: bool = False) -> None:
         """Stand still, as a process does that was sent SIGSTOP, until `resume`.
@@ -258,13 +308,20 @@ class Broker:
         """The settings it was started with."""
         return self._config
 
-    def client_config(self) -> dict[str, str]:
-        """Settings for confluent-kafka: `Producer(broker.client_config())`."""
-        return {"bootstrap.servers": self.bootstrap}
+    def client_config(self, **extra: Any) -> dict[str, Any]:
+        """Settings for confluent-kafka: `Consumer(broker.client_config(group_id="billing"))`.
 
-    def kwargs(self) -> dict[str, str]:
-        """Settings for kafka-python and aiokafka: `KafkaProducer(**broker.kwargs())`."""
-        return {"bootstrap_servers": self.bootstrap}
+        extra  more of them, with `_` for `.`
+        """
+        more = {name.replace("_", "."): value for name, value in extra.items()}
+        return {"bootstrap.servers": self.bootstrap, **more}
+
+    def kwargs(self, **extra: Any) -> dict[str, Any]:
+        """Settings for krust's clients, kafka-python and aiokafka: `Consumer(**broker.kwargs())`.
+
+        extra  more of them, as they are
+        """
+        return {"bootstrap_servers": self.bootstrap, **extra}
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
@@ -286,11 +343,61 @@ class Broker:
         request = {"topics": [{"name": name, "topic_id": NO_TOPIC_ID}]}
         _check(self._call("DeleteTopics", request)["responses"][0])
 
-    def scan(self, topic: str, since: str | int = "start", **more: Any) -> Scan:
+    def scan(
+        self,
+        topic: str,
+        since: str | int | datetime = "start",
+        until: str | int | datetime | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Iterable[str] | None = None,
+        **settings: Unpack[ScanSettings],
+    ) -> Scan:
         """A topic of this broker as a table: `krust.scan` with `bootstrap` given."""
         from krust import scan
 
-        return scan(topic, since, bootstrap=self.bootstrap, **more)
+        chosen: dict[str, Any] = {} if columns is None else {"columns": columns}
+        return scan(
+            topic,
+            since,
+            until,
+            partitions=partitions,
+            bootstrap=self.bootstrap,
+            **chosen,
+            **settings,
+        )
+
+    def records(self, topic: str) -> list[Record]:
+        """Every record that a topic has now, by partition and offset; all of them in memory.
+
+        raises  KafkaError: there is no such topic
+        """
+        from krust._krust import EARLIEST, LATEST, Client, Consumer
+
+        found = self._running().state.topics.get(topic)
+        if found is None:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(f"there is no topic {topic!r}", code=code, name=code.name)
+        numbers = range(len(found.partitions))
+        client, consumer = Client(self.bootstrap), Consumer(self.bootstrap)
+        try:
+            starts, ends = (
+                {
+                    partition: offset
+                    for _, partition, _, offset, _ in client.list_offsets(
+                        [(topic, number, when) for number in numbers]
+                    )
+                }
+                for when in (EARLIEST, LATEST)
+            )
+            consumer.assign([(topic, number, starts[number], ends[number]) for number in numbers])
+            records: list[Record] = []
+            while not consumer.done():
+                records += consumer.poll(_READ_MS, _READ_RECORDS)[0]
+        finally:
+            consumer.close()
+            client.close()
+        return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def topics(self) -> list[str]:
         """The names of all topics but Kafka's internal ones, sorted."""
@@ -310,32 +417,45 @@ class Broker:
         return call.response
 
     def _running(self) -> Shell:
+        self._of_this_process()
+        core = self._core
+        if core is not None and not self._stopping:
+            return core
+        if self.failure is not None:
+            raise self.failure
+        if self._closed:
+            raise ServerError("the broker was closed", hint="make a new one")
+        raise ServerError("the broker was stopped", hint="start it again: broker.start()")
+
+    def _of_this_process(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedError(
                 "this broker runs in the parent process", hint="make a broker in this process"
             )
-        core = self._core
-        if core is not None and not self._stopping:
-            return core
-        raise self.failure or ServerError("the broker was stopped", hint="make a new one")
 
     def _run(self) -> None:
         """The policy thread's life."""
         core, shared = None, self._shared
         try:
+            if self._temporary and self._memory is None:
+                from krust.metadata.local import Tree
+
+                self._memory = Tree()
             core = Shell(
-                self._config,
+                _at(self._config, self._ports),
                 self._dirs,
                 temporary=self._temporary or (shared is not None and not shared.lasting),
                 assignors=self._assignors,
                 shared=shared,
                 adopt=self._adopt,
+                memory=self._memory,
             )
             self._server = core.server
             if self._stopping:
                 raise ServerError("the start was given up")
             core.start()
             core.settle(lambda: self._stopping)
+            self._ports = {name: port for name, _, port in core.bound}
             self._core = core
             self._began = True
             self._ready.set()
@@ -351,10 +471,8 @@ class Broker:
             self._stands.set()
             if core is not None:
                 core.close(quietly=self._quietly)
-            if self._temporary:
-                import shutil
-
-                shutil.rmtree(self._dirs[0], ignore_errors=True)
+            if self.failure is not None:
+                self._removal()
             while self._calls:
                 self._calls.popleft().done.set()
             self._ready.set()
@@ -397,6 +515,27 @@ def _temporary_dir() -> Path:
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="krust-"))
+
+
+def _remove(folder: Path, pid: int) -> None:
+    """What becomes of a temporary directory; a forked child leaves its parent's alone."""
+    if os.getpid() == pid:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _at(config: Config, ports: Mapping[str, int]) -> Config:
+    """The settings, with the ports that listeners have been given (by their names)."""
+    told = listeners(str(config.text("listeners")))
+    if not ports or all(port for _, _, port in told):
+        return config
+    text = ",".join(
+        f"{name}://{f'[{host}]' if ':' in host else host}:{port or ports[name]}"
+        for name, host, port in told
+    )
+    given = config.given()
+    return Config({**given, "listeners": Setup(text, config.source("listeners"))}, config.notices)
 
 
 def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Command, led
@@ -165,3 +167,34 @@ def test_a_cluster_tells_its_brokers_and_versions(krust: Command, topic: str) ->
     assert f"{broker['host']}:{broker['port']}".endswith(krust.bootstrap.rpartition(":")[2])
     rows = krust.ok("cluster", "versions", "--json").json()
     assert {"Produce", "Fetch", "Metadata", "ApiVersions"} <= {row["api"] for row in rows}
+
+
+def test_records_before_an_offset_are_deleted_as_arguments_and_kafkas_file_say(
+    krust: Command, topic: str, tmp_path: Path
+) -> None:
+    for partition in (0, 1):
+        krust.ok("produce", topic, "-p", str(partition), given=b"a\nb\nc\n")
+    file = tmp_path / "offsets.json"
+    one = {"topic": topic, "partition": 1, "offset": -1}
+    file.write_text(json.dumps({"partitions": [one], "version": 1}))
+    done = krust.ok("topic", "delete-records", f"{topic}:0:2", "--file", str(file), "--json")
+    assert [(row["partition"], row["start_offset"]) for row in done.json()] == [(0, 2), (1, 3)]
+    rows = krust.ok("topic", "offsets", topic, "--json").json()
+    assert [row["start_offset"] for row in rows[:2]] == [2, 3]
+
+
+def test_what_of_records_cannot_be_deleted_is_named(
+    krust: Command, topic: str, tmp_path: Path
+) -> None:
+    beyond = krust("topic", "delete-records", f"{topic}:0:7")
+    assert (beyond.code, "OFFSET_OUT_OF_RANGE (1)" in beyond.err) == (1, True)
+    none = krust("topic", "delete-records", f"{topic}:99:0", f"{topic}:0:end")
+    assert (none.code, f"{topic}:99: there is no such partition" in none.err) == (8, True)
+    assert krust("topic", "delete-records", f"{topic}-none:0:end").code == 5
+    for wrong in ([f"{topic}:0"], [f"{topic}:0:x"], [f"{topic}:0:1", f"{topic}:0:2"], []):
+        assert krust("topic", "delete-records", *wrong).code == 2
+    file = tmp_path / "offsets.json"
+    for text in ("{", "[]", '{"partitions": [{"topic": 1, "partition": 0, "offset": 1}]}'):
+        file.write_text(text)
+        refused = krust("topic", "delete-records", "--file", str(file))
+        assert (refused.code, str(file) in refused.err) == (2, True)

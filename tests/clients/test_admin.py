@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,6 +11,7 @@ import krust
 from krust.clients.admin import Admin
 from krust.errors import KafkaError
 from tests.clients.conftest import read
+from tests.clients.test_consumer_member import serves
 from tests.waiting import until, until_is
 
 
@@ -80,3 +82,45 @@ def test_groups_are_listed_with_what_they_committed_and_deleted(
     assert admin.committed(topic, topic, 3) == {(topic, 1): 7}
     admin.delete_group(topic)
     assert topic not in admin.groups()
+
+
+def test_offsets_are_listed_by_time(admin: Admin, bootstrap: str, topic: str) -> None:
+    with krust.Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(10):
+            producer.produce(topic, b"x", partition=0, timestamp_ms=1_000_000 + number * 1000)
+    at = (topic, 0)
+    assert admin.list_offsets({at: "earliest", (topic, 1): "latest"}) == {at: 0, (topic, 1): 0}
+    assert admin.list_offsets({at: "latest"}) == {at: 10}
+    assert admin.list_offsets({at: 1_003_001}) == {at: 4}
+    assert admin.list_offsets({at: datetime.fromtimestamp(1003, UTC)}) == {at: 3}
+    assert admin.list_offsets({at: 2_000_000}) == {at: None}
+    assert admin.list_offsets({}) == {}
+    for wrong in (-1, "soon"):
+        with pytest.raises(krust.ConfigError):
+            admin.list_offsets({at: wrong})
+    with pytest.raises(KafkaError):
+        admin.list_offsets({(f"{topic}-none", 0): "latest"})
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_with_its_members(
+    admin: Admin, bootstrap: str, topic: str, protocol: str
+) -> None:
+    if protocol == "consumer" and not serves(bootstrap):
+        pytest.skip("this broker has no consumer groups (KIP-848)")
+    with krust.Consumer(
+        topic, bootstrap_servers=bootstrap, group_id=topic, group_protocol=protocol
+    ) as consumer:
+        while len(consumer.assignment()) < 3:
+            consumer.poll(100)
+        until(lambda: admin.describe_groups([topic])[topic].state == "Stable")
+        group = admin.describe_groups([topic])[topic]
+        [member] = group.members
+        assert (group.group_id, group.type) == (topic, protocol)
+        assert group.assignor
+        assert member.subscribed == [topic]
+        assert member.assigned == [(topic, partition) for partition in range(3)]
+    until(lambda: admin.describe_groups([topic])[topic].state == "Empty")
+    with pytest.raises(KafkaError) as caught:
+        admin.describe_groups([f"{topic}-none"])
+    assert caught.value.name == "GROUP_ID_NOT_FOUND"

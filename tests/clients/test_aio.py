@@ -95,3 +95,134 @@ def test_a_poll_that_is_cancelled_ends_and_the_consumer_goes_on(bootstrap: str, 
             assert [record.value for record in records] == [b"after"]
 
     asyncio.run(run())
+
+
+def test_a_consumer_is_moved_paused_and_resumed_by_await(bootstrap: str, single: str) -> None:
+    async def run() -> None:
+        place = (single, 0)
+        async with (
+            krust.AsyncProducer(bootstrap_servers=bootstrap) as producer,
+            krust.AsyncConsumer(bootstrap_servers=bootstrap) as consumer,
+        ):
+            for number in range(5):
+                await producer.send(single, b"%d" % number)
+            await consumer.assign([(*place, 0)])
+            assert consumer.assignment() == [place]
+            assert await some(consumer) == [b"0", b"1", b"2", b"3", b"4"]
+            assert await consumer.position(*place) == 5
+            await consumer.seek_to_beginning()
+            assert await consumer.position(*place) == 0
+            await consumer.pause([place])
+            assert consumer.paused() == {place}
+            assert await consumer.poll(50) == []
+            await consumer.resume([place])
+            assert len(await some(consumer)) == 5
+            await consumer.seek_to_end([place])
+            assert await consumer.position(*place) == 5
+            await consumer.seek(*place, 3)
+            while (batch := await consumer.poll_arrow(1000, columns=["value"])) is None:
+                pass
+            assert len(batch) == 2
+            assert await consumer.beginning_offsets([place]) == {place: 0}
+            assert await consumer.end_offsets([place]) == {place: 5}
+            assert await consumer.offsets_for_times({place: 0}) == {place: 0}
+            assert (await consumer.topics())[single] == 1
+
+    with nothing_left():
+        asyncio.run(run())
+
+
+async def some(consumer: krust.AsyncConsumer) -> list[bytes | None]:
+    while not (records := await consumer.poll(1000)):
+        pass
+    return [record.value for record in records]
+
+
+def test_columns_that_come_to_a_call_that_was_cancelled_come_again(
+    bootstrap: str, single: str
+) -> None:
+    async def run() -> None:
+        async with (
+            krust.AsyncConsumer(bootstrap_servers=bootstrap) as consumer,
+            krust.AsyncProducer(bootstrap_servers=bootstrap) as producer,
+        ):
+            await producer.send(single, b"kept")
+            await consumer.assign([(single, 0, 0)])
+            for _ in range(5):
+                waiting = asyncio.create_task(consumer.poll_arrow(600_000))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            while (batch := await consumer.poll_arrow(1000)) is None:
+                pass
+            assert len(batch) == 1
+
+    asyncio.run(run())
+
+
+def test_listeners_may_be_coroutines_that_await_the_consumer(bootstrap: str, topic: str) -> None:
+    told: list[tuple[str, int]] = []
+
+    async def assigned(consumer: krust.AsyncConsumer, places: list[krust.TopicPartition]) -> None:
+        await asyncio.sleep(0)
+        told.append(("assigned", len(places)))
+        for place in places:
+            await consumer.seek(*place, 2)
+        with pytest.raises(krust.ConfigError, match="listener"):
+            await consumer.poll()
+
+    async def revoked(consumer: krust.AsyncConsumer, places: list[krust.TopicPartition]) -> None:
+        told.append(("revoked", len(places)))
+        await consumer.commit({(topic, 0): 3})
+
+    async def run() -> None:
+        async with krust.AsyncProducer(bootstrap_servers=bootstrap) as producer:
+            for number in range(3):
+                await producer.send(topic, b"%d" % number, partition=0)
+        consumer = krust.AsyncConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+        assert consumer.subscription() == [topic]
+        assert await some(consumer) == [b"2"]
+        await consumer.unsubscribe()
+        assert told == [("assigned", 3), ("revoked", 3)]
+        assert await consumer.committed([(topic, 0)]) == {(topic, 0): 3}
+        await consumer.close()
+
+    with nothing_left():
+        asyncio.run(run())
+
+
+def test_what_a_coroutine_listener_raises_the_poll_raises(bootstrap: str, topic: str) -> None:
+    async def assigned(*_: object) -> None:
+        raise ZeroDivisionError("mine")
+
+    async def run() -> None:
+        async with krust.AsyncConsumer(bootstrap_servers=bootstrap, group_id=topic) as consumer:
+            await consumer.subscribe([topic], on_assign=assigned)
+            with pytest.raises(ZeroDivisionError, match="mine"):
+                await some(consumer)
+
+    with nothing_left():
+        asyncio.run(run())
+
+
+def test_an_admin_is_awaited(bootstrap: str, name: str) -> None:
+    async def run() -> None:
+        async with krust.AsyncAdmin(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topic(name, 2)
+            assert (await admin.topics())[name] == 2
+            assert await admin.list_offsets({(name, 0): "latest"}) == {(name, 0): 0}
+            with pytest.raises(KafkaError) as caught:
+                await admin.describe_groups([name])
+            assert caught.value.name == "GROUP_ID_NOT_FOUND"
+            await admin.delete_topic(name)
+        await admin.close()
+
+    with nothing_left():
+        asyncio.run(run())

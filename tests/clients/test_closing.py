@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow
 import pytest
@@ -21,7 +22,7 @@ Use = Callable[[str, str], object]
 
 
 def group(bootstrap: str, topic: str, protocol: str = "classic") -> object:
-    settings = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
     consumer = krust.Consumer(topic, bootstrap_servers=bootstrap, group_id=topic, **settings)
     while not consumer.poll(100):
         pass
@@ -65,7 +66,7 @@ def producer(bootstrap: str, topic: str) -> object:
 
 def awaitable(bootstrap: str, topic: str) -> object:
     async def run() -> object:
-        settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
+        settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
         consumer = krust.AsyncConsumer(topic, group_id=topic, **settings)
         producer = krust.AsyncProducer(bootstrap_servers=bootstrap)
         await producer.send(topic, b"value")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -210,7 +211,7 @@ def test_a_forked_child_is_told(consumer: Consumer) -> None:
         ({"session_timeout_ms": -1}, "session.timeout.ms"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(more: dict[str, object], words: str) -> None:
+def test_a_setting_that_cannot_be_is_named(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         krust.Consumer(bootstrap_servers="h", group_id="g", **more)
 

@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,11 @@ def member(bootstrap: str, name: str) -> Iterator[Member]:
     with contextlib.ExitStack() as stack:
 
         def make(**more: object) -> Consumer:
-            settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", **more}
+            settings: dict[str, Any] = {
+                "bootstrap_servers": bootstrap,
+                "auto_offset_reset": "earliest",
+                **more,
+            }
             made = krust.Consumer(group_id=name, group_protocol="consumer", **settings)
             return stack.enter_context(made)
 
@@ -134,7 +139,7 @@ def test_lost_answers_cost_a_member_nothing(tmp_path: Path) -> None:
     often = "group.consumer.heartbeat.interval.ms=100"
     with behind(tmp_path, cutting, "-o", often, "-o", "num.partitions=3") as bootstrap:
         fill(bootstrap, "orders")
-        settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
+        settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
         with krust.Consumer(
             "orders", group_id="g", group_protocol="consumer", **settings
         ) as consumer:

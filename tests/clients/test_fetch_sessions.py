@@ -12,6 +12,7 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,8 @@ def write(bootstrap: str, topic: str, numbers: dict[int, range]) -> None:
 
 def test_only_what_changed_is_said(way: Way, name: str) -> None:
     create(way.bootstrap, name, 200)
-    lengths, settings = way.lengths[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    lengths = way.lengths[name]
+    settings: dict[str, Any] = {"client_id": name, "fetch_max_wait_ms": 50}
     with krust.Consumer(bootstrap_servers=way.bootstrap, **settings) as consumer:
         consumer.assign([(name, partition, 0) for partition in range(200)])
         while len(lengths) < 5 or max(lengths[-3:]) >= 100:
@@ -134,7 +136,8 @@ def test_only_what_changed_is_said(way: Way, name: str) -> None:
 @pytest.mark.parametrize("code", [SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH])
 def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) -> None:
     create(way.bootstrap, name, 50)
-    lengths, settings = way.lengths[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    lengths = way.lengths[name]
+    settings: dict[str, Any] = {"client_id": name, "fetch_max_wait_ms": 50}
     with krust.Consumer(bootstrap_servers=way.bootstrap, **settings) as consumer:
         consumer.assign([(name, partition, 0) for partition in range(50)])
         for at in range(0, 60, 3):
@@ -150,7 +153,7 @@ def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) ->
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> None:
-    settings = {"bootstrap_servers": way.bootstrap, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"bootstrap_servers": way.bootstrap, "auto_offset_reset": "earliest"}
     with krust.Consumer(fetch_max_wait_ms=50, **settings) as consumer:
         create(way.bootstrap, name, 2)
         write(way.bootstrap, name, {0: range(9), 1: range(9)})
@@ -165,7 +168,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> No
 def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: str) -> None:
     create(way.bootstrap, name, 5)
     write(way.bootstrap, name, {partition: range(40) for partition in range(5)})
-    limit = {"max_partition_fetch_bytes": 50, "fetch_max_wait_ms": 50}
+    limit: dict[str, Any] = {"max_partition_fetch_bytes": 50, "fetch_max_wait_ms": 50}
     with krust.Consumer(bootstrap_servers=way.bootstrap, **limit) as consumer:
         consumer.assign([(name, partition, 0) for partition in range(5)])
         places = [(one.partition, one.offset) for one in take(consumer, 200)]
@@ -174,7 +177,8 @@ def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: s
 
 def test_a_consumer_that_is_closed_ends_its_session(way: Way, name: str) -> None:
     create(way.bootstrap, name, 1)
-    epochs, settings = way.epochs[name], {"client_id": name, "fetch_max_wait_ms": 50}
+    epochs = way.epochs[name]
+    settings: dict[str, Any] = {"client_id": name, "fetch_max_wait_ms": 50}
     consumer = krust.Consumer(bootstrap_servers=way.bootstrap, **settings)
     consumer.assign([(name, 0, 0)])
     while len(epochs) < 2:
@@ -211,7 +215,11 @@ def test_whatever_is_moved_paused_and_taken_away_the_records_are_those_of_the_lo
     chance = random.Random(seed)
     create(way.bootstrap, name, 12)
     ends = dict.fromkeys(range(12), 0)
-    limit = {"max_partition_fetch_bytes": 600, "fetch_max_bytes": 2000, "fetch_max_wait_ms": 20}
+    limit: dict[str, Any] = {
+        "max_partition_fetch_bytes": 600,
+        "fetch_max_bytes": 2000,
+        "fetch_max_wait_ms": 20,
+    }
     with krust.Consumer(bootstrap_servers=way.bootstrap, **limit) as consumer:
         next_at: dict[int, int] = {}
         paused: set[int] = set()

@@ -221,7 +221,7 @@ def test_what_an_iterator_holds_back_comes_in_the_next_batch(bootstrap: str, fil
 
 
 def test_members_of_a_group_commit_what_batches_gave(bootstrap: str, filled: str) -> None:
-    settings = {"group_id": f"{filled}-group", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": f"{filled}-group", "auto_offset_reset": "earliest"}
     seen = 0
     for _ in range(2):
         with krust.Consumer(filled, bootstrap_servers=bootstrap, **settings) as consumer:
@@ -231,3 +231,20 @@ def test_members_of_a_group_commit_what_batches_gave(bootstrap: str, filled: str
                 seen += 0 if batch is None else len(batch)
     with krust.Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
         assert sum(consumer.committed([(filled, 0), (filled, 1)]).values()) == seen == 200
+
+
+def test_a_scan_is_iterated_as_rows_from_a_broker_and_from_its_files(tmp_path: Path) -> None:
+    with krust.Broker(tmp_path) as broker:
+        broker.create_topic("orders")
+        with krust.Producer(**broker.kwargs()) as producer:
+            for number in range(3):
+                producer.produce("orders", b"%d" % number, headers={"h": b"1"}, timestamp_ms=1000)
+        rows = list(broker.scan("orders", columns=["offset", "value", "headers"]))
+        assert rows == [
+            {"offset": at, "value": b"%d" % at, "headers": [{"key": "h", "value": b"1"}]}
+            for at in range(3)
+        ]
+        whole = broker.scan("orders")
+        assert list(whole) == list(whole) == list(krust.scan("orders", data_dir=tmp_path))
+        with pytest.raises(KafkaError):
+            list(broker.scan("returns"))

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,11 @@ def member(bootstrap: str, name: str) -> Iterator[Member]:
     with contextlib.ExitStack() as stack:
 
         def make(**more: object) -> Consumer:
-            settings = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, **more}
+            settings: dict[str, Any] = {
+                "auto_offset_reset": "earliest",
+                "heartbeat_interval_ms": 100,
+                **more,
+            }
             return stack.enter_context(
                 krust.Consumer(bootstrap_servers=bootstrap, group_id=name, **settings)
             )

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -176,7 +176,7 @@ def ours() -> list[str]:
 
 
 def test_no_thread_is_left_behind(ways: dict[str, str]) -> None:
-    settings = {"bootstrap_servers": ways["at"]}
+    settings: dict[str, Any] = {"bootstrap_servers": ways["at"]}
 
     async def both() -> None:
         async with krust.AsyncProducer(**settings) as producer:

@@ -106,4 +106,4 @@ def test_what_a_broker_answered_may_be_cut_and_hostile(bootstrap: str, name: str
 
 def test_a_setting_it_does_not_have_is_an_error() -> None:
     with pytest.raises(ConfigError, match="group"):
-        SimpleConsumer("localhost:1", group_id="billing")
+        SimpleConsumer("localhost:1", group_id="billing")  # type: ignore[call-arg]

@@ -116,7 +116,7 @@ def to(kind: str, folder: Path) -> Callable[..., Flow]:
 def ran(flow: Flow) -> Flow:
     """A flow of `once`, at its end."""
     with flow:
-        assert flow.wait(WAIT_S), "it did not end"
+        assert flow.wait(WAIT_S * 1000), "it did not end"
     return flow
 
 
@@ -211,7 +211,7 @@ def test_offsets_that_the_table_has_are_refused(
         pytest.raises(OverlapError, match="up to offset"),
         copy(spark, topic, bootstrap=bootstrap, source_options=again, once=True) as flow,
     ):
-        flow.wait(WAIT_S)
+        flow.wait(WAIT_S * 1000)
     assert raw_rows(table_of(flow)) == the_topic(bootstrap, topic)
 
 
@@ -224,7 +224,7 @@ def test_a_failure_in_a_worker_is_told_in_one_line(
         pytest.raises(KrustError, match=r"the pipeline stopped: .* cannot be decoded: no JSON"),
         to("delta", tmp_path)(spark, topic, bootstrap=bootstrap, decode=decode, once=True) as flow,
     ):
-        flow.wait(WAIT_S)
+        flow.wait(WAIT_S * 1000)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "iceberg"])

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Confluent
@@ -174,7 +175,7 @@ def test_members_read_from_all_brokers_and_their_commits_hold(cluster: krust.Clu
     cluster.create_topic("t", 6)
     write(cluster, "t", 6, *(b"%d" % number for number in range(10)))
     for protocol in ("classic", "consumer"):
-        settings = {"bootstrap_servers": cluster.bootstrap, "group_id": protocol}
+        settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "group_id": protocol}
         with krust.Consumer(
             "t", group_protocol=protocol, auto_offset_reset="earliest", **settings
         ) as consumer:

@@ -1,11 +1,14 @@
 """`krust.Broker` from its making to its end: what it promises a test or a program around it."""
 
+import asyncio
+import gc
 import multiprocessing
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -118,8 +121,97 @@ def test_a_stopped_broker_says_so() -> None:
     with pytest.raises(ServerError, match="stopped") as caught:
         broker.create_topic("a")
     assert caught.value.hint
-    with pytest.raises(ServerError):
+    broker.close()
+    with pytest.raises(ServerError, match="closed"):
         broker.start()
+
+
+@pytest.mark.parametrize("stop", [krust.Broker.stop, krust.Broker.kill])
+def test_a_broker_that_is_started_again_has_its_data_and_its_port(
+    stop: Callable[[krust.Broker], None],
+) -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        with krust.Producer(**broker.kwargs()) as producer:
+            producer.produce("orders", b"first", partition=1)
+        with krust.Consumer(**broker.kwargs(group_id="billing")) as consumer:
+            consumer.commit({("orders", 1): 1})
+        bootstrap, cluster_id = broker.bootstrap, broker.cluster_id
+        for _ in range(2):
+            stop(broker)
+            assert broker.start() is broker
+        assert broker.start() is broker, "one that runs runs on"
+        assert (broker.bootstrap, broker.cluster_id) == (bootstrap, cluster_id)
+        with krust.Producer(**broker.kwargs()) as producer:
+            producer.produce("orders", b"second", partition=0)
+        assert [record.value for record in broker.records("orders")] == [b"second", b"first"]
+        with krust.Admin(**broker.kwargs()) as admin:
+            assert admin.committed("billing", "orders", 2) == {("orders", 1): 1}
+
+
+def test_a_start_whose_port_is_taken_says_so_and_may_be_tried_again() -> None:
+    with krust.Broker() as broker:
+        host, port = broker.bootstrap.split(":")
+        broker.stop()
+        with socket.create_server((host, int(port))), pytest.raises(ServerError, match=port):
+            broker.start()
+        broker.start()
+        assert broker.bootstrap == f"{host}:{port}"
+
+
+def test_a_directory_that_nobody_closed_goes_with_its_broker() -> None:
+    broker = krust.Broker()
+    folder = broker.data_dir
+    broker.stop()
+    assert folder.exists()
+    del broker
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_given_directory_stays_when_its_broker_is_closed(tmp_path: Path) -> None:
+    with krust.Broker(tmp_path) as broker:
+        broker.create_topic("a")
+    with krust.Broker(tmp_path) as broker:
+        assert broker.topics() == ["a"]
+
+
+def test_settings_of_clients_take_more_of_them() -> None:
+    with krust.Broker() as broker:
+        at = broker.bootstrap
+        assert broker.client_config(group_id="g", **{"linger.ms": 5}) == {
+            "bootstrap.servers": at,
+            "group.id": "g",
+            "linger.ms": 5,
+        }
+        assert broker.kwargs(group_id="g") == {"bootstrap_servers": at, "group_id": "g"}
+
+
+def test_a_topic_of_a_broker_is_read_whole() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        assert broker.records("orders") == []
+        with krust.Producer(**broker.kwargs()) as producer:
+            for number in range(20_001):
+                producer.produce("orders", b"%d" % number, partition=number % 2)
+        records = broker.records("orders")
+        places = [(record.partition, record.offset) for record in records]
+        assert places == sorted(places)
+        assert {int(record.value or b"") for record in records} == set(range(20_001))
+        with pytest.raises(KafkaError) as caught:
+            broker.records("returns")
+        assert caught.value.name == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_a_broker_is_closed_at_the_end_of_its_async_block() -> None:
+    async def run() -> Path:
+        async with krust.Broker() as broker:
+            async with krust.AsyncProducer(**broker.kwargs()) as producer:
+                assert (await producer.send("orders", b"x")).offset == 0
+            return broker.data_dir
+
+    with nothing_left():
+        assert not asyncio.run(run()).exists()
 
 
 def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(

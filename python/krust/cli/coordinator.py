@@ -25,7 +25,7 @@ from krust.clients.coordinator import (
     moving,
     newest_at,
 )
-from krust.coordinator import consumer_protocol
+from krust.clients.members import classic_member, consumer_member
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Coordinators:
             if (listed.get("group_type") or "").lower() == CONSUMER:
                 return self._describe_consumer(group_id)
             state, kind = listed.get("group_state") or DEAD, listed.get("protocol_type") or kind
-        members = [_member(member, kind) for member in group["members"]]
+        members = [classic_member(member, kind) for member in group["members"]]
         members.sort(key=lambda member: str(member["member_id"]))
         told = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
         return Group(*told, history=group.get("krust_history"))
@@ -133,7 +133,7 @@ class Coordinators:
         body = {"group_ids": [group_id], "krust_history": True}
         [group] = self.ask(group_id, "ConsumerGroupDescribe", body)["groups"]
         session.check(group, f"group {group_id!r}")
-        members = [_consumer(member) for member in group["members"]]
+        members = [consumer_member(member) for member in group["members"]]
         members.sort(key=lambda member: str(member["member_id"]))
         told = (group_id, self.of(group_id), group["group_state"], CONSUMER)
         more = {"history": group.get("krust_history"), "type": CONSUMER}
@@ -218,52 +218,3 @@ def stopped(group: Group) -> None:
         text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"
         hint = f"stop them first; who they are: krust group describe {group.group_id} --members"
         raise session.refused(NON_EMPTY_GROUP, text, hint=hint)
-
-
-def _consumer(member: dict[str, Any]) -> dict[str, Any]:
-    """A member of a consumer group, in the shape of any."""
-    said = member["subscribed_topic_regex"]
-    assigned, target = (
-        sorted(
-            (topic["topic_name"], n)
-            for topic in has["topic_partitions"]
-            for n in topic["partitions"]
-        )
-        for has in (member["assignment"], member["target_assignment"])
-    )
-    return {
-        "member_id": member["member_id"],
-        "instance_id": member["instance_id"],
-        "client_id": member["client_id"],
-        "host": member["client_host"].lstrip("/"),
-        "subscribed": sorted(member["subscribed_topic_names"]) + ([f"/{said}/"] if said else []),
-        "rack": member["rack_id"],
-        "assigned": assigned,
-        "target": target,
-        "epoch": member["member_epoch"],
-    }
-
-
-def _member(member: dict[str, Any], protocol_type: str) -> dict[str, Any]:
-    """A member, with what it subscribes to and has; None where that cannot be read."""
-    read: dict[str, Any] = {
-        "member_id": member["member_id"],
-        "instance_id": member.get("group_instance_id"),
-        "client_id": member["client_id"],
-        "host": member["client_host"].lstrip("/"),
-        "subscribed": None,
-        "rack": None,
-        "assigned": None,
-    }
-    if protocol_type != consumer_protocol.PROTOCOL_TYPE:
-        return read
-    try:
-        assigned = consumer_protocol.read_assignment(member["member_assignment"]).partitions
-        read["assigned"] = sorted(assigned)
-        if member["member_metadata"]:
-            subscription = consumer_protocol.read_subscription(member["member_metadata"])
-            read["subscribed"] = sorted(subscription.topics)
-            read["rack"] = subscription.rack
-    except ValueError:  # another protocol under the consumers' name: shown without it
-        pass
-    return read

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust
-from krust.cli import completion, output, session
+from krust.cli import completion, delete_records, output, session
 from krust.cli import options as shared
 from krust.cli.options import KeyValue, Options
 from krust.errors import KafkaError
@@ -24,6 +24,9 @@ DYNAMIC_TOPIC_CONFIG = 1
 @click.group(no_args_is_help=True)
 def command() -> None:
     """List, create, describe, delete and alter topics."""
+
+
+command.add_command(delete_records.delete_records)
 
 
 @command.command("list")

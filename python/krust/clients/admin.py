@@ -11,30 +11,69 @@ Threads: one at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack
 
 from krust import _krust
 from krust.clients import options
 from krust.clients.coordinator import Coordinator, refused
 from krust.clients.leaders import leaders, wait_until_led
+from krust.clients.members import classic_member, consumer_member
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
+from krust.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from krust.clients.consumer import Place
+    from krust.clients.keywords import CommonSettings
 
 SETTINGS = options.COMMON
 TOPIC, BROKER = 2, 4
 """Kafka's numbers of what has settings."""
-NO_GROUP = 69
+GROUP_ID_NOT_FOUND = 69
 _SET, _DELETE = 0, 1
 _PATIENCE_S = 30.0
+_MOMENTS = {"earliest": _krust.EARLIEST, "latest": _krust.LATEST}
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who is in a group; `subscribed` and `assigned` are None where they cannot be read."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    subscribed: list[str] | None
+    """topics; a regular expression stands in slashes"""
+    assigned: list[TopicPartition] | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group: its state and who is in it."""
+
+    group_id: str
+    state: str
+    """as Kafka names it: Empty, PreparingRebalance, CompletingRebalance, Stable ..."""
+    type: str
+    """classic, or consumer (KIP-848)"""
+    assignor: str
+    """what shares the partitions; "": nobody has yet"""
+    coordinator: int
+    """the broker that keeps it"""
+    members: list[Member]
 
 
 class Admin(Closing):
     """Orders and questions. raises ConfigError: a setting that does not exist or cannot be."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, /, **more: Unpack[CommonSettings]
+    ) -> None:
         self._given = options.read(SETTINGS, config, more)
         bootstrap = str(self._given[options.BOOTSTRAP])
         self._client = _krust.Client(bootstrap, options.core(self._given, SETTINGS))
@@ -118,12 +157,51 @@ class Admin(Closing):
 
     def groups(self) -> dict[str, str]:
         """Every group of every broker, with its state ("" where the broker is too old to say)."""
-        found: dict[str, str] = {}
+        return {one["group_id"]: one.get("group_state", "") for one in self._list_groups()}
+
+    def _list_groups(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         for broker in self._client.request("Metadata", {"topics": []})["brokers"]:
             answer = self._client.request("ListGroups", {}, broker=broker["node_id"])
             _check(answer, f"groups of broker {broker['node_id']}")
-            found |= {group["group_id"]: group.get("group_state", "") for group in answer["groups"]}
+            found += answer["groups"]
         return found
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, Group]:
+        """State and members of groups, whichever protocol their members speak.
+
+        raises  KafkaError: GROUP_ID_NOT_FOUND ...
+        """
+        return {group_id: self._described(group_id) for group_id in group_ids}
+
+    def _described(self, group_id: str) -> Group:
+        with self._coordinator(group_id) as asked:
+            [told] = asked.ask("DescribeGroups", {"groups": [group_id]})["groups"]
+            if told["error_code"] != GROUP_ID_NOT_FOUND:
+                _check(told, f"group {group_id!r}")
+            kind = told["protocol_type"]
+            state, assignor = told["group_state"], told["protocol_data"]
+            members = [classic_member(one, kind) for one in told["members"]]
+            type_ = "classic"
+            if state in ("", "Dead"):  # there is none, or one of the other kind
+                type_, state = self._listed(group_id)
+                if type_ == "consumer":
+                    body = {"group_ids": [group_id]}
+                    [told] = asked.ask("ConsumerGroupDescribe", body)["groups"]
+                    _check(told, f"group {group_id!r}")
+                    state, assignor = told["group_state"], told["assignor_name"]
+                    members = [consumer_member(one) for one in told["members"]]
+            node = asked.node()
+        listed = sorted(map(_member, members), key=lambda one: one.member_id)
+        return Group(group_id, state, type_, assignor or "", node, listed)
+
+    def _listed(self, group_id: str) -> tuple[str, str]:
+        """Type and state of a group that DescribeGroups does not know."""
+        for group in self._list_groups():
+            if group["group_id"] == group_id:
+                kind = str(group.get("group_type") or "classic").lower()
+                return kind, group.get("group_state") or ""
+        raise refused(GROUP_ID_NOT_FOUND, f"group {group_id!r}")
 
     def committed(self, group_id: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
         """What a group has committed of a topic's first `partitions`; the others are left out."""
@@ -137,6 +215,22 @@ class Admin(Closing):
             answer = asked.ask("DeleteGroups", {"groups_names": [group_id]})
         [result] = answer["results"]
         _check(result, f"group {group_id!r}")
+
+    def list_offsets(
+        self, moments: Mapping[Place, int | datetime | str]
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time; None: nothing that late.
+
+        moments  by (topic, partition): "earliest", "latest" (the offset of the next record that
+                 will be written), a datetime, or milliseconds since 1970
+        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+        """
+        asked = [(*place, _moment(when)) for place, when in moments.items()]
+        found = self._client.list_offsets(asked) if asked else []
+        return {
+            TopicPartition(topic, partition): None if offset < 0 else offset
+            for topic, partition, _, offset, _ in found
+        }
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Delete what lies before an offset, -1: all; the first offset there is then.
@@ -164,6 +258,31 @@ class Admin(Closing):
 
     def _coordinator(self, group_id: str) -> Coordinator:
         return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)
+
+
+def _member(facts: Mapping[str, Any]) -> Member:
+    assigned = facts["assigned"]
+    return Member(
+        facts["member_id"],
+        facts["instance_id"],
+        facts["client_id"],
+        facts["host"],
+        facts["subscribed"],
+        None if assigned is None else [TopicPartition(*place) for place in assigned],
+    )
+
+
+def _moment(when: int | datetime | str) -> int:
+    """As ListOffsets has it: milliseconds, or one of its numbers below zero."""
+    if isinstance(when, datetime):
+        return round(when.timestamp() * 1000)
+    if isinstance(when, str):
+        if when not in _MOMENTS:
+            raise ConfigError.choice("a moment", _MOMENTS, when)
+        return _MOMENTS[when]
+    if when < 0:
+        raise ConfigError(f"{when} is no time", hint='milliseconds from 0 on, "earliest", "latest"')
+    return when
 
 
 def _check(answer: Mapping[str, Any], subject: str) -> None:

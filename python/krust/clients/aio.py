@@ -1,4 +1,4 @@
-"""`krust.AsyncProducer` and `krust.AsyncConsumer`: the same clients, awaitable.
+"""`krust.AsyncProducer`, `krust.AsyncConsumer`, `krust.AsyncAdmin`: the same clients, awaitable.
 
     async with krust.AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         where = await producer.send("orders", b"paid")           # one await to the delivery
@@ -6,36 +6,48 @@
         async for record in consumer: ...
 
 A producer's thread wakes the loop through a descriptor: no task, no thread of Python's. A consumer
-has one thread, where polls wait; listeners are called there. A call that is cancelled leaves its
-record on its way; a poll that is cancelled ends within 100 ms and loses no record.
+has one thread, where polls wait, and so has an admin. A call that is cancelled leaves its record on
+its way; a poll that is cancelled ends within 100 ms and loses no record.
+Listeners: a coroutine function runs on the loop while the consumer's thread waits for it and does
+what it asks for meanwhile (`await consumer.commit()`); a plain function runs on that thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+import inspect
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from krust.clients.consumer import Consumer
+from krust.clients.admin import Admin
+from krust.clients.consumer import COLUMNS, Consumer
 from krust.clients.producer import Producer
+from krust.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-    from concurrent.futures import Future
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from datetime import datetime
     from types import TracebackType
 
-    from krust._krust import Delivered, Record, _Headers
+    from krust._krust import ArrowBatch, Delivered, Record, _Headers
+    from krust.clients.admin import Group
     from krust.clients.consumer import Listener, Place
+    from krust.clients.keywords import CommonSettings, ConsumerSettings, ProducerSettings
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
 
     Returned = TypeVar("Returned")
+    AsyncListener = Callable[["AsyncConsumer", list[TopicPartition]], Awaitable[object]]
 
 
 class AsyncProducer:
     """Writes records. Settings and errors: those of `krust.Producer`."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, /, **more: Unpack[ProducerSettings]
+    ) -> None:
         self._core = Producer(config, **more)
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -54,16 +66,22 @@ class AsyncProducer:
 
         raises  KafkaError, UnreachableError: it was not written
         """
-        rest = {"partition": partition, "timestamp_ms": timestamp_ms, "headers": headers}
-        return await (await self.enqueue(topic, value, key=key, **rest))
+        delivery = await self.enqueue(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        return await delivery
 
     async def enqueue(
-        self, topic: str, value: bytes | str | None = None, **rest: Any
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: _Headers | None = None,
     ) -> asyncio.Future[Delivered]:
-        """Add a record, waiting for room only; what comes of it is awaited, or not.
-
-        rest  as in `send`
-        """
+        """Add a record, waiting for room only; what comes of it is awaited, or not."""
         self._attach()
         delivery: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
 
@@ -76,7 +94,8 @@ class AsyncProducer:
                 delivery.set_exception(error)
 
         self._news.clear()
-        while not self._core.try_produce(topic, value, on_delivery=settle, **rest):
+        record = (topic, value, key, partition, settle, timestamp_ms, headers)
+        while not self._core.try_produce(*record):
             await self._news.wait()
             self._news.clear()
         return delivery
@@ -121,26 +140,33 @@ class AsyncProducer:
 
 
 class AsyncConsumer:
-    """Reads records. Settings and errors: those of `krust.Consumer`; `core` is one.
+    """Reads records. Settings and errors: those of `krust.Consumer`; `core` is one."""
 
-    What waits for nothing (`assignment`, `paused`, `subscription`) is asked of `core`.
-    """
-
-    def __init__(self, *what: Mapping[str, object] | str, **more: object) -> None:
+    def __init__(self, *what: Mapping[str, object] | str, **more: Unpack[ConsumerSettings]) -> None:
         self.core = Consumer(*what, **more)
         self._thread = ThreadPoolExecutor(1, "krust-poll")
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def subscribe(
         self,
         topics: Iterable[str],
         *,
-        on_assign: Listener | None = None,
-        on_revoke: Listener | None = None,
-        on_lost: Listener | None = None,
+        on_assign: AsyncListener | Listener | None = None,
+        on_revoke: AsyncListener | Listener | None = None,
+        on_lost: AsyncListener | Listener | None = None,
     ) -> None:
-        """As `Consumer.subscribe`; listeners are called on the consumer's thread."""
-        hooks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-        await self._run(lambda: self.core.subscribe(topics, **hooks))
+        """As `Consumer.subscribe`.
+
+        on_...  a coroutine function is called with this consumer and may await all but `poll`,
+                `poll_arrow` and `close`; a plain one with `core`, on its thread
+        """
+        assign, revoke, lost = map(self._hook, (on_assign, on_revoke, on_lost))
+        subscribe = self.core.subscribe
+        await self._run(lambda: subscribe(topics, on_assign=assign, on_revoke=revoke, on_lost=lost))
+
+    async def unsubscribe(self) -> None:
+        """As `Consumer.unsubscribe`."""
+        await self._run(self.core.unsubscribe)
 
     async def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
         """As `Consumer.assign`."""
@@ -148,12 +174,38 @@ class AsyncConsumer:
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
         """As `Consumer.poll`; what comes to a call that was cancelled, the next one gives."""
+        self._outside("poll")
         job = self._thread.submit(self.core.poll, timeout_ms, max_records)
         try:
             return await asyncio.wrap_future(job)
         except asyncio.CancelledError:
             self.core.wakeup()
             job.add_done_callback(self._put_back)
+            raise
+
+    async def poll_arrow(
+        self,
+        timeout_ms: float = 0,
+        max_records: int = 65_536,
+        columns: Iterable[str] = COLUMNS,
+    ) -> ArrowBatch | None:
+        """As `Consumer.poll_arrow`; what comes to a call that was cancelled comes again."""
+        self._outside("poll_arrow")
+
+        def poll() -> tuple[ArrowBatch | None, dict[TopicPartition, int]]:
+            before = self.core.positions()
+            return self.core.poll_arrow(timeout_ms, max_records, columns), before
+
+        def go_back(job: Future[tuple[ArrowBatch | None, dict[TopicPartition, int]]]) -> None:
+            if not job.cancelled() and job.exception() is None and job.result()[0] is not None:
+                self.core.restore(job.result()[1])
+
+        job = self._thread.submit(poll)
+        try:
+            return (await asyncio.wrap_future(job))[0]
+        except asyncio.CancelledError:
+            self.core.wakeup()
+            job.add_done_callback(go_back)
             raise
 
     async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
@@ -164,23 +216,251 @@ class AsyncConsumer:
         """As `Consumer.committed`."""
         return await self._run(lambda: self.core.committed(partitions))
 
+    async def position(self, topic: str, partition: int) -> int:
+        """As `Consumer.position`."""
+        return await self._run(lambda: self.core.position(topic, partition))
+
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """As `Consumer.seek`."""
         await self._run(lambda: self.core.seek(topic, partition, offset))
 
+    async def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
+        """As `Consumer.seek_to_beginning`."""
+        await self._run(lambda: self.core.seek_to_beginning(partitions))
+
+    async def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
+        """As `Consumer.seek_to_end`."""
+        await self._run(lambda: self.core.seek_to_end(partitions))
+
+    async def pause(self, partitions: Iterable[Place]) -> None:
+        """As `Consumer.pause`."""
+        await self._run(lambda: self.core.pause(partitions))
+
+    async def resume(self, partitions: Iterable[Place]) -> None:
+        """As `Consumer.resume`."""
+        await self._run(lambda: self.core.resume(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """As `Consumer.paused`; waits for nothing."""
+        return self.core.paused()
+
+    def assignment(self) -> list[TopicPartition]:
+        """As `Consumer.assignment`; waits for nothing."""
+        return self.core.assignment()
+
+    def subscription(self) -> list[str]:
+        """As `Consumer.subscription`; waits for nothing."""
+        return self.core.subscription()
+
+    async def topics(self) -> dict[str, int]:
+        """As `Consumer.topics`."""
+        return await self._run(self.core.topics)
+
+    async def offsets_for_times(
+        self, times: Mapping[Place, int]
+    ) -> dict[TopicPartition, int | None]:
+        """As `Consumer.offsets_for_times`."""
+        return await self._run(lambda: self.core.offsets_for_times(times))
+
+    async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """As `Consumer.beginning_offsets`."""
+        return await self._run(lambda: self.core.beginning_offsets(partitions))
+
+    async def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """As `Consumer.end_offsets`."""
+        return await self._run(lambda: self.core.end_offsets(partitions))
+
+    def wakeup(self) -> None:
+        """As `Consumer.wakeup`."""
+        self.core.wakeup()
+
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Each record, for ever."""
-        while True:
+        """Each record, for ever; ends when the consumer is closed."""
+        while not self.core.closed:
             rest = self.core.rest
             if not rest:
                 rest.extend(await self.poll(1000))
             while rest:
                 yield rest.popleft()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: float = 5000) -> None:
         """As `Consumer.close`; the thread ends too. Idempotent."""
+        self._outside("close")
         if self.core.closed:
             return
+        try:
+            await self._run(lambda: self.core.close(timeout_ms))
+        finally:
+            self._thread.shutdown()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: Callable[[], Returned]) -> Returned:
+        """Have the thread do it: after what it does, or while it waits for a listener."""
+        self._loop = asyncio.get_running_loop()
+        listener = self._listener()
+        if listener is None:
+            return await self._loop.run_in_executor(self._thread, call)
+        answer: Future[Returned] = Future()
+
+        def answered() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        listener.jobs.put(answered)
+        return await asyncio.wrap_future(answer)
+
+    def _listener(self) -> _Listening | None:
+        """The listener that is running and that this is called from."""
+        listener = _LISTENING.get()
+        ours = listener is not None and listener.consumer is self and listener.open
+        return listener if ours else None
+
+    def _outside(self, what: str) -> None:
+        if self._listener() is not None:
+            raise ConfigError(f"a listener cannot {what}", hint="do that after the poll it is in")
+
+    def _hook(self, listener: AsyncListener | Listener | None) -> Listener | None:
+        if listener is None:
+            return None
+        called = getattr(listener, "__call__", None)  # noqa: B004 (its type is asked)
+        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(called):
+            return lambda _core, places: self._listen(listener, places)
+        plain: Any = listener
+        return lambda core, places: plain(core, places)
+
+    def _listen(self, listener: Any, places: list[TopicPartition]) -> None:
+        """Run a coroutine on the loop; the thread does what it asks for until it is over."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return  # the program ends without `close`: nobody is left to be told
+        running = _Listening(self)
+
+        async def told() -> None:
+            _LISTENING.set(running)
+            await listener(self, places)
+
+        over = asyncio.run_coroutine_threadsafe(told(), loop)
+        over.add_done_callback(running.end)
+        while (job := running.jobs.get()) is not None:
+            job()
+        over.result()
+
+    def _put_back(self, job: Future[list[Record]]) -> None:
+        if not job.cancelled() and job.exception() is None:
+            self.core.rest.extendleft(reversed(job.result()))
+
+
+class _Listening:
+    """A listener that runs on the loop, and what it has the consumer's thread do."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self.consumer = consumer
+        self.open = True
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def end(self, _: object) -> None:
+        """Let the thread go on; on the loop, as all that asks for something."""
+        self.open = False
+        self.jobs.put(None)
+
+
+_LISTENING: ContextVar[_Listening | None] = ContextVar("krust_listening", default=None)
+
+
+class AsyncAdmin:
+    """Orders and questions. Settings and errors: those of `krust.Admin`; `core` is one."""
+
+    def __init__(
+        self, config: Mapping[str, object] | None = None, /, **more: Unpack[CommonSettings]
+    ) -> None:
+        self.core = Admin(config, **more)
+        self._thread = ThreadPoolExecutor(1, "krust-admin")
+        self._closed = False
+
+    async def request(
+        self, api: str, body: dict[str, Any], version: int | None = None
+    ) -> dict[str, Any]:
+        """As `Admin.request`."""
+        return await self._run(lambda: self.core.request(api, body, version))
+
+    async def topics(self) -> dict[str, int]:
+        """As `Admin.topics`."""
+        return await self._run(self.core.topics)
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int = -1,
+        *,
+        replicas: int = -1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """As `Admin.create_topic`."""
+        create = self.core.create_topic
+        await self._run(lambda: create(topic, partitions, replicas=replicas, config=config))
+
+    async def delete_topic(self, topic: str) -> None:
+        """As `Admin.delete_topic`."""
+        await self._run(lambda: self.core.delete_topic(topic))
+
+    async def create_partitions(self, topic: str, total: int) -> None:
+        """As `Admin.create_partitions`."""
+        await self._run(lambda: self.core.create_partitions(topic, total))
+
+    async def config(self, topic: str) -> dict[str, str | None]:
+        """As `Admin.config`."""
+        return await self._run(lambda: self.core.config(topic))
+
+    async def alter_config(self, topic: str, changes: Mapping[str, object | None]) -> None:
+        """As `Admin.alter_config`."""
+        await self._run(lambda: self.core.alter_config(topic, changes))
+
+    async def groups(self) -> dict[str, str]:
+        """As `Admin.groups`."""
+        return await self._run(self.core.groups)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, Group]:
+        """As `Admin.describe_groups`."""
+        return await self._run(lambda: self.core.describe_groups(group_ids))
+
+    async def committed(
+        self, group_id: str, topic: str, partitions: int
+    ) -> dict[TopicPartition, int]:
+        """As `Admin.committed`."""
+        return await self._run(lambda: self.core.committed(group_id, topic, partitions))
+
+    async def delete_group(self, group_id: str) -> None:
+        """As `Admin.delete_group`."""
+        await self._run(lambda: self.core.delete_group(group_id))
+
+    async def list_offsets(
+        self, moments: Mapping[Place, int | datetime | str]
+    ) -> dict[TopicPartition, int | None]:
+        """As `Admin.list_offsets`."""
+        return await self._run(lambda: self.core.list_offsets(moments))
+
+    async def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """As `Admin.delete_records`."""
+        return await self._run(lambda: self.core.delete_records(topic, partition, offset))
+
+    async def close(self) -> None:
+        """End the connections, and the thread. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             await self._run(self.core.close)
         finally:
@@ -199,7 +479,3 @@ class AsyncConsumer:
 
     async def _run(self, call: Callable[[], Returned]) -> Returned:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    def _put_back(self, job: Future[list[Record]]) -> None:
-        if not job.cancelled() and job.exception() is None:
-            self.core.rest.extendleft(reversed(job.result()))

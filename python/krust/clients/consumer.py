@@ -23,13 +23,14 @@ import time
 import weakref
 from collections import deque
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator import Coordinator, Standing, refused
+from krust.clients.keywords import ConsumerSettings, keys
 from krust.clients.membership import Membership, partition_counts
 from krust.clients.terms import API_MS, coordinator_of, terms_of
 from krust.closing import Closing
@@ -46,23 +47,7 @@ if TYPE_CHECKING:
     Found = TypeVar("Found", list[Record], ArrowBatch)
     Listener = Callable[["Consumer", list[TopicPartition]], object]
 
-SETTINGS = options.FETCH | {
-    "auto.commit.interval.ms",
-    "auto.offset.reset",
-    "client.rack",
-    "default.api.timeout.ms",
-    "enable.auto.commit",
-    "group.id",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-    "heartbeat.interval.ms",
-    "max.poll.interval.ms",
-    "max.poll.records",
-    "metadata.max.age.ms",
-    "partition.assignment.strategy",
-    "session.timeout.ms",
-}
+SETTINGS = keys(ConsumerSettings)
 COLUMNS = _krust.COLUMNS
 """Those of Spark's Kafka source."""
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
@@ -76,13 +61,14 @@ class Consumer(Closing):
     """Reads records.
 
     what  a dict of settings, and topics to subscribe to
-    more  settings as keywords; see `SETTINGS`: group.id, auto.offset.reset (latest, earliest or
-          none), enable.auto.commit, max.poll.records, partition.assignment.strategy (names, or
-          assignors of your own: the classes a krust broker takes) ...
+    more  settings as keywords (`ConsumerSettings` lists them): group.id, auto.offset.reset
+          (latest, earliest or none), enable.auto.commit, max.poll.records,
+          partition.assignment.strategy (names, or assignors of your own: the classes a krust
+          broker takes) ...
     raises  ConfigError: a setting that does not exist or cannot be
     """
 
-    def __init__(self, *what: Mapping[str, object] | str, **more: object) -> None:
+    def __init__(self, *what: Mapping[str, object] | str, **more: Unpack[ConsumerSettings]) -> None:
         topics = [one for one in what if isinstance(one, str)]
         [config] = [one for one in what if not isinstance(one, str)] or [{}]
         given = options.read(SETTINGS, config, more)
@@ -263,6 +249,15 @@ class Consumer(Closing):
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that `poll` will give. KafkaError: not assigned."""
         return self._handled()[self._ours(topic, partition)]
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """`position` of each partition that is read."""
+        return self._handled()
+
+    def restore(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go back to positions, of what is read still."""
+        for place in positions.keys() & self._positions.keys():
+            self.seek(*place, positions[place])
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on from another offset. KafkaError: not assigned."""

@@ -62,7 +62,7 @@ class Coordinator(Closing):
         until = time.monotonic() + self.patience_s
         while True:
             try:
-                node = self._found()
+                node = self.node()
                 version = newest_at(self.client, node, *newest) if newest[0] >= 0 else None
                 answer = self.client.request(api, body, version, broker=node)
                 codes = moving(answer)
@@ -125,7 +125,8 @@ class Coordinator(Closing):
         """End the connections, once a call that runs is over."""
         self.client.close()
 
-    def _found(self) -> int:
+    def node(self) -> int:
+        """The broker that answers for the group."""
         if self._node is None:
             found = find(self.client, self._group_id)
             if found["error_code"] in MOVING:

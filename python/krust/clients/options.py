@@ -1,4 +1,4 @@
-"""THE table of clients' settings: which there are, by which other names people know them.
+"""How clients are told their settings, and by which other names people know them.
 
 Given as a dict in Kafka's keys, as keywords with `_` for `.`, or both; the keyword wins. A key that
 is not supported is an error, never silence.
@@ -9,43 +9,16 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+from krust.clients.keywords import CommonSettings, FetchSettings, ProducerSettings, keys
 from krust.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BOOTSTRAP = "bootstrap.servers"
-COMMON = frozenset(
-    {
-        BOOTSTRAP,
-        "client.id",
-        "request.timeout.ms",
-        "retry.backoff.ms",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-    }
-)
-PRODUCER = COMMON | {
-    "acks",
-    "allow.auto.create.topics",
-    "batch.size",
-    "buffer.memory",
-    "compression.level",
-    "compression.type",
-    "delivery.timeout.ms",
-    "enable.idempotence",
-    "linger.ms",
-    "max.block.ms",
-    "max.request.size",
-    "metadata.max.age.ms",
-}
-FETCH = COMMON | {
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-}
+COMMON = keys(CommonSettings)
+PRODUCER = keys(ProducerSettings)
+FETCH = keys(FetchSettings)
 _TELLER = "krust.tell.reach"
 _NUMBERS = count(1)
 """A number for each client: in its name the core has "krust.clients.reach" tell who is away."""

@@ -21,7 +21,7 @@ import time
 import warnings
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from krust import _krust
 from krust.clients import options
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from krust._krust import Delivered, _Headers
+    from krust.clients.keywords import ProducerSettings
 
 DELIVERY_MS, BLOCK_MS = 120_000, 60_000
 """Kafka's; a producer that waits less for a delivery does not wait longer for a topic either."""
@@ -86,8 +87,9 @@ def _wait(descriptor: int, seconds: float) -> None:
 class Producer(_krust.Sender):
     """Writes records.
 
-    config, more  see `krust.clients.options`: acks, linger.ms, batch.size, compression.type,
-                  delivery.timeout.ms, enable.idempotence, buffer.memory, max.block.ms ...
+    config, more  settings (`ProducerSettings` lists them): acks, linger.ms, batch.size,
+                  compression.type, delivery.timeout.ms, enable.idempotence, buffer.memory,
+                  max.block.ms ...
     raises        ConfigError: a setting that does not exist or cannot be
     """
 
@@ -96,7 +98,9 @@ class Producer(_krust.Sender):
     open: bool = False
     """Whether it takes records."""
 
-    def __new__(cls, config: Mapping[str, object] | None = None, /, **more: object) -> Self:
+    def __new__(
+        cls, config: Mapping[str, object] | None = None, /, **more: Unpack[ProducerSettings]
+    ) -> Self:
         """Start the thread; see the class."""
         given = options.read(options.PRODUCER, config, more)
         if str(given.get("acks", "all")) in ("all", "-1"):
@@ -110,7 +114,9 @@ class Producer(_krust.Sender):
         _living.add(made)
         return made
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, /, **more: Unpack[ProducerSettings]
+    ) -> None:
         """`__new__` has done it."""
 
     def send(

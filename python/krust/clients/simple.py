@@ -15,7 +15,7 @@ Not promised: transactions are not hidden (Fetch 4 and newer give what read_unco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from krust import _krust
 from krust.clients import options
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from krust._krust import Record
+    from krust.clients.keywords import CommonSettings
     from krust.errors import KafkaError
 
 LATEST, EARLIEST = _krust.LATEST, _krust.EARLIEST
@@ -69,10 +70,10 @@ class SimpleConsumer(Closing):
     """Reads from the broker it is given.
 
     broker  "host:port"
-    more    client.id, request.timeout.ms, ... as keywords; see `krust.clients.options.COMMON`
+    more    client.id, request.timeout.ms, ... as keywords; see `CommonSettings`
     """
 
-    def __init__(self, broker: str, **more: object) -> None:
+    def __init__(self, broker: str, **more: Unpack[CommonSettings]) -> None:
         self._given = options.read(options.COMMON, {options.BOOTSTRAP: broker}, more)
         core = options.core(self._given, options.COMMON)
         self._client = _krust.Client(str(self._given[options.BOOTSTRAP]), core)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Asked, Message, Steps
     from krust.coordinator.assignors.spec import Assignor
+    from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store, StoreEvent
     from krust.shell.groups import Groups
@@ -93,25 +94,24 @@ class Shell:
         assignors: Mapping[str, Assignor] | None = None,
         shared: SharedTree | None = None,
         adopt: bool = False,
+        memory: Tree | None = None,
     ) -> None:
         self.config = config
-        self._adopt = adopt
+        self._adopt, self._tree = adopt, memory
         self._shared = shared
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
-        self._version = 0
+        self._version = self._own = self._returning = 0
         self._opened = False
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
         self._asked: dict[int, Request] = {}
-        self._own = 0
         self._answers: dict[int, Message | Exception] = {}
         self._held: Changes | None = Changes()
         self._endpoints: list[tuple[str, str, int]] = []
         self._news: deque[StoreEvent] = deque()
         self._connected = True
-        self._returning = 0
         self._return_at = inf
         self._later: list[tuple[int, Request]] = []
         self._waiting: deque[_Event] = deque()
@@ -146,7 +146,7 @@ class Shell:
         """Become a broker, from the directories to the first connection."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
         self._metadata = metadata.opened(
-            self.config, self._dirs, self._wake, self._shared, adopt=self._adopt
+            self.config, self._dirs, self._wake, self._shared, adopt=self._adopt, memory=self._tree
         )
         self.state.session = self._store.session
         known = self.server.cluster_id

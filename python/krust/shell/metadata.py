@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.metadata.local import Tree
     from krust.metadata.saved import Setup
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store
@@ -64,10 +65,12 @@ def opened(
     shared: SharedTree | None = None,
     *,
     adopt: bool = False,
+    memory: Tree | None = None,
 ) -> Metadata:
     """The store that the settings name.
 
-    folders the log directories; none: nothing is to last
+    folders the log directories; none: it lies in memory
+    memory  where it has lain in memory before
     wake    called by a thread of the store when it has events
     shared  the tree of a cluster in this process, instead
     adopt   a file that is damaged, or missing where there was one, is no error
@@ -81,7 +84,7 @@ def opened(
         return _in_zookeeper(_ensemble(config, connect), folders[0] if folders else None, wake)
     from krust.metadata.local import Tree
 
-    tree = Tree(kept(folders, adopt=adopt) if folders else None)
+    tree = memory or Tree(kept(folders, adopt=adopt) if folders else None)
     store = tree.session()
 
     def close() -> None:

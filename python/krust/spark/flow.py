@@ -189,12 +189,12 @@ class Flow:
             writer = writer.foreachBatch(self._caught)
         return writer.start()
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_ms: float) -> bool:
         """Wait for the end; whether it has come. KrustError: it came by a failure."""
         from pyspark.errors import StreamingQueryException
 
         try:
-            ended = bool(self._query.awaitTermination(timeout_s))
+            ended = bool(self._query.awaitTermination(timeout_ms / 1000))
         except StreamingQueryException as error:
             raise self._failure or told(error) from error
         return ended

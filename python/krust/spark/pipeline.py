@@ -4,7 +4,7 @@
 
     with pipeline.to_delta(spark, "orders", "/lake/orders", bootstrap="localhost:9092",
                            decode={"valueFormat": "json", "valueSchema": "id bigint"}) as flow:
-        flow.wait(timeout_s=3600)
+        flow.wait(timeout_ms=3_600_000)
 
 `once=True` reads what is there now and ends; without it the flow goes on as records come. What each
 promises is in `krust.spark.tables`; the command line's `krust pipeline run` is the same in a file.

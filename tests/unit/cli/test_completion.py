@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def broker() -> Iterator[krust.Broker]:
         broker.create_topic("returns", 1)
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
             producer.produce("orders", b"x")
-        given = {"auto_offset_reset": "earliest", "group_id": "billing"}
+        given: dict[str, Any] = {"auto_offset_reset": "earliest", "group_id": "billing"}
         with krust.Consumer("orders", bootstrap_servers=broker.bootstrap, **given) as consumer:
             while not consumer.poll(1000):
                 pass

@@ -1,0 +1,90 @@
+"""THE table of what clients can be told: each setting a key, with the type of its value.
+
+Keys are Kafka's with `_` for `.`, as keywords are written: `linger_ms` is linger.ms. Editors
+complete them, type checkers know them, and `options` reads from here which settings a client has.
+A value that is None counts as not given; numbers may come as text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust.coordinator.assignors.spec import Assignor
+
+    _Strategy = str | Assignor | type[Assignor]
+
+
+class CommonSettings(TypedDict, total=False):
+    """What every client has."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str | None
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    security_protocol: str
+    socket_connection_setup_timeout_ms: int
+
+
+class ProducerSettings(CommonSettings, total=False):
+    """Of `krust.Producer` and `krust.AsyncProducer`."""
+
+    acks: int | str
+    allow_auto_create_topics: bool
+    batch_size: int
+    buffer_memory: int
+    compression_level: int
+    compression_type: str
+    delivery_timeout_ms: int
+    enable_idempotence: bool
+    linger_ms: int
+    max_block_ms: int
+    max_request_size: int
+    metadata_max_age_ms: int
+
+
+class FetchSettings(CommonSettings, total=False):
+    """Of whatever reads records."""
+
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    isolation_level: str
+    max_partition_fetch_bytes: int
+
+
+class ScanSettings(CommonSettings, total=False):
+    """Of `krust.scan` from brokers, beside its parameters."""
+
+    default_api_timeout_ms: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    max_partition_fetch_bytes: int
+
+
+class ConsumerSettings(FetchSettings, total=False):
+    """Of `krust.Consumer` and `krust.AsyncConsumer`."""
+
+    auto_commit_interval_ms: int
+    auto_offset_reset: str
+    client_rack: str | None
+    default_api_timeout_ms: int
+    enable_auto_commit: bool
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: str
+    group_remote_assignor: str | None
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    metadata_max_age_ms: int
+    partition_assignment_strategy: _Strategy | Sequence[_Strategy]
+    session_timeout_ms: int
+
+
+def keys(settings: type) -> frozenset[str]:
+    """The settings by Kafka's keys."""
+    return frozenset(name.replace("_", ".") for name in settings.__annotations__)
