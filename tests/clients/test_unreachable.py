@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def until_raised(poll: Callable[[], object]) -> UnreachableError:
 def test_a_member_that_finds_nobody_says_so_once_and_raises(
     nobody: str, caplog: pytest.LogCaptureFixture, protocol: str
 ) -> None:
-    given = {**SOON, "group_id": "g", "group_protocol": protocol}
+    given: dict[str, Any] = {**SOON, "group_id": "g", "group_protocol": protocol}
     with krust.Consumer("t", bootstrap_servers=nobody, **given) as consumer:
         error = until_raised(lambda: consumer.poll(50))
     assert f"cannot connect to {nobody}: connection refused" in str(error)
@@ -56,7 +57,7 @@ def test_a_member_that_finds_nobody_says_so_once_and_raises(
 def test_a_producer_that_finds_nobody_says_so_once_and_raises(
     nobody: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"delivery_timeout_ms": 300, "retry_backoff_ms": 20}
+    given: dict[str, Any] = {"delivery_timeout_ms": 300, "retry_backoff_ms": 20}
     with krust.Producer(bootstrap_servers=nobody, **given) as producer:
         error = until_raised(lambda: producer.produce("t", b"x"))
     assert "connection refused" in str(error)
@@ -70,8 +71,8 @@ def test_clients_of_a_broker_that_dies_say_so_once_raise_and_go_on_when_it_is_ba
     broker = krust.Broker(data_dir=tmp_path).start()
     address = broker.bootstrap
     broker.create_topic("t", 1)
-    given = {**SOON, "bootstrap_servers": address}
-    writing = {"delivery_timeout_ms": 500, "retry_backoff_ms": 20}
+    given: dict[str, Any] = {**SOON, "bootstrap_servers": address}
+    writing: dict[str, Any] = {"delivery_timeout_ms": 500, "retry_backoff_ms": 20}
     with (
         krust.Consumer(**given) as consumer,
         krust.Producer(bootstrap_servers=address, **writing) as producer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -177,7 +177,7 @@ def test_an_assignor_on_a_broker_has_its_parameters(caplog: pytest.LogCaptureFix
     }
     with caplog.at_level(logging.ERROR), krust.Broker(config=config) as broker:
         broker.create_topic("t")
-        options = {"bootstrap_servers": broker.bootstrap, "group_id": "g"}
+        options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "group_id": "g"}
         with krust.Consumer("t", **options) as consumer:
 
             def assigned() -> bool:

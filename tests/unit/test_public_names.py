@@ -24,7 +24,8 @@ def functions() -> Iterator[tuple[str, FunctionType]]:
             yield name, thing
         elif isinstance(thing, type):
             for inner, method in vars(thing).items():
-                if isinstance(method, FunctionType) and (inner[0] != "_" or inner == "__init__"):
+                written = isinstance(method, FunctionType) and method.__module__ != "typing"
+                if written and (inner[0] != "_" or inner == "__init__"):
                     yield f"{name}.{inner}", method
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FAILURES = 5
 RATE_S = 15
-STEP_S = 0.1
+STEP_MS = 100
 LINE_S = 10
 _ASK_S = 2.0
 
@@ -96,7 +96,7 @@ class Progress:
         flow.start(once=once)
         self._seen.clear()
         self._asked = 0.0
-        while not flow.wait(STEP_S):
+        while not flow.wait(STEP_MS):
             if stop.is_set():
                 self._line.end()
                 flow.stop()

@@ -116,7 +116,7 @@ def test_a_group_that_krust_shares_names_the_assignor_that_did_it(
 ) -> None:
     with krust.Broker(config={"krust.group.server.assignor": "g*=sticky"}) as broker:
         broker.create_topic("t", 2)
-        given = {"group_id": "g1", "partition_assignment_strategy": "range"}
+        given: dict[str, Any] = {"group_id": "g1", "partition_assignment_strategy": "range"}
         with krust.Consumer("t", bootstrap_servers=broker.bootstrap, **given) as consumer:
             while not consumer.assignment():
                 consumer.poll(100)

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_topics_groups_and_refusals_are_told_at_info(caplog: pytest.LogCaptureFi
         broker.create_topic("orders", partitions=3)
         with pytest.raises(KafkaError):
             broker.create_topic("orders")
-        options = {"bootstrap_servers": broker.bootstrap, "group_id": "readers"}
+        options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "group_id": "readers"}
         with krust.Consumer("orders", **options) as consumer:
 
             def assigned() -> bool:
