@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,8 @@ def test_offsets_are_listed_by_time(admin: Admin, bootstrap: str, topic: str) ->
     assert admin.list_offsets({at: datetime.fromtimestamp(1003, UTC)}) == {at: 3}
     assert admin.list_offsets({at: 2_000_000}) == {at: None}
     assert admin.list_offsets({}) == {}
-    for wrong in (-1, "soon"):
+    wrong: Any
+    for wrong in (-1, "soon", 1.5, None, True):
         with pytest.raises(krust.ConfigError):
             admin.list_offsets({at: wrong})
     with pytest.raises(KafkaError):

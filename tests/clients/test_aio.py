@@ -226,3 +226,19 @@ def test_an_admin_is_awaited(bootstrap: str, name: str) -> None:
 
     with nothing_left():
         asyncio.run(run())
+
+
+def test_what_is_closed_says_so(bootstrap: str, single: str) -> None:
+    async def run() -> None:
+        consumer = krust.AsyncConsumer(bootstrap_servers=bootstrap)
+        admin = krust.AsyncAdmin(bootstrap_servers=bootstrap)
+        await consumer.assign([(single, 0)])
+        for client in (consumer, admin):
+            await client.close()
+            await client.close()
+        for call in (consumer.poll, consumer.poll_arrow, consumer.commit, admin.topics):
+            with pytest.raises(krust.ConfigError, match="closed"):
+                await call()
+
+    with nothing_left():
+        asyncio.run(run())

@@ -222,8 +222,9 @@ class Admin(Closing):
         """The first offset at or after a time; None: nothing that late.
 
         moments  by (topic, partition): "earliest", "latest" (the offset of the next record that
-                 will be written), a datetime, or milliseconds since 1970
-        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+                 will be written), a datetime (local time, if it names no zone), or whole
+                 milliseconds since 1970
+        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...; ConfigError: that is no time
         """
         asked = [(*place, _moment(when)) for place, when in moments.items()]
         found = self._client.list_offsets(asked) if asked else []
@@ -280,8 +281,9 @@ def _moment(when: int | datetime | str) -> int:
         if when not in _MOMENTS:
             raise ConfigError.choice("a moment", _MOMENTS, when)
         return _MOMENTS[when]
-    if when < 0:
-        raise ConfigError(f"{when} is no time", hint='milliseconds from 0 on, "earliest", "latest"')
+    if not isinstance(when, int) or isinstance(when, bool) or when < 0:
+        hint = 'a datetime, whole milliseconds since 1970, "earliest" or "latest"'
+        raise ConfigError(f"{when!r} is no time", hint=hint)
     return when
 
 

@@ -175,6 +175,7 @@ class AsyncConsumer:
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
         """As `Consumer.poll`; what comes to a call that was cancelled, the next one gives."""
         self._outside("poll")
+        self._usable()
         job = self._thread.submit(self.core.poll, timeout_ms, max_records)
         try:
             return await asyncio.wrap_future(job)
@@ -191,6 +192,7 @@ class AsyncConsumer:
     ) -> ArrowBatch | None:
         """As `Consumer.poll_arrow`; what comes to a call that was cancelled comes again."""
         self._outside("poll_arrow")
+        self._usable()
 
         def poll() -> tuple[ArrowBatch | None, dict[TopicPartition, int]]:
             before = self.core.positions()
@@ -310,6 +312,7 @@ class AsyncConsumer:
         self._loop = asyncio.get_running_loop()
         listener = self._listener()
         if listener is None:
+            self._usable()
             return await self._loop.run_in_executor(self._thread, call)
         answer: Future[Returned] = Future()
 
@@ -327,6 +330,10 @@ class AsyncConsumer:
         listener = _LISTENING.get()
         ours = listener is not None and listener.consumer is self and listener.open
         return listener if ours else None
+
+    def _usable(self) -> None:
+        if self.core.closed:
+            raise ConfigError("this consumer is closed")
 
     def _outside(self, what: str) -> None:
         if self._listener() is not None:
@@ -462,7 +469,7 @@ class AsyncAdmin:
             return
         self._closed = True
         try:
-            await self._run(self.core.close)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self.core.close)
         finally:
             self._thread.shutdown()
 
@@ -478,4 +485,6 @@ class AsyncAdmin:
         await self.close()
 
     async def _run(self, call: Callable[[], Returned]) -> Returned:
+        if self._closed:
+            raise ConfigError("this client is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
