@@ -181,7 +181,9 @@ class Flow:
         if once:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=_interval(self.pipeline.trigger_s))
+            writer = writer.trigger(
+                processingTime=f"{round(self.pipeline.trigger_ms)} milliseconds"
+            )
         if self.pipeline.sink == "topic":
             options = {"topic": self.pipeline.place, "kafka.bootstrap.servers": self._bootstrap}
             writer = writer.format("krust").options(**options)
@@ -330,10 +332,6 @@ def _ends(rows: list[dict[str, Any]]) -> Offsets:
         if row["topic"] and row["end_offset"] is not None and row["end_offset"] >= 0:
             found.setdefault(row["topic"], {})[str(row["partition"])] = row["end_offset"]
     return found
-
-
-def _interval(seconds: float) -> str:
-    return f"{round(seconds * 1000)} milliseconds"
 
 
 def applied(spark: SparkSession, made: Pipeline, frame: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ promises is in `krust.spark.tables`; the command line's `krust pipeline run` is 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from krust.errors import ConfigError
 from krust.spark.flow import Flow
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from krust.spark.recipe import PipelineSettings, TableSettings
 
 __all__ = [
     "Pipeline",
@@ -51,21 +53,36 @@ def start(spark: SparkSession, made: Pipeline, *, once: bool = False) -> Flow:
 
 
 def to_parquet(
-    spark: SparkSession, topics: str | Sequence[str], path: str, *, once: bool = False, **more: Any
+    spark: SparkSession,
+    topics: str | Sequence[str],
+    path: str,
+    *,
+    once: bool = False,
+    **more: Unpack[TableSettings],
 ) -> Flow:
-    """Topics into Parquet files with manifests. `more`: fields of `Pipeline`."""
+    """Topics into Parquet files with manifests. `more`: see `TableSettings`."""
     return start(spark, _made(topics, "parquet", path, more), once=once)
 
 
 def to_delta(
-    spark: SparkSession, topics: str | Sequence[str], path: str, *, once: bool = False, **more: Any
+    spark: SparkSession,
+    topics: str | Sequence[str],
+    path: str,
+    *,
+    once: bool = False,
+    **more: Unpack[TableSettings],
 ) -> Flow:
-    """Topics into a Delta table. `more`: fields of `Pipeline`."""
+    """Topics into a Delta table. `more`: see `TableSettings`."""
     return start(spark, _made(topics, "delta", path, more), once=once)
 
 
 def to_iceberg(
-    spark: SparkSession, topics: str | Sequence[str], table: str, *, once: bool = False, **more: Any
+    spark: SparkSession,
+    topics: str | Sequence[str],
+    table: str,
+    *,
+    once: bool = False,
+    **more: Unpack[TableSettings],
 ) -> Flow:
     """Topics into an Iceberg table `namespace.table`; `catalog={..}` as pyiceberg takes it."""
     return start(spark, _made(topics, "iceberg", table, more), once=once)
@@ -78,7 +95,7 @@ def transform(
     topic: str,
     *,
     once: bool = False,
-    **more: Any,
+    **more: Unpack[PipelineSettings],
 ) -> Flow:
     """Topics through a function of DataFrames into another topic, each record at least once.
 

@@ -20,7 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from krust import spec
 from krust.decode import options as decoding
@@ -53,7 +53,31 @@ _KEYS = {
 SINKS = (*KINDS, "topic")
 _NAME = re.compile(r"[\w.][\w.-]*")
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+class PipelineSettings(TypedDict, total=False):
+    """What a pipeline may be told beside where it begins and ends; see `Pipeline`."""
+
+    name: str
+    bootstrap: str
+    pattern: bool
+    since: str
+    source_options: Mapping[str, str]
+    decode: Mapping[str, str]
+    sql: str
+    file_mb: int
+    compression: str
+    catalog: Mapping[str, str]
+    checkpoint: str
+    trigger_ms: int
+    max_per_trigger: int
+
+
+class TableSettings(PipelineSettings, total=False):
+    """Of a pipeline into a table."""
+
+    function: Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,7 @@ class Pipeline:
     sql, function  what happens to the rows; at most one of them
     sink        one of SINKS, place: its folder, table or topic
     checkpoint  Spark's folder; empty: beside the table, `_checkpoint`, or under the state folder
+    trigger_ms  a micro-batch at most this often
     """
 
     topics: tuple[str, ...]
@@ -83,7 +108,7 @@ class Pipeline:
     compression: str = "zstd"
     catalog: Mapping[str, str] = field(default_factory=dict)
     checkpoint: str = ""
-    trigger_s: float = 10.0
+    trigger_ms: int = 10_000
     max_per_trigger: int = 2_000_000
 
     def __post_init__(self) -> None:
@@ -99,7 +124,7 @@ class Pipeline:
             raise ConfigError.choice("compression", CODECS, self.compression)
         if self.sql and self.function is not None:
             raise ConfigError("[transform] has both sql and python; one can call the other")
-        for name, least in (("file_mb", 1), ("max_per_trigger", 1), ("trigger_s", 0)):
+        for name, least in (("file_mb", 1), ("max_per_trigger", 1), ("trigger_ms", 0)):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"{name} is {getattr(self, name)}, at least {least} is wanted")
         if decoding.chosen(self.decode) != dict(self.decode):
@@ -198,7 +223,7 @@ def of(tree: Mapping[str, Any], folder: Path, name: str) -> Pipeline:
         compression=_text(sink, "sink", "compression") or "zstd",
         catalog=_texts(sink, "sink", "catalog"),
         checkpoint=str(folder / checkpoint) if checkpoint else "",
-        trigger_s=_seconds(_text(run, "run", "trigger") or "10s"),
+        trigger_ms=_milliseconds(_text(run, "run", "trigger") or "10s"),
         max_per_trigger=_number(run, "run", "max_per_trigger", 2_000_000),
     )
 
@@ -244,11 +269,11 @@ def _number(part: Mapping[str, Any], where: str, key: str, default: int) -> int:
     return found
 
 
-def _seconds(text: str) -> float:
+def _milliseconds(text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"[run] trigger is {text!r}; write 500ms, 10s, 5m or 1h")
-    return int(found[1]) * _UNITS_S[found[2]]
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _topics(source: Mapping[str, Any]) -> tuple[str, ...]:

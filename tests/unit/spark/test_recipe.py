@@ -74,7 +74,7 @@ def test_a_whole_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
         file_mb=64,
         compression="snappy",
         checkpoint=str(tmp_path / "here"),
-        trigger_s=0.5,
+        trigger_ms=500,
         max_per_trigger=1000,
     )
     assert made.transforms
@@ -83,7 +83,7 @@ def test_a_whole_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
 def test_what_a_file_leaves_out_has_defaults(tmp_path: Path) -> None:
     text = '[source]\ntopic = "orders"\n[sink]\nparquet = "t"'
     made = recipe.read(written(tmp_path, text, "flow.toml"), bootstrap="localhost:9092")
-    assert (made.name, made.bootstrap, made.trigger_s) == ("flow", "localhost:9092", 10)
+    assert (made.name, made.bootstrap, made.trigger_ms) == ("flow", "localhost:9092", 10_000)
     assert made.checkpoint_path == tmp_path / "t/_checkpoint/flow"
     assert not made.transforms
 
@@ -249,3 +249,11 @@ def test_a_pipeline_without_its_topic_or_broker_says_so() -> None:
         positions.Position(made("start", broker.bootstrap)).spans()
     with pytest.raises(ConfigError, match="no broker is named"):
         positions.Position(made("start", ""))
+
+
+def test_functions_that_make_pipelines_take_each_field_by_its_name_and_type() -> None:
+    apart = {"topics", "sink", "place"}
+    fields = {one.name: one.type for one in dataclasses.fields(recipe.Pipeline)}
+    told = {name: kind for name, kind in fields.items() if name not in apart}
+    settings = recipe.TableSettings.__annotations__
+    assert {name: kind.__forward_arg__ for name, kind in settings.items()} == told
