@@ -535,5 +535,5 @@ def test_a_fault_of_a_users_function_is_not_tried_again(
         pytest.raises(KrustError, match=r"connection timed out, retry \(ValueError\)") as failed,
         to("parquet", tmp_path)(spark, topic, once=True, **more) as flow,
     ):
-        flow.wait(WAIT_S)
+        flow.wait(WAIT_S * 1000)
     assert not failed.value.retriable
