@@ -318,19 +318,19 @@ group.consumer.assignors  list  uniform,range  *  yes  fixed
     Assignors offered to KIP-848 consumer groups, the default first: names or module:Class.
 group.consumer.heartbeat.interval.ms  int  5000  1..  yes  fixed
     Heartbeat interval given to KIP-848 members.
-group.consumer.max.heartbeat.interval.ms  int  15000  1..  ignored  fixed
-    Upper bound of that interval.
-group.consumer.max.session.timeout.ms  int  60000  1..  ignored  fixed
-    Upper bound of a KIP-848 member's session timeout.
+group.consumer.max.heartbeat.interval.ms  int  15000  1..  yes  fixed
+    Upper bound of that interval where one group has its own.
+group.consumer.max.session.timeout.ms  int  60000  1..  yes  fixed
+    Upper bound of a KIP-848 member's session timeout where one group has its own.
 group.consumer.max.size  int  max  1..  yes  fixed
     Most members of a KIP-848 group.
 group.consumer.migration.policy  string  \
 bidirectional  DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL  yes  fixed
     Whether classic groups and KIP-848 groups turn into each other.
-group.consumer.min.heartbeat.interval.ms  int  5000  1..  ignored  fixed
-    Lower bound of the KIP-848 heartbeat interval.
-group.consumer.min.session.timeout.ms  int  45000  1..  ignored  fixed
-    Lower bound of a KIP-848 member's session timeout.
+group.consumer.min.heartbeat.interval.ms  int  5000  1..  yes  fixed
+    Lower bound of the KIP-848 heartbeat interval where one group has its own.
+group.consumer.min.session.timeout.ms  int  45000  1..  yes  fixed
+    Lower bound of a KIP-848 member's session timeout where one group has its own.
 group.consumer.session.timeout.ms  int  45000  1..  yes  fixed
     How long a KIP-848 member may be silent.
 group.coordinator.append.linger.ms  int  10  0..  ignored  fixed

@@ -1,12 +1,13 @@
-"""`krust config`: settings of brokers and topics as a running cluster has them, and what they mean.
+"""`krust config`: settings of brokers, topics and groups as a running cluster has them.
 
-Without `--topic` or `--broker`: of the broker that answers; `set` and `unset` then change the
-default of all brokers, as `kafka-configs --entity-default` does.
+Without `--topic`, `--group` or `--broker`: of the broker that answers; `set` and `unset` then
+change the default of all brokers, as `kafka-configs --entity-default` does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,44 +19,59 @@ from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import TypeVar
 
     from krust import _krust
     from krust.cli.options import Options
     from krust.errors import KrustError
 
-    F = TypeVar("F", bound=Callable[..., Any])
-
 BROKER = 4
+GROUP = 32
 SOURCES = {
     0: "unknown", 1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 6: "logger",
+    7: "metrics", 8: "group",
 }  # fmt: skip
 DEFAULT = 5
 
 
+class Whose(NamedTuple):
+    """Whose settings are meant: of one of these, or of the broker that answers."""
+
+    topic: str | None
+    group: str | None
+    broker: int | None
+
+
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show and change settings of brokers and topics."""
+    """Show and change settings of brokers, topics and groups."""
 
 
-def _resource(function: F) -> F:
+def _resource(function: Callable[..., None]) -> Callable[..., None]:
     whom = click.option("--broker", type=int, metavar="N", help="Of this broker.")
     what = click.option(
         "--topic", metavar="T", help="Of this topic.", shell_complete=completion.topics
     )
-    return what(whom(shared.client(function)))
+    who = click.option(
+        "--group", metavar="G", help="Of this group.", shell_complete=completion.groups
+    )
+
+    def asked(options: Options, /, **more: Any) -> None:
+        topic, group, broker = (more.pop(name) for name in ("topic", "group", "broker"))
+        if sum(each is not None for each in (topic, group, broker)) > 1:
+            raise click.UsageError("give one of --topic, --group and --broker")
+        function(options, Whose(topic, group, broker), **more)
+
+    update_wrapper(asked, function)
+    return what(who(whom(shared.client(click.pass_obj(asked)))))
 
 
 @command.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
 @click.option("--source", is_flag=True, help="Where each value comes from.")
 @_resource
-@click.pass_obj
-def show(
-    options: Options, topic: str | None, broker: int | None, everything: bool, source: bool
-) -> None:
+def show(options: Options, whose: Whose, everything: bool, source: bool) -> None:
     """List settings that are not at their default."""
-    entries = _entries(options, topic, broker)
+    entries = _entries(options, whose)
     rows = [_row(entry) for entry in entries if everything or not _is_default(entry)]
     columns = ["name", "value"] + (["source", "read_only"] if source else [])
     if not rows:
@@ -66,16 +82,15 @@ def show(
 @command.command()
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_resource
-@click.pass_obj
-def get(options: Options, topic: str | None, broker: int | None, keys: tuple[str, ...]) -> None:
+def get(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
     """Show the value of settings."""
-    entries = {entry["name"]: entry for entry in _entries(options, topic, broker, keys)}
+    entries = {entry["name"]: entry for entry in _entries(options, whose, keys)}
     many = session.Many(len(keys))
     rows = []
     for key in keys:
         with many.item():
             if key not in entries:
-                raise _unknown(key, topic)
+                raise _unknown(key, whose.topic)
             rows.append(_row(entries[key]))
     if options.output in ("table", "wide") and len(keys) == 1 and rows:
         click.echo(rows[0]["value"])
@@ -87,21 +102,17 @@ def get(options: Options, topic: str | None, broker: int | None, keys: tuple[str
 @command.command("set")
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, type=KeyValue())
 @_resource
-@click.pass_obj
-def set_(
-    options: Options, topic: str | None, broker: int | None, settings: tuple[tuple[str, str], ...]
-) -> None:
+def set_(options: Options, whose: Whose, settings: tuple[tuple[str, str], ...]) -> None:
     """Change settings; they hold at once."""
-    _alter(options, (topic, broker), [(key, SET, value) for key, value in settings], "changed")
+    _alter(options, whose, [(key, SET, value) for key, value in settings], "changed")
 
 
 @command.command()
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_resource
-@click.pass_obj
-def unset(options: Options, topic: str | None, broker: int | None, keys: tuple[str, ...]) -> None:
+def unset(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
     """Let settings have their default again."""
-    _alter(options, (topic, broker), [(key, DELETE, None) for key in keys], "unset")
+    _alter(options, whose, [(key, DELETE, None) for key in keys], "unset")
 
 
 @command.command()
@@ -154,10 +165,10 @@ def _unknown(key: str, topic: str | None) -> KrustError:
 
 
 def _entries(
-    options: Options, topic: str | None, broker: int | None, keys: Sequence[str] | None = None
+    options: Options, whose: Whose, keys: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     asked = session.client(options)
-    (kind, name), node = _target(asked, options, topic, broker)
+    (kind, name), node = _target(asked, options, whose)
     resource = {
         "resource_type": kind,
         "resource_name": name,
@@ -170,14 +181,15 @@ def _entries(
 
 
 def _target(
-    asked: _krust.Client, options: Options, topic: str | None, broker: int | None
+    asked: _krust.Client, options: Options, whose: Whose
 ) -> tuple[tuple[int, str], int | None]:
     """The resource, and the broker that must be asked about it."""
-    if topic is not None and broker is not None:
-        raise click.UsageError("give --topic or --broker, not both")
-    if topic is not None:
-        session.topics(asked, [topic], options.bootstrap)
-        return (TOPIC, topic), None
+    if whose.topic is not None:
+        session.topics(asked, [whose.topic], options.bootstrap)
+        return (TOPIC, whose.topic), None
+    if whose.group is not None:
+        return (GROUP, whose.group), None
+    broker = whose.broker
     if broker is None:
         broker = min(b["node_id"] for b in session.metadata(asked, [])["brokers"])
     return (BROKER, str(broker)), broker
@@ -185,20 +197,20 @@ def _target(
 
 def _alter(
     options: Options,
-    whom: tuple[str | None, int | None],
+    whose: Whose,
     changes: Sequence[tuple[str, int, str | None]],
     done: str,
 ) -> None:
-    topic, broker = whom
     asked = session.client(options)
-    if topic is None and broker is None:
+    if whose == Whose(None, None, None):
         alter_configs(asked, (BROKER, ""), changes)
     else:
-        resource, node = _target(asked, options, topic, broker)
+        resource, node = _target(asked, options, whose)
         alter_configs(asked, resource, changes, broker=node)
     what = ", ".join(key for key, _, _ in changes)
-    whose = topic or ("all brokers" if broker is None else f"broker {broker}")
-    session.note(options, f"{done} {what} of {whose}")
+    broker = "all brokers" if whose.broker is None else f"broker {whose.broker}"
+    name = whose.topic or (f"group {whose.group}" if whose.group is not None else broker)
+    session.note(options, f"{done} {what} of {name}")
 
 
 def _row(entry: dict[str, Any]) -> dict[str, object]:

@@ -1,21 +1,25 @@
 """Settings over the wire: what holds, where it comes from, and changes of it.
 
 DescribeConfigs 0-4: topics and brokers with every setting, sources, synonyms (v1), types and
-    documentation (v3); groups and client metrics by the broker's defaults; loggers: the root one.
+    documentation (v3); groups; client metrics by their defaults; loggers: the root one.
 AlterConfigs 0-2 (replaces all that was set), IncrementalAlterConfigs 0-1 (set, delete, append,
-    subtract): topics, this broker, all brokers (""). One bad item refuses its resource alone.
-ListConfigResources 0-1: v0 knows client metrics only, of which there are none.
+    subtract): topics, this broker, all brokers (""), groups (`group_configs.py`).
+    One bad item refuses its resource alone.
+ListConfigResources 0-1: v0 knows client metrics only, of which there are none; of groups those
+    that something is set for.
 Version notes: v0 of DescribeConfigs has `is_default` in place of a source.
-Not done: dynamic log levels, settings of groups and of client metrics: INVALID_REQUEST.
-Source: KIP-133, KIP-226, KIP-339, KIP-524, KIP-569.
+Not done: dynamic log levels, settings of client metrics: INVALID_REQUEST.
+Source: KIP-133, KIP-226, KIP-339, KIP-524, KIP-569, KIP-1142.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import RETENTION, parse_topic, rules
+from krust.controller import group_configs
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     Message,
@@ -59,6 +63,7 @@ DYNAMIC_DEFAULT_BROKER = 3
 STATIC_BROKER = 4
 DEFAULT = 5
 DYNAMIC_LOGGER = 6
+DYNAMIC_GROUP = 8
 """The sources, as DescribeConfigs numbers them."""
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -83,15 +88,15 @@ _INTERNAL_FROM = {
 }
 """Those that settings of the broker say."""
 
-_OF_GROUPS = {
-    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
-    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
-}
 _OF_METRICS = {
     "interval.ms": ("300000", Type.INT),
     "match": ("", Type.LIST),
     "metrics": ("", Type.LIST),
 }
+
+
+_TABLES = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER}
+_NUMBER = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Known(NamedTuple):
@@ -172,6 +177,8 @@ def list_resources(state: State, request: Request) -> Policy:
     for kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
         if kind in wanted:
             found += [(str(broker), kind) for broker in brokers]
+    if GROUP_RESOURCE in wanted:
+        found += [(group, GROUP_RESOURCE) for group in sorted(state.groups)]
     unknown = wanted - set(RESOURCES)
     return {
         "throttle_time_ms": 0,
@@ -190,7 +197,7 @@ def alter(state: State, request: Request) -> Policy:
         for pair in resource["configs"]:
             if pair["value"] is None:
                 raise RefusedError(
-                    Code.INVALID_REQUEST, f"Null value not supported for: {pair['name']}"
+                    Code.INVALID_REQUEST, f"Null value not supported for : {pair['name']}"
                 )
             config[pair["name"]] = pair["value"]
         return config
@@ -202,10 +209,11 @@ def incremental_alter(state: State, request: Request) -> Policy:
     """IncrementalAlterConfigs."""
 
     def changed(before: Mapping[str, str], resource: Message) -> dict[str, str]:
-        table = TOPIC if resource["resource_type"] == TOPIC_RESOURCE else BROKER
+        kind = resource["resource_type"]
+        table = _TABLES.get(kind, {})
         names = [pair["name"] for pair in resource["configs"]]
         if len(set(names)) < len(names):
-            raise RefusedError(Code.INVALID_REQUEST, "a setting is named more than once")
+            raise RefusedError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
         config = dict(before)
         for pair in resource["configs"]:
             name, operation, value = pair["name"], pair["config_operation"], pair["value"]
@@ -213,10 +221,12 @@ def incremental_alter(state: State, request: Request) -> Policy:
                 config.pop(name, None)
                 continue
             if value is None:
-                raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for: {name}")
+                raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for : {name}")
             if operation == SET:
                 config[name] = value
                 continue
+            if kind == GROUP_RESOURCE:
+                raise RefusedError(Code.INVALID_CONFIG, _no_list(name, operation))
             config[name] = _joined(state, table.get(name), before, pair)
         return config
 
@@ -256,7 +266,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
         results.append(result)
         try:
             if times[key] > 1:
-                raise RefusedError(Code.INVALID_REQUEST, "the request names a resource twice")
+                raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             before = _before(state, *key)
             config = changed(before, resource)
             _check(state, key[0], before, config)
@@ -284,6 +294,9 @@ def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> Steps:
         now = state.knows(name, topic.id)
         if now is not None and now.config_version <= topic.config_version:
             state.put(now._replace(config=config, config_version=topic.config_version + 1))
+        return
+    if kind == GROUP_RESOURCE:
+        yield from group_configs.write(state, name, config)
         return
     entity = state.own if name else state.everywhere
     label = name or znodes.DEFAULT_ENTITY
@@ -321,15 +334,22 @@ def _before(state: State, kind: int, name: str) -> Mapping[str, str]:
             )
         return topic.config
     if kind == BROKER_RESOURCE:
-        _check_broker(state, name)
+        _check_broker(state, name, "Node")
         return (state.own if name else state.everywhere).config
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise RefusedError(Code.INVALID_REQUEST, "Default group resources are not allowed.")
+        return group_configs.config(state, name)
     if kind in RESOURCES:
         raise RefusedError(Code.INVALID_REQUEST, "such settings cannot be changed here")
-    raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    raise RefusedError(Code.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
 def _check(state: State, kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> None:
     """Refuse what is unknown, cannot be so, or cannot change while the broker runs."""
+    if kind == GROUP_RESOURCE:
+        group_configs.check(state, config)
+        return
     for name, text in config.items():
         if kind == TOPIC_RESOURCE:
             if before.get(name) != text:
@@ -358,7 +378,9 @@ def _check_topic_value(state: State, name: str, text: str) -> None:
         raise RefusedError(Code.INVALID_CONFIG, refused)
 
 
-def _check_broker(state: State, name: str) -> None:
+def _check_broker(state: State, name: str, who: str = "Broker") -> None:
+    if name and not _NUMBER.fullmatch(name):
+        raise RefusedError(Code.INVALID_REQUEST, f"{who} id must be an integer, but it is: {name}")
     if name not in ("", str(state.node_id)):
         raise RefusedError(
             Code.INVALID_REQUEST,
@@ -407,17 +429,36 @@ def _entries(state: State, kind: int, name: str, names: list[str] | None) -> lis
     elif kind == GROUP_RESOURCE:
         if not name:
             raise RefusedError(Code.INVALID_REQUEST, "Group name must not be empty")
-        entries = [
-            _plain(key, state.broker_text(broker) or "", Type.INT, DEFAULT)
-            for key, broker in _OF_GROUPS.items()
-        ]
+        entries = _group_entries(state, name)
     elif kind == METRICS_RESOURCE:
         if not name:
-            raise RefusedError(Code.INVALID_REQUEST, "Client metrics subscription name is empty")
+            why = "Client metrics subscription name must not be empty"
+            raise RefusedError(Code.INVALID_REQUEST, why)
         entries = [_plain(key, *facts, DEFAULT) for key, facts in _OF_METRICS.items()]
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
     return [entry for entry in entries if wanted is None or entry["name"] in wanted]
+
+
+def _group_entries(state: State, group: str) -> list[Message]:
+    """A group's settings that are served here."""
+    own = group_configs.config(state, group)
+    entries = []
+    for name in group_configs.NAMES:
+        setting = BROKER[group_configs.of_broker(name)]
+        known = [Known(name, own[name].strip(), DYNAMIC_GROUP)] if name in own else []
+        known += _known(state, (setting.name,))
+        entry = _entry(setting, known, known[0].value)
+        entries.append({**entry, "name": name, "read_only": False})
+    return entries
+
+
+def _no_list(name: str, operation: int) -> str:
+    """Why a number cannot be added to."""
+    words = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+    if operation not in words:
+        return f"Unsupported operation {operation} on {name}"
+    return f"Can't {words[operation]} to key {name} because its type is not LIST."
 
 
 def _broker_entries(state: State, name: str, wanted: set[str] | None) -> list[Message]:

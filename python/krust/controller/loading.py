@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
-from krust.controller import owners, reading
+from krust.controller import group_configs, owners, reading
 from krust.controller.adoption import KEEP
 from krust.controller.state import Entity, Partition, RefusedError, State, Topic
 from krust.controller.topics import check_name
@@ -122,9 +122,10 @@ def settings_of(
 
 
 def settings(state: State) -> Steps:
-    """Read what is set for this broker, for all, and for who uses them."""
+    """Read what is set for this broker, for all, for who uses them, and for groups."""
     yield from of_brokers(state)
     yield from owners.load(state)
+    yield from group_configs.load(state)
 
 
 def of_brokers(state: State) -> Steps:

@@ -3,14 +3,15 @@
 Who changes the settings of an entity writes a child there that names it; who sees one reads that
 entity. Numbers only grow, so a broker remembers the last it has seen. The controller takes a child
 away when it has seen it for 15 minutes, as Kafka's brokers do.
-Entities: topics, brokers; users, clients and addresses, whose settings are quotas.
+Entities: topics, brokers; users, clients and addresses, whose settings are quotas; groups,
+which are krust's own: a broker of Kafka 3.9 logs that it does not know them, and goes on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import loading, owners, quotas, reading
+from krust.controller import group_configs, loading, owners, quotas, reading
 from krust.controller.office import AwayError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange
@@ -50,6 +51,7 @@ class Notices:
         results = yield from reading.pieces(map(Read, paths))
         topics: dict[str, None] = {}
         limited: dict[quotas.Owner, None] = {}
+        groups: dict[str, None] = {}
         brokers = False
         for path, node in zip(paths, results, strict=True):
             if node is Refusal.NO_NODE:
@@ -67,11 +69,14 @@ class Notices:
                 limited[owner] = None
             if kind == "topics":
                 topics[znodes.unsanitised(name)] = None
+            if kind == "groups":
+                groups[name] = None
             brokers |= kind == "brokers"
         if brokers:
             yield from loading.of_brokers(state)
         for each in limited:
             yield from owners.reread(state, each)
+        yield from group_configs.reread(state, group_configs.named(groups))
         yield from hold(state, [name for name in topics if _fits(name)])
         self._last = max(_number(name) for name in new)
 

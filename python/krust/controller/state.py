@@ -196,6 +196,8 @@ class Changes:
     """whole topics; None: gone"""
     brokers: bool = False
     """the broker's settings are others: every topic's defaults may be"""
+    groups: set[str] = field(default_factory=set)
+    """groups whose own settings are others"""
     quotas: bool = False
     """what users, clients and addresses may use is another"""
     live: bool = False
@@ -212,13 +214,14 @@ class Changes:
     def __bool__(self) -> bool:
         """Whether anything changed."""
         told = self.topics or self.live or self.brokers or self.controller or self.quotas
-        return bool(told or self.strays or self.faults or self.lines)
+        return bool(told or self.groups or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
         """Take in what changed afterwards."""
         self.topics |= later.topics
         self.live |= later.live
         self.strays |= later.strays
+        self.groups |= later.groups
         self.brokers |= later.brokers
         self.quotas |= later.quotas
         self.controller |= later.controller
@@ -281,6 +284,8 @@ class State:
     """dynamic settings of this broker"""
     everywhere: Entity = field(default_factory=Entity)
     """dynamic settings of all brokers"""
+    groups: dict[str, Entity] = field(default_factory=dict)
+    """dynamic settings of single groups, which need not exist"""
     quotas: Table = field(default_factory=dict)
     """what users, clients and addresses may use"""
     buckets: Buckets = field(default_factory=Buckets)
@@ -446,6 +451,14 @@ class State:
         """A broker's setting is another: every topic's defaults may be."""
         self._defaults = {}
         self.changes.brokers = True
+
+    def configure(self, group: str, entity: Entity | None) -> None:
+        """Let this be what is set for a group; None: nothing is."""
+        before = self.groups.pop(group, None)
+        if entity is not None:
+            self.groups[group] = entity
+        if (before and before.config) != (entity and entity.config):
+            self.changes.groups.add(group)
 
     def allow(self, owner: Owner, values: dict[str, float]) -> None:
         """These are the quotas of an owner now, whatever they were; none: he has none."""

@@ -102,8 +102,9 @@ def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> Group:
     new.history = group.history
     for member in group.members.values():
         new.enlist(_classic_member(member, turn.settings))
+    _, session_ms = turn.settings.timing(group.id)
     for member_id in group.pending:
-        new.expect(member_id, turn.now_ms + turn.settings.session_timeout_ms)
+        new.expect(member_id, turn.now_ms + session_ms)
     new.state = STABLE if new.members else EMPTY
     new.protocol = new.vote() if new.members else None
     new.subscribed = new.topics()

@@ -46,11 +46,7 @@ Live = tuple[int, "Message", "Message"]
 
 
 class Coordinator:
-    """All groups of this broker.
-
-    settings   the limits that hold
-    new_id     a fresh unique text, for member ids
-    """
+    """All groups of this broker. `new_id`: a fresh unique text, for member ids."""
 
     def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         self.settings = settings
@@ -91,15 +87,16 @@ class Coordinator:
         turn.out.wake_at_ms = turn.now_ms if self._outdated else self._next_due()
         return turn.out
 
+    def configured(self, group_ids: Iterable[str]) -> None:
+        """Settings of groups are others; the next Outcome says so to the core."""
+        self._dirty |= dict.fromkeys(self._groups.keys() & set(group_ids))
+
     def tick(self, now_ms: int) -> Outcome:
         """What is due."""
         return self.handle_batch((), now_ms)
 
     def failed(
-        self,
-        group_ids: Iterable[str],
-        now_ms: int,
-        unsent: Sequence[Reply] = (),
+        self, group_ids: Iterable[str], now_ms: int, unsent: Sequence[Reply] = ()
     ) -> Outcome:
         """The core could not write for these groups, and reads them again: forget them.
 

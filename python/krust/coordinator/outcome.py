@@ -146,6 +146,8 @@ class GroupSettings:
     session_timeout_ms: int = 45_000
     """of members that speak the consumer protocol, and so on below"""
     heartbeat_interval_ms: int = 5000
+    timing_of: Callable[[str], tuple[int, int] | None] = _no_topic
+    """heartbeat interval and session timeout that a group has of its own; None: those above"""
     consumer_max_size: int = 2**31 - 1
     assignors: Mapping[str, str] = field(default_factory=_built_in)
     """what members may name, the default first -> where it is found, for AssignCall"""
@@ -160,3 +162,7 @@ class GroupSettings:
     """a topic's name by its id"""
     match_topics: Callable[[str], Iterable[str]] = _no_topics
     """the topics that a regular expression means; ValueError: it is none"""
+
+    def timing(self, group_id: str) -> tuple[int, int]:
+        """Heartbeat interval and session timeout of this group's members."""
+        return self.timing_of(group_id) or (self.heartbeat_interval_ms, self.session_timeout_ms)

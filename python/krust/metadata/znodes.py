@@ -14,6 +14,8 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG = "/config"
+GROUP_CONFIGS = "/config/groups"
+"""krust's own: made with the first setting of a group"""
 CONFIG_CHANGES = "/config/changes"
 CHANGES = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -90,6 +92,16 @@ def topic_config(name: str) -> str:
 def broker_config(entity: str) -> str:
     """Where a broker's dynamic settings stand; DEFAULT_ENTITY: those of all."""
     return f"{BROKER_CONFIGS}/{entity}"
+
+
+def group_config(group: str) -> str:
+    """Where a group's settings stand."""
+    return f"{GROUP_CONFIGS}/{group_part(group)}"
+
+
+def group_part(group: str) -> str:
+    """A group's name as a part of a path, which `.` and `..` alone cannot be."""
+    return sanitised(group) if group.strip(".") else "%2E" * len(group)
 
 
 def state(name: str, partition: int) -> str:

@@ -542,6 +542,8 @@ class Shell:
 
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""
+        if self._groups is not None:
+            self._groups.configured(changes.groups)
         topics: dict[str, Topic | None] = dict(changes.topics)
         self._lines.topics(topics, says=self.state.leading and bool(self.bound))
         if changes.brokers:

@@ -22,12 +22,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, rules
+from krust.controller import group_configs
 from krust.coordinator.groups import Coordinator
 from krust.coordinator.outcome import Event, GroupSettings, TopicShape
 from krust.plugins import parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from krust._krust import Server
     from krust.config import Config
@@ -85,6 +86,7 @@ class Groups:
             groups_with_offsets=server.groups_with_offsets,
             session_timeout_ms=state.whole("group.consumer.session.timeout.ms"),
             heartbeat_interval_ms=state.whole("group.consumer.heartbeat.interval.ms"),
+            timing_of=lambda group: group_configs.timing(state, group),
             consumer_max_size=state.whole("group.consumer.max.size"),
             assignors=_offered(state, objects or {}),
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
@@ -121,6 +123,12 @@ class Groups:
         if len(self._topics_changed) > before:
             self._patterns.clear()
             self._shapes.clear()
+
+    def configured(self, groups: Collection[str]) -> None:
+        """Groups have other settings: their members' sessions last as long from now on."""
+        if groups:
+            self.coordinator.configured(groups)
+            self._decide([])
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
         """Take events, decide those that came first (or what is due), and have the core do it."""

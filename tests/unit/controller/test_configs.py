@@ -146,7 +146,7 @@ def test_lists_are_added_to_and_taken_from() -> None:
         (BROKER_KIND, "0", [("no.such", 0, "1")], 42),
         (BROKER_KIND, "0", [("message.max.bytes", 0, "-1")], 40),
         (BROKER_KIND, "7", [("message.max.bytes", 0, "1")], 42),
-        (GROUP, "g", [("consumer.session.timeout.ms", 0, "1")], 42),
+        (METRICS, "m", [("interval.ms", 0, "1000")], 42),
         (99, "g", [], 42),
     ],
 )

@@ -323,7 +323,7 @@ class ConsumerGroup(Mixed):
             self.answer_join(turn, waiting.join, member)
             return
         told = member.assigned if waiting.told or member.assigned != before else None
-        interval_ms = turn.settings.heartbeat_interval_ms
+        interval_ms, _ = turn.settings.timing(self.id)
         self.answer(turn, waiting.ticket, replies.beat(member.id, member.epoch, interval_ms, told))
 
 

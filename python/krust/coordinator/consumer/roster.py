@@ -179,11 +179,12 @@ class Roster:
     def publish(self, turn: Turn) -> None:
         """Bring the fence to the core; see Outcome.fences for why there may be two rows."""
         settings = turn.settings
+        heartbeat_ms, session_ms = settings.timing(self.id)
         rows: Message = {}
         for each in self.members.values():
             if each.classic is None:
                 quiet = self.is_quiet(each, settings)
-                rows[each.id] = each.fence(settings.session_timeout_ms, quiet)
+                rows[each.id] = each.fence(session_ms, quiet)
             else:
                 rejoin = self.must_rejoin(each, settings)
                 rows[each.id] = each.fence(each.classic.session_timeout_ms, not rejoin)
@@ -196,7 +197,7 @@ class Roster:
             "protocol_type": self.protocol_type,
             "since_ms": self.since_ms,
             "subscribed": sorted(self.subscribed()),
-            "heartbeat_interval_ms": settings.heartbeat_interval_ms,
+            "heartbeat_interval_ms": heartbeat_ms,
             "members": rows,
         }
         fresh = {

@@ -1,0 +1,178 @@
+"""Settings of single groups (KIP-848's): what they may be, where they stand, what holds.
+
+Each is a broker's setting `group.<name>` that one group has otherwise. A group need not exist to
+have them. In the tree: /config/groups/G, the name as in URLs, which Kafka 3.9 does not have; a
+group whose last setting goes loses its node, as it leaves Kafka's list.
+Not served: share.*, streams.* (krust has no such groups) and consumer.assignment.interval.ms
+(targets are computed at once): they are unknown here, so nobody takes them for working. Names that
+others wrote are kept. A value outside of the broker's bounds, which may be others by now, holds as
+the nearest bound.
+Source: Kafka 4.3, whose words and order of checks these are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.controller import reading
+from krust.controller.state import Entity, RefusedError, State, refused_code
+from krust.errors import Code
+from krust.metadata import znodes
+from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
+from krust.metadata.store import Children, Create, Delete, Read, Refusal, SetData
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from krust.controller.state import Steps
+    from krust.metadata.store import Operation, Result
+
+HEARTBEAT = "consumer.heartbeat.interval.ms"
+SESSION = "consumer.session.timeout.ms"
+NAMES = (HEARTBEAT, SESSION)
+"""Those that are served, in the order in which they are checked."""
+
+_BOUNDS = {
+    HEARTBEAT: (
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    SESSION: (
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+}
+_LARGEST = 2**31 - 1
+
+
+def of_broker(name: str) -> str:
+    """The setting of the broker that gives the default."""
+    return f"group.{name}"
+
+
+def config(state: State, group: str) -> Mapping[str, str]:
+    """What is set for this group alone."""
+    entity = state.groups.get(group)
+    return entity.config if entity is not None else {}
+
+
+def check(state: State, config: Mapping[str, str]) -> None:
+    """RefusedError: these cannot be the settings of a group."""
+    for name in config:
+        if name not in NAMES:
+            raise RefusedError(Code.INVALID_CONFIG, f"Unknown group config name: {name}")
+    given = {name: _parsed(name, config[name]) for name in NAMES if name in config}
+    for name, value in given.items():
+        low, high = _bounds(state, name)
+        if value < low or value > high:
+            than = "greater" if value < low else "less"
+            limit = _BOUNDS[name][value > high]
+            raise RefusedError(
+                Code.INVALID_CONFIG, f"{name} must be {than} than or equal to {limit}"
+            )
+    heartbeat, session = (given.get(name, state.whole(of_broker(name))) for name in NAMES)
+    if session <= heartbeat:
+        raise RefusedError(Code.INVALID_CONFIG, f"{SESSION} must be greater than {HEARTBEAT}")
+
+
+def timing(state: State, group: str) -> tuple[int, int] | None:
+    """Heartbeat interval and session timeout of its members; None: those of all groups."""
+    entity = state.groups.get(group)
+    if entity is None:
+        return None
+    heartbeat, session = (_held(state, name, entity.config.get(name)) for name in NAMES)
+    return heartbeat, session
+
+
+def write(state: State, group: str, config: Mapping[str, str]) -> Steps:
+    """Write what is set for a group and let it hold."""
+    entity = state.groups.get(group) or Entity()
+    if not config and entity.version < 0:
+        return
+    path, data = znodes.group_config(group), EntityConfig(dict(config)).encode()
+    change: Operation
+    if not config:
+        change = Delete(path, entity.version)
+    elif entity.version >= 0:
+        change = SetData(path, data, entity.version)
+    else:
+        yield [[Create(znodes.GROUP_CONFIGS)]]
+        change = Create(path, data)
+    told = ConfigChange(f"groups/{znodes.group_part(group)}").encode()
+    (done,) = yield [[change, Create(znodes.CHANGES, told, sequential=True)]]
+    if done.refused is not None:
+        raise RefusedError(
+            refused_code(done.refused), f"the settings changed meanwhile, or {done.refused.value}"
+        )
+    state.configure(group, Entity(dict(config), entity.version + 1) if config else None)
+
+
+def load(state: State) -> Steps:
+    """Read what is set for groups. ServerError: the tree cannot be read now."""
+    (read,) = yield [[Children(znodes.GROUP_CONFIGS)]]
+    result = read.results[0]
+    parts = () if result is Refusal.NO_NODE else reading.children(znodes.GROUP_CONFIGS, result)
+    groups = [znodes.unsanitised(part) for part in parts]
+    yield from reread(state, groups)
+    for gone in state.groups.keys() - set(groups):
+        state.configure(gone, None)
+
+
+def reread(state: State, groups: Collection[str]) -> Steps:
+    """Read what is set for some groups. ServerError: the tree cannot be read now."""
+    paths = [znodes.group_config(group) for group in groups]
+    results = yield from reading.pieces(map(Read, paths))
+    for group, path, result in zip(groups, paths, results, strict=True):
+        state.configure(group, _entity(state, path, result))
+
+
+def named(parts: Iterable[str]) -> list[str]:
+    """The groups of these places in notices; what can be no group is left out."""
+    return [znodes.unsanitised(part) for part in parts if part and "/" not in part]
+
+
+def _entity(state: State, path: str, result: Result) -> Entity | None:
+    try:
+        node = reading.node(path, result)
+    except reading.UnreadableError as error:
+        state.fault(path, error)
+        return None
+    if node is None:
+        return None
+    try:
+        config = dict(EntityConfig.decode(node.data).config)
+    except BadZnodeError as error:
+        state.fault(path, error)
+        return Entity({}, node.stat.version)
+    for name in [each for each in NAMES if each in config]:
+        try:
+            _parsed(name, config[name])
+        except RefusedError as error:
+            state.fault(path, error)
+            del config[name]
+    return Entity(config, node.stat.version)
+
+
+def _parsed(name: str, text: str) -> int:
+    """A value as Kafka parses it."""
+    digits = text.strip().removeprefix("+")
+    why = f"Invalid value {text} for configuration {name}"
+    whole = digits.removeprefix("-")
+    is_whole = whole.isascii() and whole.isdigit() and len(whole) < 32
+    if not is_whole or not -_LARGEST - 1 <= int(digits) <= _LARGEST:
+        raise RefusedError(Code.INVALID_CONFIG, f"{why}: Not a number of type INT")
+    if int(digits) < 1:
+        raise RefusedError(Code.INVALID_CONFIG, f"{why}: Value must be at least 1")
+    return int(digits)
+
+
+def _bounds(state: State, name: str) -> tuple[int, int]:
+    low, high = map(state.whole, _BOUNDS[name])
+    return low, high
+
+
+def _held(state: State, name: str, text: str | None) -> int:
+    if text is None:
+        return state.whole(of_broker(name))
+    low, high = _bounds(state, name)
+    return max(low, min(high, _parsed(name, text)))
