@@ -48,7 +48,12 @@ dev: $(DEV) ## build the core and the tools into .venv
 serve: $(VENV)/.core ## run a broker on localhost:9092 (ARGS="--port 0")
 	@$(BIN)/krust serve $(ARGS)
 
-test: test-rust test-python ## every test but the foreign suites
+# Python's tests wait more than they work: Rust's are built and run in what they leave of the cores.
+test: $(DEV) ## every test but the foreign suites
+	@log=$$(mktemp); nice $(MAKE) --no-print-directory test-rust ARGS= > $$log 2>&1 & rust=$$!; \
+	  trap "kill $$rust 2>/dev/null; rm -f $$log" EXIT INT TERM; \
+	  $(MAKE) --no-print-directory test-python; python=$$?; \
+	  wait $$rust; rust=$$?; cat $$log; exit $$((python || rust))
 
 # The examples are programs of the benches: clippy checks them, and no test links them.
 test-rust: ## the core, without Python
