@@ -8,7 +8,7 @@ DEV := $(VENV)/.tools $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
-WORKERS ?= 4
+WORKERS ?= 6
 IMAGES ?= 1000000
 PLACES ?= 5000
 CARGO_QUICK := --profile quick --no-default-features
@@ -59,9 +59,10 @@ test: $(DEV) ## every test but the foreign suites
 test-rust: ## the core, without Python
 	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--lib --tests)
 
-# Tests wait more than they work: WORKERS (4) for two cores.
+# Tests wait more than they work: WORKERS (6) for two cores. A worker that dies ends the run: xdist
+# would wait for its tests for ever.
 test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
-	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS))
+	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --max-worker-restart 0)
 
 # The inner loop: no JVM, short simulations, krust alone where other brokers have the same tests.
 QUICK := tests/test_floors.py tests/test_start.py tests/unit tests/faults/test_any_bytes.py \
