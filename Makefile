@@ -8,7 +8,7 @@ DEV := $(VENV)/.tools $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 SECONDS ?= 60
-WORKERS ?= 6
+WORKERS ?= 4
 IMAGES ?= 1000000
 PLACES ?= 5000
 CARGO_QUICK := --profile quick --no-default-features
@@ -59,7 +59,7 @@ test: $(DEV) ## every test but the foreign suites
 test-rust: ## the core, without Python
 	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--lib --tests)
 
-# Tests wait more than they work: WORKERS (6) for two cores. A worker that dies ends the run: xdist
+# Tests wait more than they work: WORKERS (4) for two cores. A worker that dies ends the run: xdist
 # would wait for its tests for ever.
 test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
 	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --max-worker-restart 0)
