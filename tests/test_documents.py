@@ -17,9 +17,12 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import krust
+from krust.cli import root
+from krust.cli.exits import Exit
 from krust.settings import BROKER, TOPIC
 from tests import documents
 from tests.documents import PYTHON, Block
@@ -223,3 +226,29 @@ def test_what_the_page_of_threats_names_exists() -> None:
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     limits = [row for row in rows if row[1].strip() != "what"]
     assert not [row[1] for row in limits if "`" not in row[4]], "a limit without a test"
+
+
+def test_the_page_of_the_command_line_names_every_command_and_exit_code() -> None:
+    page = (ROOT / "docs/cli.md").read_text()
+
+    def names(command: click.Command, path: str) -> Iterator[str]:
+        if not isinstance(command, click.Group):
+            yield path
+            return
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                yield from names(below, f"{path} {name}")
+
+    assert [each for each in names(root, "krust") if not re.search(rf"{each}\b", page)] == []
+    codes = {
+        int(each) for each in re.findall(r"\d+", page[page.index("| code |") :].split("\n\n")[0])
+    }
+    assert codes == {code.value for code in Exit}
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = {each.name for each in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {each for each in pages if f"({each})" not in index} == set()
