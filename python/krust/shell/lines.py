@@ -1,9 +1,7 @@
 """What a broker's log says at info: topics, refused changes, slow requests for a decision. Groups
-and their rebalances: `coordinator/history.py`. Who asks, at debug of `krust.requests`, the core
-says.
+and their rebalances: `coordinator/history.py`. The core names requests that kept a network thread
+for long, and at debug of `krust.requests` who asks.
 
-Not promised: slow requests that the core answers alone, as Produce and Fetch, whose path has no
-clock.
 Limit: a request is one line; what clients say of themselves is cut and shown without control codes.
 Threads: the policy thread.
 """

@@ -36,6 +36,9 @@ const LARGE_COSTS: usize = 16;
 /// Where groups are being read at the start, a request on groups is looked at again after so long.
 const GROUPS_WAIT_MS: i32 = 5;
 
+/// Requests that kept a network thread for so long are told of at info.
+const SLOW_MS: i64 = 1_000;
+
 /// Characters of a client's name in a line of the log.
 const CLIENT_SHOWN: usize = 80;
 
@@ -85,6 +88,7 @@ impl Service for Broker {
         let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
         let mut flow = Flow::Go;
         let before = work::done();
+        let began_nanos = self.clock.monotonic_nanos();
         for (number, frame) in received.iter().enumerate() {
             let had_its_share = work::since(before) >= work::SHARE;
             if replies.is_full() || replies.is_muted() || had_its_share {
@@ -133,6 +137,10 @@ impl Service for Broker {
         let finished = staging.finish(self, at.thread, (at.session, replies));
         meter.count(at.session);
         self.work.note(before);
+        let took_ms = (self.clock.monotonic_nanos() - began_nanos) / 1_000_000;
+        if took_ms >= SLOW_MS {
+            say_slow(&received, &at.session.peer, took_ms);
+        }
         match finished {
             Flow::Close => Flow::Close,
             _ => flow,
@@ -360,8 +368,26 @@ fn say(request: &Request<'_>, peer: &Peer) {
         target: "krust::requests",
         api = request.head.api.name,
         version = request.head.version,
-        client = request.client_id.map(|id| id.chars().take(CLIENT_SHOWN).collect::<String>()),
+        client = shown(request),
         peer = %peer.remote,
         "request",
     );
+}
+
+/// Requests that arrived together kept a network thread, and all of its connections, for long.
+#[cold]
+fn say_slow(received: &Received<'_>, peer: &Peer, took_ms: i64) {
+    let Some(first) = received.iter().next().and_then(read) else { return };
+    tracing::info!(
+        first = first.head.api.name,
+        requests = received.frames.len(),
+        client = shown(&first),
+        peer = %peer.remote,
+        "requests took {took_ms} ms",
+    );
+}
+
+/// What a client calls itself, as a line of the log shows it.
+fn shown(request: &Request<'_>) -> Option<String> {
+    request.client_id.map(|id| id.chars().take(CLIENT_SHOWN).collect())
 }

@@ -45,3 +45,4 @@ mod repeated_batches_keep_their_offsets;
 mod repeated_names_are_answered_once;
 mod replies_of_groups_wait_for_their_records;
 mod silent_members_expire;
+mod slow_requests_are_named;

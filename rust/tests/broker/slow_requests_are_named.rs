@@ -1,0 +1,80 @@
+//! Requests that keep a network thread for a second are named in the log; quicker ones are not.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use krust::protocol::api_versions::ApiVersionsRequest;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::double::{Frame, House, frame, of_client};
+
+const SECOND_NANOS: i64 = 1_000_000_000;
+
+/// Keeps the fields of each line.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "krust::broker::serve"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn request() -> Frame {
+    let request = ApiVersionsRequest { client_software_name: "x", client_software_version: "1" };
+    of_client(frame(18, 3, |writer, version| request.encode(writer, version)), "loader")
+}
+
+/// The lines about two requests, measured by a clock where `nanos` pass meanwhile.
+fn lines(nanos: i64) -> Vec<String> {
+    let kept = Lines::default();
+    let mut house = House::new();
+    let mut conn = house.connect();
+    house.clock.step(nanos);
+    tracing::subscriber::with_default(kept.clone(), || {
+        house.event(&mut conn, &[request().bytes, request().bytes]);
+    });
+    assert!(!conn.sent.is_empty());
+    kept.0.lock().unwrap().clone()
+}
+
+#[test]
+fn with_who_asked_and_how_long_it_took() {
+    let [line] = &lines(SECOND_NANOS)[..] else { panic!("one line for both") };
+    for part in ["first=\"ApiVersions\"", "requests=2", "client=\"loader\"", "took 1000 ms"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[test]
+fn and_quicker_ones_are_not() {
+    assert_eq!(lines(SECOND_NANOS - 1_000_000), [""; 0]);
+}
