@@ -32,7 +32,7 @@ PYTHON_FLOORS = {
     **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
-    **dict.fromkeys(("clients", "shell"), 4),
+    **dict.fromkeys(("clients", "runtime"), 4),
     **dict.fromkeys(("frames", "server", "spark", "testing"), 5),
     **dict.fromkeys(("cluster",), 6),
     **dict.fromkeys(("cli",), 7),

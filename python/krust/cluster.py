@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
 from krust.metadata.shared import SharedTree
+from krust.runtime import provenance
 from krust.server import Broker
-from krust.shell import provenance
 
 if TYPE_CHECKING:
     import os

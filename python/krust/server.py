@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from krust.config import Config, Setup, listeners, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
-from krust.shell.broker import Shell
+from krust.runtime.broker import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -102,7 +102,7 @@ class Broker:
         self._memory: Tree | None = None
         self._ports: dict[str, int] = {}
         self._calls: deque[_Call] = deque()
-        self._core: Shell | None = None
+        self._core: Runtime | None = None
         self.on_failure: Callable[[], object] = _nothing
         """Called on the policy thread when that has ended by a bug."""
         self._closed = False
@@ -416,7 +416,7 @@ class Broker:
             raise self.failure or stopped
         return call.response
 
-    def _running(self) -> Shell:
+    def _running(self) -> Runtime:
         self._of_this_process()
         core = self._core
         if core is not None and not self._stopping:
@@ -441,7 +441,7 @@ class Broker:
                 from krust.metadata.local import Tree
 
                 self._memory = Tree()
-            core = Shell(
+            core = Runtime(
                 _at(self._config, self._ports),
                 self._dirs,
                 temporary=self._temporary or (shared is not None and not shared.lasting),
@@ -484,7 +484,7 @@ class Broker:
             self._stands.set()
             self._going.wait()
 
-    def _serve_calls(self, core: Shell) -> None:
+    def _serve_calls(self, core: Runtime) -> None:
         while self._calls:
             call = self._calls[0]
             call.response = core.decide(call.api, call.message)

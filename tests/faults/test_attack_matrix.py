@@ -23,7 +23,7 @@ import pytest
 import krust
 from krust._krust import Server
 from krust.controller.controller import Controller
-from krust.shell.groups import Groups
+from krust.runtime.groups import Groups
 from tests.attack.frames import KNOWN, Attack, attacks
 from tests.attack.layouts import Layout, layouts
 from tests.attack.wire import Address, Connection, prepare, served, strike, versions

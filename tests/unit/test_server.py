@@ -21,9 +21,9 @@ from krust.cli.exits import Exit
 from krust.controller.state import Changes
 from krust.coordinator.assignors.even import Sticky
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
-from krust.shell.broker import Shell
-from krust.shell.metadata import FILE as METADATA
-from krust.shell.metadata import JOURNAL
+from krust.runtime.broker import Runtime
+from krust.runtime.metadata import FILE as METADATA
+from krust.runtime.metadata import JOURNAL
 from tests.leftovers import nothing_left
 from tests.serving import environment
 from tests.waiting import until
@@ -92,13 +92,13 @@ def test_settings_that_were_changed_while_it_ran_reach_the_core_at_the_next_star
     with krust.Broker(tmp_path) as broker:
         assert set_dynamic(broker, "log.cleaner.threads", "2") == Code.NONE
     told = []
-    apply = Shell._apply
+    apply = Runtime._apply
 
-    def noted(shell: Shell, changes: Changes, more: dict[str, Any]) -> None:
+    def noted(runtime: Runtime, changes: Changes, more: dict[str, Any]) -> None:
         told.append(changes.brokers)
-        apply(shell, changes, more)
+        apply(runtime, changes, more)
 
-    monkeypatch.setattr(Shell, "_apply", noted)
+    monkeypatch.setattr(Runtime, "_apply", noted)
     with krust.Broker(tmp_path):
         assert told[0]
 
@@ -222,7 +222,7 @@ def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
         assert broker.failure is None
         ended, folder = threading.Event(), broker.data_dir
         broker.on_failure = ended.set
-        monkeypatch.setattr(Shell, "decide", lambda *_: 1 // 0)
+        monkeypatch.setattr(Runtime, "decide", lambda *_: 1 // 0)
         with pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError") as caught:
             broker.create_topic("a")
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -235,7 +235,7 @@ def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
 
 
 def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shell, "turn", lambda _: 1 // 0)
+    monkeypatch.setattr(Runtime, "turn", lambda _: 1 // 0)
     for _ in range(20):
         with (
             pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError"),
@@ -245,7 +245,7 @@ def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_bug_in_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shell, "settle", lambda *_: 1 // 0)
+    monkeypatch.setattr(Runtime, "settle", lambda *_: 1 // 0)
     with (
         nothing_left(),
         pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError") as caught,
@@ -257,12 +257,12 @@ def test_a_bug_in_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 PLANTED = """
 import sys
 from krust.cli import main
-from krust.shell.broker import Shell
+from krust.runtime.broker import Runtime
 
 def turn(self):
     raise RuntimeError("planted")
 
-Shell.turn = turn
+Runtime.turn = turn
 main(sys.argv[1:])
 """
 

@@ -23,7 +23,7 @@ from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.plugins import FindError, parameters
 from krust.retention.policies import POLICIES
-from krust.shell import identity, metadata, provenance
+from krust.runtime import identity, metadata, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -225,7 +225,7 @@ def _move(
 ) -> None:
     from krust.cli import serve
     from krust.cli.logrepair import locked
-    from krust.shell import transfer
+    from krust.runtime import transfer
 
     if keep and replace:
         raise click.UsageError("--keep or --replace, not both")

@@ -33,7 +33,7 @@ _NAME = re.compile(r"(?P<owner>.+-\d+?)(?:\.[0-9a-f]{32}-(?P<kind>future|stray|d
 def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
     """What is wrong with the metadata in data directories; those without any have nothing."""
     from krust.metadata.saved import verify
-    from krust.shell.metadata import FILE
+    from krust.runtime.metadata import FILE
 
     remedy = "start the broker: what is whole mends the other, or it says what can be done"
     return [

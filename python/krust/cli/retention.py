@@ -1,7 +1,7 @@
 """`krust retention`: which policies there are, and what would go of a data directory.
 
 What would go is decided by the code that a broker runs: policies, which topic has which
-(`shell/retaining.py`) and what its settings are; what the core does alone is `retention/core.py`.
+(`runtime/retaining.py`) and what its settings are; what the core does alone is `retention/core.py`.
 Nothing is written; of a live directory the active segment may look smaller than it is.
 """
 
@@ -26,9 +26,9 @@ from krust.plugins import parameters
 from krust.retention.core import dropped
 from krust.retention.policies import POLICIES
 from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
-from krust.shell import identity
-from krust.shell.metadata import FILE
-from krust.shell.retaining import DEFAULT, Limits, limits_of, policy_of
+from krust.runtime import identity
+from krust.runtime.metadata import FILE
+from krust.runtime.retaining import DEFAULT, Limits, limits_of, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

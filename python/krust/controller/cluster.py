@@ -176,7 +176,7 @@ class Cluster:
                         state.offline.add((asked.broker, name, each["partition_index"]))
                         self._wanted.add("sweep")
 
-    # What the shell runs.
+    # What the runtime runs.
 
     def claim(self, now_ms: int) -> Steps:
         """At the start: take the office if it is free, and read all then; else the settings."""

@@ -1,6 +1,6 @@
 """The controller: which policy answers which request, and how far each has come.
 
-What is told of something returns an Outcome and does nothing else: the shell submits its
+What is told of something returns an Outcome and does nothing else: the runtime submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
 then gives its answers. A policy that waits for the store is kept under a token until all its
 transactions are answered; one that pauses (`pace.py`) until `resume`. Where others use the tree
@@ -87,7 +87,7 @@ _ELSEWHERE = "This is not the correct controller for this cluster."
 
 @dataclass(slots=True, repr=False, eq=False)
 class Outcome:
-    """What the shell has to do, in this order."""
+    """What the runtime has to do, in this order."""
 
     submits: list[tuple[int, list[Operation]]] = field(default_factory=list)
     """token and transaction, for the store"""
@@ -161,7 +161,7 @@ class Controller:
         return self._finished(outcome)
 
     def run(self, ticket: int | None, steps: Generator[Asked, list[Done], Any]) -> Outcome:
-        """Run the shell's own steps, when those before and jobs are through.
+        """Run the runtime's own steps, when those before and jobs are through.
 
         ticket   None: nobody waits for their end; an error is a line
         """

@@ -1,8 +1,8 @@
 """Long decisions are made in slices: a policy pauses, and others are decided before it goes on.
 
-A policy yields PAUSE where it has done much; the controller keeps it, and its shell resumes it when
-other requests had their turn. What a slice may do is counted in parts and not in time, so that a
-test says the same on a busy machine: judging one entry of a request is one part, and what takes
+A policy yields PAUSE where it has done much; the controller keeps it, and the runtime resumes it
+when other requests had their turn. What a slice may do is counted in parts and not in time, so that
+a test says the same on a busy machine: judging one entry of a request is one part, and what takes
 longer is given as a multiple of that.
 Invariant: between two pauses a policy spends at most SLICE parts and those of one more entry.
 Threads: the policy thread.

@@ -2,7 +2,7 @@
 
 A policy is a generator: it yields lists of store operations (each list a transaction), is resumed
 with their answers, changes the State only by answers that say so, and returns the response. It
-reads no clock and no random source; the shell hands both in by Request and State.
+reads no clock and no random source; the runtime hands both in by Request and State.
 Threads: the policy thread.
 """
 

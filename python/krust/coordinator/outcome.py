@@ -1,7 +1,7 @@
 """What goes in and out of the coordinator: Event, Outcome, and the settings that hold.
 
 An Event is a request of a client (`ticket` > 0, one answer each) or news of the core's (`ticket` 0,
-no answer). An Outcome is everything the shell has to do, in the order of its fields; nothing else
+no answer). An Outcome is everything the runtime has to do, in the order of its fields; nothing else
 ever happens. Shapes are Kafka's field names in snake_case.
 
 News the core sends:
@@ -76,7 +76,7 @@ class AssignCall(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What the shell has to do, in this order."""
+    """What the runtime has to do, in this order."""
 
     records: list[tuple[str, Message | str | list[Record] | None]] = field(default_factory=list)
     """group and value of a classic group; None: its tombstone; "drop_offsets": tombstones of all

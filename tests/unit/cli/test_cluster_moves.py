@@ -18,7 +18,7 @@ from krust.config import Config
 from krust.metadata.contents import EntityConfig
 from krust.metadata.local import Tree
 from krust.metadata.store import Create, Delete, Done, Node, Read, SetData, Write
-from krust.shell import transfer
+from krust.runtime import transfer
 from tests.adopted import unpack
 
 JSON = ("--output", "json")

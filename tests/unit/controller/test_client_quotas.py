@@ -13,7 +13,7 @@ from krust.controller.state import Message, Request
 from krust.metadata.local import Tree
 from krust.metadata.store import Create, Done, SetData
 from tests.unit.controller.nodes import Nodes
-from tests.unit.controller.shell import NOW_MS, Shell, write
+from tests.unit.controller.runtime import NOW_MS, Runtime, write
 
 U, C, IP = "user", "client-id", "ip"
 PBR, MUT = "producer_byte_rate", "controller_mutation_rate"
@@ -23,7 +23,7 @@ NOT_ONE = "is not a valid IP or resolvable host."
 
 
 def change(
-    shell: Any, entity: Named, ops: Mapping[str, float | None], *, validate_only: bool = False
+    runtime: Any, entity: Named, ops: Mapping[str, float | None], *, validate_only: bool = False
 ) -> tuple[int, str | None]:
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
@@ -33,17 +33,17 @@ def change(
         ],
     }
     message = {"entries": [entry], "validate_only": validate_only}
-    (answer,) = shell.ask("AlterClientQuotas", message)["entries"]
+    (answer,) = runtime.ask("AlterClientQuotas", message)["entries"]
     assert answer["entity"] == entry["entity"]
     return answer["error_code"], answer["error_message"]
 
 
 def told(
-    shell: Any, *components: tuple[str, int, str | None], strict: bool = False
+    runtime: Any, *components: tuple[str, int, str | None], strict: bool = False
 ) -> dict[str, dict[str, float]]:
     parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
     message = {"components": parts, "strict": strict}
-    answer = shell.ask("DescribeClientQuotas", message)
+    answer = runtime.ask("DescribeClientQuotas", message)
     assert answer["error_code"] == 0, answer
     return {
         "/".join(f"{each['entity_type']}={each['entity_name']}" for each in entry["entity"]): {
@@ -54,13 +54,13 @@ def told(
 
 
 def test_what_is_set_is_told_and_stored_as_kafka_does() -> None:
-    shell = Shell()
+    runtime = Runtime()
     entity = {U: "bob~ x", C: None}
-    assert change(shell, entity, {PBR: 1024.0, "request_percentage": 50.0}) == (0, None)
+    assert change(runtime, entity, {PBR: 1024.0, "request_percentage": 50.0}) == (0, None)
     values = {PBR: 1024.0, "request_percentage": 50.0}
-    assert told(shell) == {"user=bob~ x/client-id=None": values}
-    assert shell.state.quotas == {((U, "bob~ x"), (C, None)): values}
-    nodes = {path: data for path, (data, _) in shell.nodes("/config/users").items()}
+    assert told(runtime) == {"user=bob~ x/client-id=None": values}
+    assert runtime.state.quotas == {((U, "bob~ x"), (C, None)): values}
+    nodes = {path: data for path, (data, _) in runtime.nodes("/config/users").items()}
     assert nodes == {
         "/config/users": "",
         "/config/users/bob%7E%20x": "",
@@ -68,41 +68,41 @@ def test_what_is_set_is_told_and_stored_as_kafka_does() -> None:
         "/config/users/bob%7E%20x/clients/<default>": '{"version":1,"config":'
         '{"producer_byte_rate":"1024","request_percentage":"50.0"}}',
     }
-    (change_node,) = list(shell.nodes("/config/changes").values())[1:]
+    (change_node,) = list(runtime.nodes("/config/changes").values())[1:]
     assert json.loads(change_node[0])["entity_path"] == "users/bob%7E%20x/clients/<default>"
-    shell.store.close()
-    assert Shell(tree=shell.tree).state.quotas == shell.state.quotas
+    runtime.store.close()
+    assert Runtime(tree=runtime.tree).state.quotas == runtime.state.quotas
 
 
 def test_the_last_one_that_goes_takes_the_node_and_what_says_nothing_above_it() -> None:
-    shell = Shell()
+    runtime = Runtime()
     for entity in ({U: "ann"}, {U: "ann", C: "a"}, {U: "ann", C: "b"}, {IP: None}):
         value = "connection_creation_rate" if IP in entity else PBR
-        assert change(shell, entity, {value: 5.0}) == (0, None)
+        assert change(runtime, entity, {value: 5.0}) == (0, None)
     gone: dict[str, float | None] = {PBR: None}
-    assert change(shell, {U: "ann"}, gone) == (0, None)
-    assert shell.nodes("/config/users/ann")["/config/users/ann"][0] == '{"version":1,"config":{}}'
-    assert change(shell, {U: "ann", C: "a"}, gone) == (0, None)
-    assert set(told(shell)) == {"user=ann/client-id=b", "ip=None"}
-    assert change(shell, {U: "ann", C: "b"}, gone) == (0, None)
-    assert change(shell, {IP: None}, {"connection_creation_rate": None}) == (0, None)
-    assert set(shell.nodes("/config/users")) == {"/config/users"}
-    assert set(shell.nodes("/config/ips")) == {"/config/ips"}
-    assert shell.state.quotas == {}
-    assert change(shell, {U: "nobody"}, gone) == (0, None)
-    assert set(shell.nodes("/config/users")) == {"/config/users"}
+    assert change(runtime, {U: "ann"}, gone) == (0, None)
+    assert runtime.nodes("/config/users/ann")["/config/users/ann"][0] == '{"version":1,"config":{}}'
+    assert change(runtime, {U: "ann", C: "a"}, gone) == (0, None)
+    assert set(told(runtime)) == {"user=ann/client-id=b", "ip=None"}
+    assert change(runtime, {U: "ann", C: "b"}, gone) == (0, None)
+    assert change(runtime, {IP: None}, {"connection_creation_rate": None}) == (0, None)
+    assert set(runtime.nodes("/config/users")) == {"/config/users"}
+    assert set(runtime.nodes("/config/ips")) == {"/config/ips"}
+    assert runtime.state.quotas == {}
+    assert change(runtime, {U: "nobody"}, gone) == (0, None)
+    assert set(runtime.nodes("/config/users")) == {"/config/users"}
 
 
 def test_settings_of_others_survive() -> None:
-    shell = Shell()
+    runtime = Runtime()
     kept = b'{"version":1,"config":{"SCRAM-SHA-256":"secret","of.tomorrow":"1"}}'
-    write(shell.tree, Create("/config/users/ann", kept))
-    assert change(shell, {U: "ann"}, {PBR: 5.0}) == (0, None)
-    assert change(shell, {U: "ann"}, {"SCRAM-SHA-256": None})[0] == 42
-    assert change(shell, {U: "ann", C: "a"}, {PBR: 5.0}) == (0, None)
-    assert change(shell, {U: "ann", C: "a"}, {PBR: None}) == (0, None)
-    assert change(shell, {U: "ann"}, {PBR: None}) == (0, None)
-    nodes = {path: data for path, (data, _) in shell.nodes("/config/users/ann").items()}
+    write(runtime.tree, Create("/config/users/ann", kept))
+    assert change(runtime, {U: "ann"}, {PBR: 5.0}) == (0, None)
+    assert change(runtime, {U: "ann"}, {"SCRAM-SHA-256": None})[0] == 42
+    assert change(runtime, {U: "ann", C: "a"}, {PBR: 5.0}) == (0, None)
+    assert change(runtime, {U: "ann", C: "a"}, {PBR: None}) == (0, None)
+    assert change(runtime, {U: "ann"}, {PBR: None}) == (0, None)
+    nodes = {path: data for path, (data, _) in runtime.nodes("/config/users/ann").items()}
     assert nodes == {"/config/users/ann": kept.decode()}
 
 
@@ -138,41 +138,41 @@ def test_settings_of_others_survive() -> None:
 def test_what_cannot_be_is_refused_and_nothing_is_written(
     entity: Named, ops: dict[str, float | None], text: str
 ) -> None:
-    shell = Shell()
-    before = shell.nodes("/config")
-    assert change(shell, entity, ops) == (42, text)
-    assert shell.nodes("/config") == before
+    runtime = Runtime()
+    before = runtime.nodes("/config")
+    assert change(runtime, entity, ops) == (42, text)
+    assert runtime.nodes("/config") == before
 
 
 def test_a_trial_writes_nothing() -> None:
-    shell = Shell()
-    assert change(shell, {U: "ann"}, {PBR: 1.0}, validate_only=True) == (0, None)
-    assert change(shell, {U: "ann"}, {"x": 1.0}, validate_only=True)[0] == 42
-    assert told(shell) == {}
+    runtime = Runtime()
+    assert change(runtime, {U: "ann"}, {PBR: 1.0}, validate_only=True) == (0, None)
+    assert change(runtime, {U: "ann"}, {"x": 1.0}, validate_only=True)[0] == 42
+    assert told(runtime) == {}
 
 
 def test_an_answer_for_an_entity_that_is_named_twice_is_given_once() -> None:
-    shell = Shell()
+    runtime = Runtime()
     entity = [{"entity_type": U, "entity_name": "ann"}]
     ops = [{"key": key, "value": 1.0, "remove": False} for key in (PBR, "request_percentage")]
     entries = [{"entity": entity, "ops": [op]} for op in ops]
-    answer = shell.ask("AlterClientQuotas", {"entries": entries, "validate_only": False})
+    answer = runtime.ask("AlterClientQuotas", {"entries": entries, "validate_only": False})
     assert [each["error_code"] for each in answer["entries"]] == [0]
-    assert told(shell) == {"user=ann": {PBR: 1.0, "request_percentage": 1.0}}
+    assert told(runtime) == {"user=ann": {PBR: 1.0, "request_percentage": 1.0}}
 
 
 @pytest.fixture(scope="module")
-def many() -> Shell:
-    shell = Shell()
+def many() -> Runtime:
+    runtime = Runtime()
     for user in ("ann", None):
-        change(shell, {U: user}, {PBR: 1.0})
+        change(runtime, {U: user}, {PBR: 1.0})
         for client in ("app", None):
-            change(shell, {U: user, C: client}, {PBR: 1.0})
+            change(runtime, {U: user, C: client}, {PBR: 1.0})
     for client in ("app", None):
-        change(shell, {C: client}, {PBR: 1.0})
+        change(runtime, {C: client}, {PBR: 1.0})
     for address in ("10.0.0.1", None):
-        change(shell, {IP: address}, {"connection_creation_rate": 1.0})
-    return shell
+        change(runtime, {IP: address}, {"connection_creation_rate": 1.0})
+    return runtime
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def many() -> Shell:
     ],
 )
 def test_components_say_whose_are_told(
-    many: Shell, components: tuple[tuple[str, int, str | None], ...], strict: bool, found: int
+    many: Runtime, components: tuple[tuple[str, int, str | None], ...], strict: bool, found: int
 ) -> None:
     assert len(told(many, *components, strict=strict)) == found
 
@@ -212,7 +212,7 @@ def test_components_say_whose_are_told(
     ],
 )
 def test_components_that_cannot_be_are_refused(
-    many: Shell, components: tuple[tuple[str, int, str | None], ...], code: int
+    many: Runtime, components: tuple[tuple[str, int, str | None], ...], code: int
 ) -> None:
     parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
     answer = many.ask("DescribeClientQuotas", {"components": parts, "strict": False})
@@ -225,26 +225,26 @@ def test_components_that_cannot_be_are_refused(
 )
 def test_a_node_that_cannot_be_read_costs_its_own_quotas(data: bytes) -> None:
     tree = Tree()
-    Shell(tree=tree).store.close()
+    Runtime(tree=tree).store.close()
     good = b'{"version":1,"config":{"producer_byte_rate":"7","consumer_byte_rate":"many"}}'
     bad = ("clients/bad", "users/a b", "ips/localhost")
     write(tree, *(Create(f"/config/{place}", data) for place in bad))
     write(tree, Create("/config/clients/good", good))
-    shell = Shell(tree=tree)
-    assert shell.state.quotas == {((C, "good"),): {PBR: 7.0}}
-    assert set(shell.faults) == {f"/config/{place}" for place in (*bad, "clients/good")}
-    assert change(shell, {C: "bad"}, {PBR: 1.0})[0] == -1
-    assert told(shell) == {"client-id=good": {PBR: 7.0}}
+    runtime = Runtime(tree=tree)
+    assert runtime.state.quotas == {((C, "good"),): {PBR: 7.0}}
+    assert set(runtime.faults) == {f"/config/{place}" for place in (*bad, "clients/good")}
+    assert change(runtime, {C: "bad"}, {PBR: 1.0})[0] == -1
+    assert told(runtime) == {"client-id=good": {PBR: 7.0}}
 
 
 def test_scram_is_told_by_mechanism_and_iterations_alone() -> None:
-    shell = Shell()
+    runtime = Runtime()
     proof = "salt=c2FsdA==,stored_key=YWJj,server_key=YWJj,iterations="
     whole = {"SCRAM-SHA-512": f"{proof}8192", "SCRAM-SHA-256": f"{proof}4096", PBR: "1"}
     for user, config in {"ann": whole, "bob": {"SCRAM-SHA-256": "?"}, "eve": {PBR: "1"}}.items():
         data = json.dumps({"version": 1, "config": config}).encode()
-        write(shell.tree, Create(f"/config/users/{user}", data))
-    answer = shell.ask("DescribeUserScramCredentials", {"users": None})
+        write(runtime.tree, Create(f"/config/users/{user}", data))
+    answer = runtime.ask("DescribeUserScramCredentials", {"users": None})
     assert "YWJj" not in repr(answer)
     infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 8192}]
     assert [(each["user"], each["error_code"]) for each in answer["results"]] == [
@@ -253,7 +253,7 @@ def test_scram_is_told_by_mechanism_and_iterations_alone() -> None:
     ]
     assert answer["results"][0]["credential_infos"] == infos
     asked = [{"name": name} for name in ("eve", "", "ann", "x", "x")]
-    answer = shell.ask("DescribeUserScramCredentials", {"users": asked})
+    answer = runtime.ask("DescribeUserScramCredentials", {"users": asked})
     codes = [(each["user"], each["error_code"]) for each in answer["results"]]
     assert codes == [("eve", 91), ("", 91), ("ann", 0), ("x", 92)]
 
@@ -261,12 +261,12 @@ def test_scram_is_told_by_mechanism_and_iterations_alone() -> None:
 class Client:
     """Asks for changes of topics under a name, at a time."""
 
-    def __init__(self, shell: Shell, name: str = "app") -> None:
-        self.shell, self.name, self.now_ms = shell, name, NOW_MS
+    def __init__(self, runtime: Runtime, name: str = "app") -> None:
+        self.runtime, self.name, self.now_ms = runtime, name, NOW_MS
 
     def ask(self, api: str, message: Message, version: int) -> Message:
         request = Request(api, version, message, {"id": self.name}, self.now_ms)
-        answer = self.shell.follow(self.shell.controller.request(0, request))
+        answer = self.runtime.follow(self.runtime.controller.request(0, request))
         assert isinstance(answer, dict)
         return answer
 
@@ -287,16 +287,16 @@ class Client:
 
 
 def test_changes_of_topics_count_by_partitions_as_kafkas() -> None:
-    shell = Shell()
-    change(shell, {U: None}, {MUT: 1.0})
-    client = Client(shell)
+    runtime = Runtime()
+    change(runtime, {U: None}, {MUT: 1.0})
+    client = Client(runtime)
     assert client.create("m1", 5) == (0, 0)
     assert client.create("m2", 10) == (0, 0)
     assert client.create("m3", 3) == (89, 4000)
-    assert "m3" not in shell.state.topics
+    assert "m3" not in runtime.state.topics
     assert client.create("m3", 3, validate_only=True) == (0, 0)
     assert client.create("m4", 3, version=5) == (0, 7000)
-    assert Client(shell, "other").create("m5", 1)[0] == 89, "the user has one allowance"
+    assert Client(runtime, "other").create("m5", 1)[0] == 89, "the user has one allowance"
     assert client.grow("m1", 7, 3) == (89, 7000)
     assert client.grow("m1", 7, 2) == (0, 9000)
     assert client.delete("m1", 6) == (89, 9000)
@@ -307,21 +307,21 @@ def test_changes_of_topics_count_by_partitions_as_kafkas() -> None:
 
 
 def test_first_use_counts_and_is_let_through() -> None:
-    shell = Shell()
-    change(shell, {C: "app"}, {MUT: 0.05})
-    client = Client(shell)
+    runtime = Runtime()
+    change(runtime, {C: "app"}, {MUT: 0.05})
+    client = Client(runtime)
     for name in ("a", "b", "c"):
         (one,) = client.ask("AutoCreate", {"topics": [name]}, 0)["topics"]
         assert one["error_code"] == 0
     assert client.create("d", 1)[0] == 89
-    assert Client(shell, "other").create("d", 1) == (0, 0)
+    assert Client(runtime, "other").create("d", 1) == (0, 0)
 
 
 def test_the_windows_are_settings() -> None:
     options = {"controller.quota.window.num": 2, "controller.quota.window.size.seconds": 3}
-    shell = Shell(dict(options))
-    change(shell, {C: None}, {MUT: 1.0})
-    client = Client(shell)
+    runtime = Runtime(dict(options))
+    change(runtime, {C: None}, {MUT: 1.0})
+    client = Client(runtime)
     assert client.create("a", 7) == (0, 0)
     assert client.create("b", 1) == (89, 1000)
 
@@ -349,19 +349,19 @@ def test_every_broker_hears_of_quotas_that_others_wrote() -> None:
 
 
 def test_a_load_keeps_what_was_read_since_it_began() -> None:
-    shell = Shell()
-    change(shell, {C: "app"}, {PBR: 1.0})
-    steps = owners.load(shell.state)
+    runtime = Runtime()
+    change(runtime, {C: "app"}, {PBR: 1.0})
+    steps = owners.load(runtime.state)
     asked = next(steps)
-    shell.store.submit(asked[0], "load")
-    (done,) = (each for each in shell.store.events() if isinstance(each, Done))
+    runtime.store.submit(asked[0], "load")
+    (done,) = (each for each in runtime.store.events() if isinstance(each, Done))
     asked = steps.send([done])
     answers = []
     for operations in asked:
-        shell.store.submit(operations, "load")
-        answers += [each for each in shell.store.events() if isinstance(each, Done)]
-    change(shell, {C: "app"}, {PBR: 2.0})
-    change(shell, {C: "new"}, {PBR: 3.0})
+        runtime.store.submit(operations, "load")
+        answers += [each for each in runtime.store.events() if isinstance(each, Done)]
+    change(runtime, {C: "app"}, {PBR: 2.0})
+    change(runtime, {C: "new"}, {PBR: 3.0})
     with pytest.raises(StopIteration):
         steps.send(answers)
-    assert shell.state.quotas == {((C, "app"),): {PBR: 2.0}, ((C, "new"),): {PBR: 3.0}}
+    assert runtime.state.quotas == {((C, "app"),): {PBR: 2.0}, ((C, "new"),): {PBR: 3.0}}

@@ -9,7 +9,7 @@ from krust.metadata import znodes
 from krust.metadata.contents import EntityConfig
 from krust.metadata.store import SetData
 from tests.unit.controller.nodes import Nodes
-from tests.unit.controller.shell import Shell, write
+from tests.unit.controller.runtime import Runtime, write
 
 GROUP, BROKER_KIND = 32, 4
 SET, DELETE, APPEND = 0, 1, 2
@@ -17,25 +17,25 @@ SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval
 
 
 def change(
-    shell: Shell, name: str, *pairs: tuple[str, int, str | None], kind: int = GROUP, **more: Any
+    runtime: Runtime, name: str, *pairs: tuple[str, int, str | None], kind: int = GROUP, **more: Any
 ) -> tuple[int, str | None]:
     configs = [{"name": n, "config_operation": op, "value": value} for n, op, value in pairs]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
     message = {"resources": [resource], **more}
-    (result,) = shell.ask("IncrementalAlterConfigs", message)["responses"]
+    (result,) = runtime.ask("IncrementalAlterConfigs", message)["responses"]
     return result["error_code"], result["error_message"]
 
 
-def shown(shell: Shell, name: str, keys: list[str] | None = None) -> dict[str, Any]:
+def shown(runtime: Runtime, name: str, keys: list[str] | None = None) -> dict[str, Any]:
     resource = {"resource_type": GROUP, "resource_name": name, "configuration_keys": keys}
     message = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
-    (result,) = shell.ask("DescribeConfigs", message)["results"]
+    (result,) = runtime.ask("DescribeConfigs", message)["results"]
     assert result["error_code"] == 0
     return {each["name"]: each for each in result["configs"]}
 
 
-def listed(shell: Shell) -> list[str]:
-    found = shell.ask("ListConfigResources", {"resource_types": [GROUP]}, 1)["config_resources"]
+def listed(runtime: Runtime) -> list[str]:
+    found = runtime.ask("ListConfigResources", {"resource_types": [GROUP]}, 1)["config_resources"]
     assert {each["resource_type"] for each in found} <= {GROUP}
     return [each["resource_name"] for each in found]
 
@@ -43,12 +43,12 @@ def listed(shell: Shell) -> list[str]:
 def test_what_is_set_for_a_group_is_shown_with_its_source_listed_and_found_by_the_next_start() -> (
     None
 ):
-    shell = Shell()
-    default = shown(shell, "g")[SESSION]
-    assert (default["value"], default["config_source"], listed(shell)) == ("45000", 5, [])
-    assert change(shell, "g", (SESSION, SET, " 46000 ")) == (0, None)
+    runtime = Runtime()
+    default = shown(runtime, "g")[SESSION]
+    assert (default["value"], default["config_source"], listed(runtime)) == ("45000", 5, [])
+    assert change(runtime, "g", (SESSION, SET, " 46000 ")) == (0, None)
     for times in range(2):
-        now = restarted(shell) if times else shell
+        now = restarted(runtime) if times else runtime
         entry = shown(now, "g")[SESSION]
         assert (entry["value"], entry["config_source"], entry["read_only"]) == ("46000", 8, False)
         assert entry["synonyms"] == [
@@ -64,29 +64,29 @@ def test_what_is_set_for_a_group_is_shown_with_its_source_listed_and_found_by_th
 
 
 def test_a_group_without_settings_of_its_own_leaves_nothing_behind() -> None:
-    shell = Shell()
-    change(shell, "g", (SESSION, SET, "46000"), (HEARTBEAT, SET, "6000"))
+    runtime = Runtime()
+    change(runtime, "g", (SESSION, SET, "46000"), (HEARTBEAT, SET, "6000"))
     resource = {"resource_type": GROUP, "resource_name": "g", "configs": []}
     replaced = {**resource, "configs": [{"name": HEARTBEAT, "value": "7000"}]}
-    shell.ask("AlterConfigs", {"resources": [replaced]})
-    assert group_configs.config(shell.state, "g") == {HEARTBEAT: "7000"}
-    assert change(shell, "g", (HEARTBEAT, DELETE, None), ("nope", DELETE, None)) == (0, None)
-    assert (listed(shell), list(shell.nodes("/config/groups"))) == ([], ["/config/groups"])
-    assert change(shell, "g", (SESSION, DELETE, None)) == (0, None)
-    assert change(shell, "g", (SESSION, SET, "47000")) == (0, None)
-    assert shown(shell, "g")[SESSION]["value"] == "47000"
+    runtime.ask("AlterConfigs", {"resources": [replaced]})
+    assert group_configs.config(runtime.state, "g") == {HEARTBEAT: "7000"}
+    assert change(runtime, "g", (HEARTBEAT, DELETE, None), ("nope", DELETE, None)) == (0, None)
+    assert (listed(runtime), list(runtime.nodes("/config/groups"))) == ([], ["/config/groups"])
+    assert change(runtime, "g", (SESSION, DELETE, None)) == (0, None)
+    assert change(runtime, "g", (SESSION, SET, "47000")) == (0, None)
+    assert shown(runtime, "g")[SESSION]["value"] == "47000"
 
 
 def test_validate_only_writes_nothing() -> None:
-    shell = Shell()
-    assert change(shell, "g", (SESSION, SET, "46000"), validate_only=True) == (0, None)
-    assert change(shell, "g", ("nope", SET, "1"), validate_only=True)[0] == 40
-    assert (listed(shell), shell.state.groups) == ([], {})
+    runtime = Runtime()
+    assert change(runtime, "g", (SESSION, SET, "46000"), validate_only=True) == (0, None)
+    assert change(runtime, "g", ("nope", SET, "1"), validate_only=True)[0] == 40
+    assert (listed(runtime), runtime.state.groups) == ([], {})
 
 
-def restarted(shell: Shell, options: dict[str, object] | None = None) -> Shell:
-    shell.store.close()
-    return Shell(options, tree=shell.tree)
+def restarted(runtime: Runtime, options: dict[str, object] | None = None) -> Runtime:
+    runtime.store.close()
+    return Runtime(options, tree=runtime.tree)
 
 
 def must(name: str, than: str, bound: str) -> str:
@@ -116,39 +116,39 @@ REFUSED = [
 def test_what_kafka_refuses_is_refused_in_its_words(
     pairs: list[tuple[str, int, str | None]], code: int, words: str
 ) -> None:
-    shell = Shell()
-    found, message = change(shell, "g", *pairs)
+    runtime = Runtime()
+    found, message = change(runtime, "g", *pairs)
     assert (found, (message or "")[: len(words)]) == (code, words)
-    assert listed(shell) == []
+    assert listed(runtime) == []
 
 
 def test_a_session_must_be_longer_than_the_interval_between_heartbeats() -> None:
-    shell = Shell({"group.consumer.min.session.timeout.ms": 1000})
+    runtime = Runtime({"group.consumer.min.session.timeout.ms": 1000})
     words = f"{SESSION} must be greater than {HEARTBEAT}"
-    assert change(shell, "g", (SESSION, SET, "5000")) == (40, words)
-    assert change(shell, "g", (SESSION, SET, "5001")) == (0, None)
-    assert change(shell, "g", (HEARTBEAT, SET, "5001")) == (40, words)
+    assert change(runtime, "g", (SESSION, SET, "5000")) == (40, words)
+    assert change(runtime, "g", (SESSION, SET, "5001")) == (0, None)
+    assert change(runtime, "g", (HEARTBEAT, SET, "5001")) == (40, words)
 
 
 def test_the_group_without_a_name_has_no_settings() -> None:
     words = "Default group resources are not allowed."
-    assert change(Shell(), "", (SESSION, SET, "46000")) == (42, words)
+    assert change(Runtime(), "", (SESSION, SET, "46000")) == (42, words)
 
 
 @pytest.mark.parametrize("kind", [0, 1, 3, 99, -1])
 def test_a_kind_of_resource_that_there_is_not_is_no_broker(kind: int) -> None:
-    shell = Shell()
+    runtime = Runtime()
     words = f"Unknown resource type {kind}"
-    assert change(shell, "0", ("log.retention.ms", SET, "1"), kind=kind) == (42, words)
+    assert change(runtime, "0", ("log.retention.ms", SET, "1"), kind=kind) == (42, words)
     words = "Node id must be an integer, but it is: g"
-    assert change(shell, "g", ("log.retention.ms", SET, "1"), kind=BROKER_KIND) == (42, words)
+    assert change(runtime, "g", ("log.retention.ms", SET, "1"), kind=BROKER_KIND) == (42, words)
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "<default>", "é ü%2F", "\0"])
 def test_any_name_of_a_group_is_a_node_and_comes_back(name: str) -> None:
-    shell = Shell()
-    assert change(shell, name, (SESSION, SET, "46000")) == (0, None)
-    assert listed(restarted(shell)) == [name]
+    runtime = Runtime()
+    assert change(runtime, name, (SESSION, SET, "46000")) == (0, None)
+    assert listed(restarted(runtime)) == [name]
 
 
 def test_other_brokers_hear_of_it_and_what_they_cannot_read_costs_that_group_alone() -> None:
@@ -166,13 +166,13 @@ def test_other_brokers_hear_of_it_and_what_they_cannot_read_costs_that_group_alo
 
 
 def test_what_stands_there_and_cannot_be_is_passed_over_and_bounds_hold_at_once() -> None:
-    shell = Shell()
+    runtime = Runtime()
     for group in ("bad", "broken", "high"):
-        change(shell, group, (SESSION, SET, "60000"))
+        change(runtime, group, (SESSION, SET, "60000"))
     bad = EntityConfig({SESSION: "x", HEARTBEAT: "6000", "share.x": "1"}).encode()
-    write(shell.tree, SetData(znodes.group_config("bad"), bad))
-    write(shell.tree, SetData(znodes.group_config("broken"), b"{"))
-    after = restarted(shell, {"group.consumer.max.session.timeout.ms": 50_000})
+    write(runtime.tree, SetData(znodes.group_config("bad"), bad))
+    write(runtime.tree, SetData(znodes.group_config("broken"), b"{"))
+    after = restarted(runtime, {"group.consumer.max.session.timeout.ms": 50_000})
     assert group_configs.timing(after.state, "bad") == (6000, 45000)
     assert group_configs.timing(after.state, "broken") == (5000, 45000)
     assert group_configs.timing(after.state, "high") == (5000, 50000)

@@ -6,17 +6,17 @@ from krust.controller.adoption import KEEP, Found
 from krust.controller.state import NO_TOPIC_ID
 from krust.errors import ServerError
 from krust.metadata.local import Tree
-from tests.unit.controller.shell import Shell
+from tests.unit.controller.runtime import Runtime
 
 ID = "PctXnh4jScWzv_Ab2ih1zQ"
 
 
 def test_an_election_that_nobody_needs_is_refused() -> None:
-    shell = Shell()
-    shell.create("a", 2)
+    runtime = Runtime()
+    runtime.create("a", 2)
     asked = [{"topic": "a", "partitions": [0, 5]}, {"topic": "nowhere", "partitions": [0]}]
     for kind in (0, 1):
-        answer = shell.ask("ElectLeaders", {"election_type": kind, "topic_partitions": asked})
+        answer = runtime.ask("ElectLeaders", {"election_type": kind, "topic_partitions": asked})
         codes = [
             [each["error_code"] for each in result["partition_result"]]
             for result in answer["replica_election_results"]
@@ -25,54 +25,54 @@ def test_an_election_that_nobody_needs_is_refused() -> None:
 
 
 def test_an_election_of_everything_tells_only_what_happened() -> None:
-    shell = Shell()
-    shell.create("a", 2)
-    answer = shell.ask("ElectLeaders", {"election_type": 0, "topic_partitions": None})
+    runtime = Runtime()
+    runtime.create("a", 2)
+    answer = runtime.ask("ElectLeaders", {"election_type": 0, "topic_partitions": None})
     assert (answer["error_code"], answer["replica_election_results"]) == (0, [])
 
 
 def test_a_kind_of_election_that_does_not_exist_is_refused() -> None:
     message = {"election_type": 7, "topic_partitions": None}
-    assert Shell().ask("ElectLeaders", message)["error_code"] == 42
+    assert Runtime().ask("ElectLeaders", message)["error_code"] == 42
 
 
 def test_a_partition_without_a_leader_gets_its_preferred_one() -> None:
-    shell = Shell()
-    shell.create("a")
-    topic = shell.state.topics["a"]
+    runtime = Runtime()
+    runtime.create("a")
+    topic = runtime.state.topics["a"]
     partition = topic.partitions[0]._replace(leader=-1)
-    shell.state.put(topic._replace(partitions=(partition,)))
+    runtime.state.put(topic._replace(partitions=(partition,)))
     asked = [{"topic": "a", "partitions": [0]}]
-    shell.ask("ElectLeaders", {"election_type": 0, "topic_partitions": asked})
-    elected = shell.state.topics["a"].partitions[0]
+    runtime.ask("ElectLeaders", {"election_type": 0, "topic_partitions": asked})
+    elected = runtime.state.topics["a"].partitions[0]
     assert (elected.leader, elected.leader_epoch, elected.version) == (0, 1, 1)
-    assert '"leader_epoch":1' in shell.nodes()["/brokers/topics/a/partitions/0/state"][0]
+    assert '"leader_epoch":1' in runtime.nodes()["/brokers/topics/a/partitions/0/state"][0]
 
 
 def test_replicas_stay_where_they_are_and_say_why() -> None:
-    shell = Shell()
-    shell.create("a", 2)
+    runtime = Runtime()
+    runtime.create("a", 2)
     asked = [(0, [0]), (1, [1]), (1, [0, 1]), (0, []), (0, [0, 0]), (0, [-1]), (0, None), (2, [0])]
     body = [{"partition_index": index, "replicas": replicas} for index, replicas in asked]
     message = {"topics": [{"name": "a", "partitions": body}, {"name": "b", "partitions": body[:1]}]}
-    answer = shell.ask("AlterPartitionReassignments", message)
+    answer = runtime.ask("AlterPartitionReassignments", message)
     assert answer["error_code"] == 0
     codes = [[each["error_code"] for each in one["partitions"]] for one in answer["responses"]]
     assert codes == [[0, 39, 39, 39, 39, 39, 85, 3], [3]]
     assert "not there yet" in answer["responses"][0]["partitions"][1]["error_message"]
-    assert [each.replicas for each in shell.state.topics["a"].partitions] == [(0,), (0,)]
+    assert [each.replicas for each in runtime.state.topics["a"].partitions] == [(0,), (0,)]
 
 
 def test_nothing_is_on_its_way() -> None:
-    answer = Shell().ask("ListPartitionReassignments", {"topics": None})
+    answer = Runtime().ask("ListPartitionReassignments", {"topics": None})
     assert (answer["error_code"], answer["topics"]) == (0, [])
 
 
 def test_a_block_of_producer_ids_is_given_once() -> None:
-    shell = Shell()
+    runtime = Runtime()
     firsts = []
     for _ in range(3):
-        answer = shell.ask("AllocateProducerIds", {"broker_id": 0, "broker_epoch": -1})
+        answer = runtime.ask("AllocateProducerIds", {"broker_id": 0, "broker_epoch": -1})
         assert (answer["error_code"], answer["producer_id_len"]) == (0, 1000)
         firsts.append(answer["producer_id_start"])
     assert firsts == [0, 1000, 2000]
@@ -80,30 +80,30 @@ def test_a_block_of_producer_ids_is_given_once() -> None:
 
 def test_a_topic_on_disk_is_adopted_and_nothing_of_it_goes() -> None:
     found = (Found("old", 0, ID, 4, True), Found("old", 2, ID, -1, True))
-    shell = Shell(found=found)
-    topic = shell.state.topics["old"]
+    runtime = Runtime(found=found)
+    topic = runtime.state.topics["old"]
     assert topic.id == ID
     assert [each.leader_epoch for each in topic.partitions] == [5, 0, 0]
     assert topic.config == KEEP
-    values = shell.state.topic_values(topic)
+    values = runtime.state.topic_values(topic)
     assert (values["retention.ms"], values["retention.bytes"]) == (-1, -1)
     assert values["cleanup.policy"] == ["delete"]
 
 
 def test_a_directory_without_an_id_gets_one() -> None:
-    shell = Shell(found=(Found("old", 0, NO_TOPIC_ID, 0, True),))
-    assert len(shell.state.topics["old"].id) == 22
+    runtime = Runtime(found=(Found("old", 0, NO_TOPIC_ID, 0, True),))
+    assert len(runtime.state.topics["old"].id) == 22
 
 
 def test_kafkas_offsets_are_adopted_as_kafka_keeps_them() -> None:
-    shell = Shell(found=(Found("__consumer_offsets", 0, ID, 0, True),))
-    assert shell.state.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
+    runtime = Runtime(found=(Found("__consumer_offsets", 0, ID, 0, True),))
+    assert runtime.state.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
 
 
 def test_directories_of_two_topics_of_one_name_stop_the_start() -> None:
     other = "oDA6zobiQ46rUASYVkbFrQ"
     with pytest.raises(ServerError, match="2 topics"):
-        Shell(found=(Found("a", 0, ID, 0, True), Found("a", 1, other, 0, True)))
+        Runtime(found=(Found("a", 0, ID, 0, True), Found("a", 1, other, 0, True)))
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_a_known_partition_is_led_in_an_epoch_the_disk_has_not_passed(
     on_disk: int, clean: bool, epoch: int
 ) -> None:
     tree = Tree()
-    shell = Shell(tree=tree)
-    topic_id = shell.create("a")["topic_id"]
-    shell.store.close()
-    again = Shell(tree=tree, found=(Found("a", 0, topic_id, on_disk, clean),))
+    runtime = Runtime(tree=tree)
+    topic_id = runtime.create("a")["topic_id"]
+    runtime.store.close()
+    again = Runtime(tree=tree, found=(Found("a", 0, topic_id, on_disk, clean),))
     assert again.state.topics["a"].partitions[0].leader_epoch == epoch
     stored = again.nodes()["/brokers/topics/a/partitions/0/state"][0]
     assert f'"leader_epoch":{epoch},' in stored
@@ -125,17 +125,17 @@ def test_a_known_partition_is_led_in_an_epoch_the_disk_has_not_passed(
 
 def test_a_directory_of_another_topic_of_that_name_stops_the_start() -> None:
     tree = Tree()
-    shell = Shell(tree=tree)
-    shell.create("a")
-    shell.store.close()
+    runtime = Runtime(tree=tree)
+    runtime.create("a")
+    runtime.store.close()
     with pytest.raises(ServerError, match="on disk"):
-        Shell(tree=tree, found=(Found("a", 0, ID, 0, True),))
+        Runtime(tree=tree, found=(Found("a", 0, ID, 0, True),))
 
 
 def test_each_start_is_a_new_term_of_the_controller() -> None:
     tree = Tree()
-    first = Shell(tree=tree)
+    first = Runtime(tree=tree)
     first.store.close()
-    second = Shell(tree=tree)
+    second = Runtime(tree=tree)
     assert (first.state.controller_epoch, second.state.controller_epoch) == (1, 2)
     assert first.state.cluster_id == second.state.cluster_id

@@ -21,7 +21,7 @@ from krust.metadata.store import (
     SetData,
 )
 from tests.unit.controller.nodes import Nodes
-from tests.unit.controller.shell import NOW_MS, Shell, write
+from tests.unit.controller.runtime import NOW_MS, Runtime, write
 
 ONE_QUOTA = b'{"version":1,"config":{"producer_byte_rate":"8"}}'
 OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_MS)
@@ -31,35 +31,35 @@ OWN = registration.Registration([("PLAINTEXT", "127.0.0.1", 19092)], None, NOW_M
 def tree() -> Iterator[Tree]:
     """A tree with two topics, whose broker is gone."""
     tree = Tree()
-    shell = Shell(tree=tree)
-    shell.create("good", 2)
-    shell.create("bad", 2, retention_ms="1000")
-    shell.store.close()
+    runtime = Runtime(tree=tree)
+    runtime.create("good", 2)
+    runtime.create("bad", 2, retention_ms="1000")
+    runtime.store.close()
     yield tree
     tree.close()
 
 
 def test_a_topic_without_an_assignment_is_not_served_and_told(tree: Tree) -> None:
     write(tree, SetData(znodes.topic("bad"), b'{"version":3,"partitions":{"99999999":[0]}}'))
-    shell = Shell(tree=tree)
-    assert set(shell.state.topics) == {"good"}
-    assert "not numbered from 0" in shell.faults["/brokers/topics/bad"]
-    assert shell.create("bad")["error_message"] == "Topic 'bad' already exists."
+    runtime = Runtime(tree=tree)
+    assert set(runtime.state.topics) == {"good"}
+    assert "not numbered from 0" in runtime.faults["/brokers/topics/bad"]
+    assert runtime.create("bad")["error_message"] == "Topic 'bad' already exists."
 
 
 def test_files_of_a_topic_that_cannot_be_read_stay(tree: Tree) -> None:
     write(tree, SetData(znodes.topic("bad"), b"{"))
-    shell = Shell(tree=tree, found=(adoption.Found("bad", 0, "A" * 22, 3, clean=True),))
-    assert set(shell.state.topics) == {"good"}
+    runtime = Runtime(tree=tree, found=(adoption.Found("bad", 0, "A" * 22, 3, clean=True),))
+    assert set(runtime.state.topics) == {"good"}
 
 
 def test_a_partition_without_a_readable_state_is_led_anew(tree: Tree) -> None:
     write(tree, SetData(znodes.state("bad", 1), b'{"version":1,"leader":"me"}'))
     found = adoption.Found("bad", 1, "A" * 22, 7, clean=True)
-    shell = Shell(tree=tree, found=(found,))
-    assert "/brokers/topics/bad/partitions/1/state" in shell.faults
-    assert shell.state.topics["bad"].partitions[0].leader_epoch == 0
-    partition = shell.state.topics["bad"].partitions[1]
+    runtime = Runtime(tree=tree, found=(found,))
+    assert "/brokers/topics/bad/partitions/1/state" in runtime.faults
+    assert runtime.state.topics["bad"].partitions[0].leader_epoch == 0
+    partition = runtime.state.topics["bad"].partitions[1]
     assert (partition.leader, partition.isr) == (0, (0,))
     assert partition.leader_epoch >= 7
 
@@ -72,9 +72,9 @@ def test_a_partition_that_never_got_a_state_gets_one(tree: Tree) -> None:
         Delete("/brokers/topics/bad/partitions/1"),
         Delete("/brokers/topics/bad/partitions"),
     )
-    shell = Shell(tree=tree)
-    assert [each.leader for each in shell.state.topics["bad"].partitions] == [0, 0]
-    assert '"leader":0' in shell.nodes("/brokers/topics/bad")[znodes.state("bad", 1)][0]
+    runtime = Runtime(tree=tree)
+    assert [each.leader for each in runtime.state.topics["bad"].partitions] == [0, 0]
+    assert '"leader":0' in runtime.nodes("/brokers/topics/bad")[znodes.state("bad", 1)][0]
 
 
 @pytest.mark.parametrize(
@@ -82,49 +82,49 @@ def test_a_partition_that_never_got_a_state_gets_one(tree: Tree) -> None:
 )
 def test_settings_that_cannot_be_read_throw_nothing_away(tree: Tree, data: bytes) -> None:
     write(tree, SetData(znodes.topic_config("bad"), data))
-    shell = Shell(tree=tree)
-    assert "/config/topics/bad" in shell.faults
-    values = shell.state.topic_values(shell.state.topics["bad"])
+    runtime = Runtime(tree=tree)
+    assert "/config/topics/bad" in runtime.faults
+    values = runtime.state.topic_values(runtime.state.topics["bad"])
     assert (values["retention.ms"], values["retention.bytes"]) == (-1, -1)
     assert values["cleanup.policy"] == ["delete"]
 
 
 def test_settings_that_are_unknown_here_are_kept(tree: Tree) -> None:
     write(tree, SetData(znodes.topic_config("bad"), b'{"version":1,"config":{"of.tomorrow":"1"}}'))
-    shell = Shell(tree=tree)
-    assert shell.faults == {}
+    runtime = Runtime(tree=tree)
+    assert runtime.faults == {}
     pairs = [{"name": "retention.ms", "config_operation": 0, "value": "5"}]
     resource = {"resource_type": 2, "resource_name": "good", "configs": pairs}
-    shell.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
-    assert "of.tomorrow" not in shell.state.topic_values(shell.state.topics["bad"])
-    assert '"of.tomorrow":"1"' in shell.nodes("/config/topics/bad")["/config/topics/bad"][0]
+    runtime.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    assert "of.tomorrow" not in runtime.state.topic_values(runtime.state.topics["bad"])
+    assert '"of.tomorrow":"1"' in runtime.nodes("/config/topics/bad")["/config/topics/bad"][0]
 
 
 def test_dynamic_settings_of_brokers_that_cannot_be_had_do_not_hold(tree: Tree) -> None:
     path = znodes.broker_config(znodes.DEFAULT_ENTITY)
     data = b'{"version":1,"config":{"log.retention.ms":"soon","message.max.bytes":"2000"}}'
     write(tree, Create(path, data))
-    shell = Shell(tree=tree)
-    assert path in shell.faults
-    assert shell.state.broker_text("message.max.bytes") == "2000"
-    assert shell.state.broker_text("log.retention.ms") is None
+    runtime = Runtime(tree=tree)
+    assert path in runtime.faults
+    assert runtime.state.broker_text("message.max.bytes") == "2000"
+    assert runtime.state.broker_text("log.retention.ms") is None
 
 
 def test_a_name_that_is_no_topics_is_told(tree: Tree) -> None:
     write(tree, Create("/brokers/topics/a b", b'{"version":1,"partitions":{"0":[0]}}'))
-    shell = Shell(tree=tree)
-    assert "/brokers/topics/a b" in shell.faults
-    assert set(shell.state.topics) == {"good", "bad"}
+    runtime = Runtime(tree=tree)
+    assert "/brokers/topics/a b" in runtime.faults
+    assert set(runtime.state.topics) == {"good", "bad"}
 
 
 def test_a_cluster_id_that_is_none_is_one_clear_error(tree: Tree) -> None:
     write(tree, SetData(znodes.CLUSTER_ID, b'{"version":"1"}'))
     with pytest.raises(ServerError, match="/cluster/id holds no cluster id: it has no id"):
-        Shell(tree=tree)
+        Runtime(tree=tree)
 
 
 def test_topics_that_are_gone_from_the_tree_are_served_on(tree: Tree) -> None:
-    shell = Shell(tree=tree)
+    runtime = Runtime(tree=tree)
     write(
         tree,
         *(Delete(znodes.state("bad", index)) for index in (0, 1)),
@@ -132,33 +132,33 @@ def test_topics_that_are_gone_from_the_tree_are_served_on(tree: Tree) -> None:
         Delete("/brokers/topics/bad/partitions"),
         Delete("/brokers/topics/bad"),
     )
-    shell.run(loading.load(shell.state))
-    assert set(shell.state.topics) == {"good", "bad"}
-    assert "/brokers/topics/bad" in shell.faults
+    runtime.run(loading.load(runtime.state))
+    assert set(runtime.state.topics) == {"good", "bad"}
+    assert "/brokers/topics/bad" in runtime.faults
 
 
 def test_a_tree_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
-    shell = Shell(tree=tree)
-    shell.store.close()
+    runtime = Runtime(tree=tree)
+    runtime.store.close()
     with pytest.raises(ServerError, match="cannot be read"):
-        shell.run(loading.load(shell.state))
-    assert set(shell.state.topics) == {"good", "bad"}
+        runtime.run(loading.load(runtime.state))
+    assert set(runtime.state.topics) == {"good", "bad"}
 
 
 def test_topics_deleted_while_the_broker_was_away_do_not_come_back(tree: Tree) -> None:
-    shell = Shell(tree=tree)
+    runtime = Runtime(tree=tree)
     found = [adoption.Found("gone", 0, "B" * 22, 1, clean=True)]
-    shell.run(adoption.take_over(shell.state, found, unknown_too=False))
-    assert "gone" not in shell.state.topics
+    runtime.run(adoption.take_over(runtime.state, found, unknown_too=False))
+    assert "gone" not in runtime.state.topics
 
 
 @given(st.binary(max_size=30), st.sampled_from(["topic", "config", "state", "brokers"]))
 def test_no_content_keeps_the_broker_from_starting(data: bytes, kind: str) -> None:
     tree = Tree()
-    shell = Shell(tree=tree)
-    shell.create("good")
-    shell.create("bad")
-    shell.store.close()
+    runtime = Runtime(tree=tree)
+    runtime.create("good")
+    runtime.create("bad")
+    runtime.store.close()
     path = {
         "topic": znodes.topic("bad"),
         "config": znodes.topic_config("bad"),
@@ -166,7 +166,7 @@ def test_no_content_keeps_the_broker_from_starting(data: bytes, kind: str) -> No
         "brokers": znodes.broker_config("0"),
     }[kind]
     write(tree, Create(path, data) if kind == "brokers" else SetData(path, data))
-    again = Shell(tree=tree)
+    again = Runtime(tree=tree)
     assert "good" in again.state.topics
     assert again.state.topic_values(again.state.topics["good"])
 
@@ -176,10 +176,10 @@ LONGEST = "l" * 249
 
 def test_a_topic_that_is_larger_than_one_list_is_read_and_deleted_in_pieces() -> None:
     count = LARGEST // 249
-    shell = Shell()
-    assert shell.create(LONGEST, count)["error_code"] == 0
-    assert len(shell.state.topics[LONGEST].partitions) == count
-    again = Shell(tree=_left(shell))
+    runtime = Runtime()
+    assert runtime.create(LONGEST, count)["error_code"] == 0
+    assert len(runtime.state.topics[LONGEST].partitions) == count
+    again = Runtime(tree=_left(runtime))
     assert [each.leader for each in again.state.topics[LONGEST].partitions] == [0] * count
     topics = [{"name": LONGEST, "topic_id": "A" * 22}]
     assert again.ask("DeleteTopics", {"topics": topics})["responses"][0]["error_code"] == 0
@@ -210,12 +210,12 @@ class _Withholding(Tree):
 @pytest.mark.parametrize("path", [znodes.topic("bad"), znodes.state("bad", 1)])
 def test_a_topic_whose_node_the_store_withholds_costs_itself_alone(path: str) -> None:
     tree = _Withholding()
-    shell = Shell(tree=tree)
-    shell.create("good")
-    shell.create("bad", 2)
-    tree = _left(shell)
+    runtime = Runtime(tree=tree)
+    runtime.create("good")
+    runtime.create("bad", 2)
+    tree = _left(runtime)
     tree.withheld = path
-    again = Shell(tree=tree)
+    again = Runtime(tree=tree)
     assert set(again.state.topics) == {"good"}
     assert "the node's access list does not allow it" in again.faults[path]
     assert again.create("bad")["error_message"] == "Topic 'bad' already exists."
@@ -223,31 +223,31 @@ def test_a_topic_whose_node_the_store_withholds_costs_itself_alone(path: str) ->
 
 def test_settings_that_the_store_withholds_throw_nothing_away() -> None:
     tree = _Withholding()
-    shell = Shell(tree=tree)
-    shell.create("good", retention_ms="1000")
-    tree = _left(shell)
+    runtime = Runtime(tree=tree)
+    runtime.create("good", retention_ms="1000")
+    tree = _left(runtime)
     tree.withheld = znodes.topic_config("good")
-    again = Shell(tree=tree)
+    again = Runtime(tree=tree)
     assert again.state.topic_values(again.state.topics["good"])["retention.ms"] == -1
 
 
 def test_a_topic_that_was_half_made_is_finished_at_the_next_start() -> None:
-    shell = Shell()
-    outcome = shell.controller.request(
+    runtime = Runtime()
+    outcome = runtime.controller.request(
         1,
         _create("half", 6000),
     )
     ((token, operations),) = outcome.submits
-    shell.store.submit(operations, token)
-    shell.store.close()
-    again = Shell(tree=shell.tree)
+    runtime.store.submit(operations, token)
+    runtime.store.close()
+    again = Runtime(tree=runtime.tree)
     partitions = again.state.topics["half"].partitions
     assert [each.leader for each in partitions] == [0] * 6000
 
 
-def _left(shell: Shell) -> Any:
-    shell.store.close()
-    return shell.tree
+def _left(runtime: Runtime) -> Any:
+    runtime.store.close()
+    return runtime.tree
 
 
 def _create(name: str, partitions: int) -> Any:
@@ -264,7 +264,7 @@ def _create(name: str, partitions: int) -> Any:
 
 
 def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
-    first = Shell(tree=tree)
+    first = Runtime(tree=tree)
     other = tree.session()
     state = first.state
     state.session = other.session
@@ -275,41 +275,45 @@ def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
 
 
 def test_what_is_ours_is_found_again(tree: Tree) -> None:
-    shell = Shell(tree=tree, shared=True)
-    before = (shell.state.controller_epoch, shell.state.epoch_version, shell.state.broker_epoch)
-    shell.run(shell.controller.back(OWN))
+    runtime = Runtime(tree=tree, shared=True)
+    before = (
+        runtime.state.controller_epoch,
+        runtime.state.epoch_version,
+        runtime.state.broker_epoch,
+    )
+    runtime.run(runtime.controller.back(OWN))
     assert before == (
-        shell.state.controller_epoch,
-        shell.state.epoch_version,
-        shell.state.broker_epoch,
+        runtime.state.controller_epoch,
+        runtime.state.epoch_version,
+        runtime.state.broker_epoch,
     )
 
 
 def test_quotas_that_others_set_meanwhile_are_read_again(tree: Tree) -> None:
-    shell = Shell(tree=tree)
+    runtime = Runtime(tree=tree)
     write(tree, Create(f"{znodes.CONFIG}/clients/app", ONE_QUOTA))
-    assert not shell.state.quotas
-    shell.run(shell.controller.back(OWN))
-    assert shell.state.quotas == {(("client-id", "app"),): {"producer_byte_rate": 8.0}}
+    assert not runtime.state.quotas
+    runtime.run(runtime.controller.back(OWN))
+    assert runtime.state.quotas == {(("client-id", "app"),): {"producer_byte_rate": 8.0}}
 
 
 def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:
-    shell = Shell(tree=tree, shared=True)
-    state = shell.state
+    runtime = Runtime(tree=tree, shared=True)
+    state = runtime.state
     before = (state.controller_epoch, state.broker_epoch)
-    shell.store.close()
-    shell.store = tree.session()
-    state.session = shell.store.session
-    shell.run(shell.controller.back(OWN))
+    runtime.store.close()
+    runtime.store = tree.session()
+    state.session = runtime.store.session
+    runtime.run(runtime.controller.back(OWN))
     assert (state.controller_epoch, state.broker_epoch) > before
     assert state.broker_epoch > before[1]
-    assert shell.nodes("/brokers/ids")["/brokers/ids/0"][1]
-    assert shell.create("after")["error_code"] == 0
+    assert runtime.nodes("/brokers/ids")["/brokers/ids/0"][1]
+    assert runtime.create("after")["error_code"] == 0
 
 
 def test_without_a_connection_clients_are_told_to_ask_again(tree: Tree) -> None:
-    shell = Shell(tree=tree)
-    shell.store.close()
-    result = shell.create("late")
+    runtime = Runtime(tree=tree)
+    runtime.store.close()
+    result = runtime.create("late")
     assert result["error_code"] == 41
     assert Refusal.NO_SESSION.value in result["error_message"]

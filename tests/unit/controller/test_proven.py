@@ -3,34 +3,34 @@
 from krust.controller import proven
 from krust.metadata import znodes
 from tests.unit.controller.nodes import Nodes
-from tests.unit.controller.shell import Shell
+from tests.unit.controller.runtime import Runtime
 
 
-def allocated(shell: Shell) -> int:
-    answer = shell.ask("AllocateProducerIds", {"broker_id": 0})
+def allocated(runtime: Runtime) -> int:
+    answer = runtime.ask("AllocateProducerIds", {"broker_id": 0})
     assert answer["error_code"] == 0
     first: int = answer["producer_id_start"]
     return first
 
 
 def test_the_next_block_begins_above_every_id_that_a_log_names() -> None:
-    shell = Shell()
-    shell.run(proven.bring(shell.state, 5001, []))
-    assert allocated(shell) == 5001
-    shell.run(proven.bring(shell.state, 5001, []))
-    assert allocated(shell) == 6001
+    runtime = Runtime()
+    runtime.run(proven.bring(runtime.state, 5001, []))
+    assert allocated(runtime) == 5001
+    runtime.run(proven.bring(runtime.state, 5001, []))
+    assert allocated(runtime) == 6001
 
 
 def test_few_ids_in_the_logs_are_enough() -> None:
-    shell = Shell()
-    shell.run(proven.bring(shell.state, 1, []))
-    assert allocated(shell) == 1
+    runtime = Runtime()
+    runtime.run(proven.bring(runtime.state, 1, []))
+    assert allocated(runtime) == 1
 
 
 def test_where_no_log_names_an_id_the_first_is_0() -> None:
-    shell = Shell()
-    shell.run(proven.bring(shell.state, 0, []))
-    assert allocated(shell) == 0
+    runtime = Runtime()
+    runtime.run(proven.bring(runtime.state, 0, []))
+    assert allocated(runtime) == 0
 
 
 def test_any_broker_of_a_cluster_raises_the_next_block() -> None:
@@ -45,12 +45,12 @@ def test_any_broker_of_a_cluster_raises_the_next_block() -> None:
 
 
 def test_a_leader_epoch_is_raised_above_that_of_its_log() -> None:
-    shell = Shell()
-    shell.create("a", 3)
-    shell.run(proven.bring(shell.state, 0, [("a", 1, 7), ("a", 9, 7), ("gone", 0, 7)]))
-    assert [each.leader_epoch for each in shell.state.topics["a"].partitions] == [0, 8, 0]
-    shell.store.close()
-    again = Shell(tree=shell.tree)
+    runtime = Runtime()
+    runtime.create("a", 3)
+    runtime.run(proven.bring(runtime.state, 0, [("a", 1, 7), ("a", 9, 7), ("gone", 0, 7)]))
+    assert [each.leader_epoch for each in runtime.state.topics["a"].partitions] == [0, 8, 0]
+    runtime.store.close()
+    again = Runtime(tree=runtime.tree)
     assert again.state.topics["a"].partitions[1].leader_epoch >= 8
 
 

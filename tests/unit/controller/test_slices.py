@@ -12,7 +12,7 @@ from krust.controller.log_dirs import alter as alter_log_dirs
 from krust.controller.pace import PAUSE, SLICE, WRITE
 from krust.controller.state import Message, Request
 from krust.metadata.store import Done
-from tests.unit.controller.shell import NOW_MS, Shell
+from tests.unit.controller.runtime import NOW_MS, Runtime
 
 MANY = 5 * SLICE
 NAMES = [f"n{n}" for n in range(MANY)]
@@ -67,10 +67,10 @@ def test_every_policy_is_known_to_be_short_or_sliced() -> None:
 
 @pytest.mark.parametrize("api", LARGE)
 def test_a_request_on_many_things_pauses_every_thousand(api: str) -> None:
-    shell = Shell()
-    shell.create("t")
-    shell.ask(api, LARGE[api], version=0)
-    assert shell.pauses >= MANY // SLICE
+    runtime = Runtime()
+    runtime.create("t")
+    runtime.ask(api, LARGE[api], version=0)
+    assert runtime.pauses >= MANY // SLICE
 
 
 def test_moves_between_log_directories_pause_every_thousand() -> None:
@@ -80,39 +80,39 @@ def test_moves_between_log_directories_pause_every_thousand() -> None:
 
 
 def test_what_is_written_one_by_one_pauses_earlier() -> None:
-    shell = Shell()
+    runtime = Runtime()
     names = NAMES[:200]
-    shell.ask("CreateTopics", {"topics": topics(names, **{**SHAPE, "num_partitions": 1})}, 0)
-    assert shell.pauses >= 3
-    shell.pauses = 0
+    runtime.ask("CreateTopics", {"topics": topics(names, **{**SHAPE, "num_partitions": 1})}, 0)
+    assert runtime.pauses >= 3
+    runtime.pauses = 0
     pair = {"name": "retention.ms", "value": "1000"}
     altered = [{"resource_type": 2, "resource_name": n, "configs": [pair]} for n in names]
-    answer = shell.ask("AlterConfigs", {"resources": altered})
+    answer = runtime.ask("AlterConfigs", {"resources": altered})
     assert {each["error_code"] for each in answer["responses"]} == {0}
-    assert shell.pauses >= len(names) * WRITE // SLICE
-    shell.pauses = 0
-    answer = shell.ask("DeleteTopics", {"topic_names": names})
+    assert runtime.pauses >= len(names) * WRITE // SLICE
+    runtime.pauses = 0
+    answer = runtime.ask("DeleteTopics", {"topic_names": names})
     assert {each["error_code"] for each in answer["responses"]} == {0}
-    assert shell.pauses >= 3
-    assert not shell.state.topics
+    assert runtime.pauses >= 3
+    assert not runtime.state.topics
 
 
 def test_quotas_are_written_and_read_in_slices() -> None:
-    shell = Shell()
+    runtime = Runtime()
     ops = [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]
     few = [{**each, "ops": ops} for each in entries()[:SLICE]]
-    shell.ask("AlterClientQuotas", {"entries": few, "validate_only": False})
-    assert shell.pauses >= 10
-    shell.pauses = 0
-    answer = shell.ask("DescribeClientQuotas", {"components": [], "strict": False})
+    runtime.ask("AlterClientQuotas", {"entries": few, "validate_only": False})
+    assert runtime.pauses >= 10
+    runtime.pauses = 0
+    answer = runtime.ask("DescribeClientQuotas", {"components": [], "strict": False})
     assert len(answer["entries"]) == SLICE
-    assert shell.pauses >= 2
+    assert runtime.pauses >= 2
 
 
 def test_another_client_is_answered_between_two_slices() -> None:
-    shell = Shell()
-    shell.create("t")
-    controller = shell.controller
+    runtime = Runtime()
+    runtime.create("t")
+    controller = runtime.controller
     large = Request("ElectLeaders", 2, LARGE["ElectLeaders"], {}, NOW_MS)
     small = Request("ListPartitionReassignments", 0, {"topics": None}, {}, NOW_MS)
     assert not controller.request(1, large).replies
@@ -123,29 +123,29 @@ def test_another_client_is_answered_between_two_slices() -> None:
         outcome: Outcome = controller.resume()
         replies += [ticket for ticket, _ in outcome.replies]
         for token, operations in outcome.submits:
-            shell.store.submit(operations, token)
-        for event in shell.store.events():
+            runtime.store.submit(operations, token)
+        for event in runtime.store.events():
             assert isinstance(event, Done)
             replies += [ticket for ticket, _ in controller.done(event).replies]
     assert replies == [1]
 
 
 def test_a_name_that_is_deleted_many_times_is_answered_twice() -> None:
-    shell = Shell()
-    shell.create("t")
-    answer = shell.ask("DeleteTopics", {"topic_names": ["t", "", "t", "", "t", ""]})
+    runtime = Runtime()
+    runtime.create("t")
+    answer = runtime.ask("DeleteTopics", {"topic_names": ["t", "", "t", "", "t", ""]})
     codes = [(each["name"], each["error_code"]) for each in answer["responses"]]
     assert codes == [("t", 0), ("", 3), ("t", 42), ("", 3)]
 
 
 def test_a_partition_that_is_named_again_is_answered_once() -> None:
-    shell = Shell()
-    shell.create("t")
+    runtime = Runtime()
+    runtime.create("t")
     twice = topics(["t", "t"], partition_indexes=[0, 0, 1])
-    answer = shell.ask("OffsetFetch", {"group_id": "g", "topics": twice}, 0)
+    answer = runtime.ask("OffsetFetch", {"group_id": "g", "topics": twice}, 0)
     (topic,) = answer["topics"]
     assert [each["partition_index"] for each in topic["partitions"]] == [0, 1]
     asked = [{"topic": "t", "partitions": [0, 0]}, {"topic": "t", "partitions": [0]}]
-    answer = shell.ask("ElectLeaders", {"topic_partitions": asked, "election_type": 0})
+    answer = runtime.ask("ElectLeaders", {"topic_partitions": asked, "election_type": 0})
     (result,) = answer["replica_election_results"]
     assert len(result["partition_result"]) == 1

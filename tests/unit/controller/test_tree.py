@@ -8,16 +8,16 @@ from krust.controller.state import Asked, Partition, Topic
 from krust.controller.topics import creation
 from krust.metadata import znodes
 from krust.metadata.store import Create, Done
-from tests.unit.controller.shell import Shell
+from tests.unit.controller.runtime import Runtime
 
 KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
 NOT_OURS = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/__consumer_offsets")
 
 
-def as_kafka() -> Shell:
+def as_kafka() -> Runtime:
     """Do what was done to the Kafka that the file was taken from."""
-    shell = Shell()
-    state = shell.state
+    runtime = Runtime()
+    state = runtime.state
     topic = Topic(
         "orders",
         "PctXnh4jScWzv_Ab2ih1zQ",
@@ -29,12 +29,12 @@ def as_kafka() -> Shell:
         yield creation(state, topic)
         state.put(topic)
 
-    shell.run(made())
+    runtime.run(made())
     pairs = [{"name": "retention.ms", "config_operation": 0, "value": "123456"}]
     resource = {"resource_type": 2, "resource_name": "orders", "configs": pairs}
-    shell.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
-    shell.ask("AllocateProducerIds", {"broker_id": 0, "broker_epoch": -1})
-    return shell
+    runtime.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    runtime.ask("AllocateProducerIds", {"broker_id": 0, "broker_epoch": -1})
+    return runtime
 
 
 def test_every_path_of_kafkas_stands_with_kafkas_data() -> None:
@@ -63,7 +63,7 @@ def test_keys_stand_in_kafkas_order() -> None:
 
 def test_settings_are_written_before_the_topic() -> None:
     topic = Topic("a", "x" * 22, (), {})
-    (operations,) = creation(Shell().state, topic)
+    (operations,) = creation(Runtime().state, topic)
     paths = [each.path for each in operations if isinstance(each, Create)]
     assert paths.index("/config/topics/a") < paths.index("/brokers/topics/a")
 

@@ -13,7 +13,7 @@ from krust.errors import ConfigError, ServerError
 from krust.metadata.ensemble import Ensemble, Tls
 from krust.metadata.store import Create, Created, Done
 from krust.metadata.zookeeper import ZooKeeperStore, open_store
-from krust.shell import metadata
+from krust.runtime import metadata
 from tests.peers import zookeeper as peer
 from tests.ports import free_port
 from tests.waiting import until

@@ -1,6 +1,6 @@
 """A model of a broker around the real controller: its process, its disk, and what it asks others.
 
-As `krust.shell` does it: the start is one run of steps, and one that fails is begun again by
+As `krust.runtime` does it: the start is one run of steps, and one that fails is begun again by
 whoever watches over the process; events of the store go to the controller, CONNECTED and answers
 that nobody knows bring it back into the tree, and requests wait for that; requests to other brokers
 leave in their order, one at a time for each, and are sent again until they are answered or the

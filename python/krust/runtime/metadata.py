@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.errors import ConfigError, ServerError
 from krust.metadata.ensemble import Credentials, Ensemble, Tls
-from krust.shell import provenance
+from krust.runtime import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

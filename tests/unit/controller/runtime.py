@@ -30,8 +30,8 @@ def write(tree: Tree, *operations: Operation) -> None:
     store.close()
 
 
-class Shell:
-    """What `krust.shell.broker` does for a controller, one step after the other."""
+class Runtime:
+    """What `krust.runtime.broker` does for a controller, one step after the other."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from krust.plugins import parameters
 if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
-    from krust.shell.retaining import Retaining
+    from krust.runtime.retaining import Retaining
 
 
 class Retention:
@@ -46,7 +46,7 @@ class Retention:
             self._rounds.close()
 
     def _made(self) -> Retaining:
-        from krust.shell.retaining import Retaining, Settings
+        from krust.runtime.retaining import Retaining, Settings
 
         config = self._config
         interval_s = max(config.whole("log.retention.check.interval.ms"), 1) / 1000

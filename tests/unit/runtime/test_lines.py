@@ -14,7 +14,7 @@ import krust
 from krust._krust import Client
 from krust.controller.state import Request
 from krust.errors import KafkaError
-from krust.shell.lines import SLOW_MS, Lines
+from krust.runtime.lines import SLOW_MS, Lines
 from tests.waiting import until
 
 

@@ -8,7 +8,7 @@ import krust
 from krust._krust import Client, Server
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.outcome import Event
-from krust.shell.groups import _Shapes, batch
+from krust.runtime.groups import _Shapes, batch
 from tests.coordinated import ready
 from tests.unit.coordinator.consuming import ConsumerBench
 

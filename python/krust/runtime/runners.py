@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from krust.coordinator.assignors.spec import validate
 from krust.coordinator.consumer_protocol import TopicPartition
-from krust.shell import worker
+from krust.runtime import worker
 
 if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
@@ -41,7 +41,7 @@ MOST_LEFT = 8
 _ANSWER_MAX = 64 << 20
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from krust.shell.worker import main; main(sys.argv[2], int(sys.argv[3]))"
+    "from krust.runtime.worker import main; main(sys.argv[2], int(sys.argv[3]))"
 )
 
 

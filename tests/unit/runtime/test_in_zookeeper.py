@@ -22,7 +22,7 @@ from krust.metadata import znodes
 from krust.metadata.contents import Broker
 from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
-from krust.shell import identity, metadata
+from krust.runtime import identity, metadata
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.peers.absent import AbsentError

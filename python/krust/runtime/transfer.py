@@ -34,7 +34,7 @@ from krust.metadata.store import (
 )
 from krust.metadata.transfer import Side
 from krust.properties import properties
-from krust.shell import metadata
+from krust.runtime import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from krust.errors import ConfigError, ServerError
 from krust.metadata import znodes
 from krust.metadata.store import Create, Done, SetData, Stat
 from krust.properties import properties
-from krust.shell import metadata
+from krust.runtime import metadata
 
 if TYPE_CHECKING:
     from pathlib import Path

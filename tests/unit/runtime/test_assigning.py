@@ -14,9 +14,9 @@ import pytest
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber, Topics
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
 from krust.coordinator.outcome import AssignCall
-from krust.shell import assigning, runners
-from krust.shell.assigning import Assigning, Rule, deadline_s
-from krust.shell.runners import Plugin
+from krust.runtime import assigning, runners
+from krust.runtime.assigning import Assigning, Rule, deadline_s
+from krust.runtime.runners import Plugin
 from tests.leftovers import nothing_left
 from tests.waiting import until_is
 

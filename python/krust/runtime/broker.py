@@ -1,4 +1,4 @@
-"""The policy thread's shell: where store, controller, coordinator and the core (`_krust`) meet.
+"""The policy thread: where store, controller, coordinator and the core (`_krust`) meet.
 
 What is decided elsewhere is done here, in this order: transactions go to the store, changes to the
 core's image, then answers leave. Nothing here decides.
@@ -30,10 +30,10 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
-from krust.shell import identity, metadata, placing, provenance
-from krust.shell.core_settings import threads, topic_image, typed
-from krust.shell.lines import Lines
-from krust.shell.retention_rules import Retention
+from krust.runtime import identity, metadata, placing, provenance
+from krust.runtime.core_settings import threads, topic_image, typed
+from krust.runtime.lines import Lines
+from krust.runtime.retention_rules import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store, StoreEvent
-    from krust.shell.groups import Groups
-    from krust.shell.peers import Peers
+    from krust.runtime.groups import Groups
+    from krust.runtime.peers import Peers
 
     _Event = tuple[int, str, int, Message, Message]
 
@@ -82,7 +82,7 @@ _log = logging.getLogger("krust")
 _requests = logging.getLogger("krust.requests")
 
 
-class Shell:
+class Runtime:
     """The native server, the store, the controller, and what goes between them."""
 
     def __init__(
@@ -279,7 +279,7 @@ class Shell:
 
     def _load_groups(self) -> Groups:
         """The coordinator; its modules load behind the start, which nobody has to wait for."""
-        from krust.shell.groups import Groups
+        from krust.runtime.groups import Groups
 
         self._groups = Groups(self.server, self.state, self._assignors)
         return self._groups
@@ -504,7 +504,7 @@ class Shell:
     def _others(self) -> Peers:
         """The other brokers; most brokers never load this code."""
         if self._peers is None:
-            from krust.shell.peers import Peers
+            from krust.runtime.peers import Peers
 
             listener = inter_broker_listener(self.config)
             self._peers = Peers(self.state.node_id, listener, self.server.nudge)

@@ -11,7 +11,7 @@ import pytest
 import krust
 from krust.cli.logfacts import metadata_problems
 from krust.errors import ServerError
-from krust.shell import metadata
+from krust.runtime import metadata
 from tests.adopted import unpack
 
 FILES = ("krust-metadata.db", "krust-metadata.journal")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, Topics
     from krust.coordinator.outcome import AssignCall, Message, Outcome, Reply
     from krust.plugins import Parameters
-    from krust.shell.assigning import Assigning
+    from krust.runtime.assigning import Assigning
 
 _TURN_S = 0.05
 """no batch begins after so long in one turn"""
@@ -166,7 +166,7 @@ class Groups:
     def _assigns(self) -> Assigning:
         """The assignors; most brokers never load this code."""
         if self._assigning is None:
-            from krust.shell.assigning import Assigning, Rule
+            from krust.runtime.assigning import Assigning, Rule
 
             least_ms = self._state.whole("krust.group.assignor.timeout.ms")
             rules = [Rule(*each) for each in self._rules]
@@ -341,7 +341,7 @@ def _offered(state: State, objects: Mapping[str, Assignor]) -> dict[str, str]:
     for place in filter(None, re.split(r"[\s,]+", names)):
         name = place
         if ":" in place:
-            from krust.shell.runners import FailedError, name_of
+            from krust.runtime.runners import FailedError, name_of
 
             try:
                 name = name_of(place, _parameters(state.config))

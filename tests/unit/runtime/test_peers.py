@@ -13,8 +13,8 @@ from krust.controller.controller import Controller
 from krust.controller.state import Live, Message, ToBroker
 from krust.errors import Code, ConfigError, UnreachableError
 from krust.metadata.contents import Endpoint
-from krust.shell import peers
-from krust.shell.peers import Peers
+from krust.runtime import peers
+from krust.runtime.peers import Peers
 from tests.waiting import WAIT_S, until
 
 DONE: Message = {"error_code": 0}

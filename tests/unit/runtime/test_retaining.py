@@ -10,7 +10,7 @@ import pytest
 
 import krust
 from krust._krust import Server
-from krust.shell.retaining import Retaining, Settings
+from krust.runtime.retaining import Retaining, Settings
 from tests.waiting import until
 
 MODULE = '''

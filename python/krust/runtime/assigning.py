@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.coordinator import assigning
 from krust.coordinator.assignors import find
 from krust.coordinator.outcome import Event
-from krust.shell.runners import FailedError, Here, Plugin, Process
+from krust.runtime.runners import FailedError, Here, Plugin, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
     from krust.coordinator.outcome import AssignCall, Message
     from krust.plugins import Parameters
-    from krust.shell.runners import Runner
+    from krust.runtime.runners import Runner
 
 DEFAULT = "uniform"
 LEAST_MS, MOST_MS, EACH_MS = 50, 5000, 0.02
