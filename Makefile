@@ -15,7 +15,7 @@ CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev serve test test-quick test-rust test-python floors lint format stubtest wheel bench \
+.PHONY: help dev serve test test-quick test-rust test-python lint format stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
@@ -61,15 +61,15 @@ test-rust: ## the core, without Python
 
 # Tests wait more than they work: WORKERS (4) for two cores. A worker that dies ends the run: xdist
 # would wait for its tests for ever.
-test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## floors, units, foreign clients, faults
+test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## layers, units, foreign clients, faults
 	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --max-worker-restart 0)
 
 # The inner loop: no JVM, short simulations, krust alone where other brokers have the same tests.
-QUICK := tests/test_floors.py tests/test_start.py tests/unit tests/faults/test_any_bytes.py \
+QUICK := tests/test_layers.py tests/test_start.py tests/unit tests/faults/test_any_bytes.py \
 	tests/foreign/test_admin.py tests/clients/test_producer.py tests/clients/test_consumer.py \
 	--ignore-glob='*zookeeper*' --ignore=tests/unit/spark/test_tables.py -k 'not kafka39 and not kafka43'
 
-test-quick: $(DEV) ## floors, units, a broker or two: what a change meets first, in 90 s
+test-quick: $(DEV) ## layers, units, a broker or two: what a change meets first, in 90 s
 	KRUST_SIM_SEEDS=200 KRUST_CLUSTER_SEEDS=200 $(BIN)/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
@@ -96,7 +96,7 @@ format: $(VENV)/.tools ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-stubtest: $(DEV) ## the door's stubs against the built module
+stubtest: $(DEV) ## the stubs of the native module against the built module
 	$(BIN)/python -m mypy.stubtest krust._krust --concise
 
 wheel: $(VENV)/.tools ## the release wheel, in dist/

@@ -4,7 +4,7 @@
 //!     floor receive --dir DIR   frames in; CRC-32C; 1 MiB at a time appended to plain files; tiny reply
 //!     floor send    --dir DIR   a tiny frame in; a reply of `--reply` bytes out, by sendfile
 //!     floor echo                frames in; a reply of `--reply` bytes out each (one send an event)
-//!     floor net-receive | net-send | net-echo   the same work as a service on krust's net room
+//!     floor net-receive | net-send | net-echo   the same work as a service on krust's net module
 //!
 //! Listens on 127.0.0.1, prints `{"port": .., "pid": ..}`, ends when standard input closes. Frames
 //! have Kafka's length prefix; a tiny reply is a frame of 8 bytes. One thread, epoll through mio.
@@ -302,7 +302,7 @@ impl Bare {
     }
 }
 
-/// The same work behind the net room.
+/// The same work behind the net module.
 struct Floor(parking_lot::Mutex<Option<Work>>);
 
 impl Service for Floor {

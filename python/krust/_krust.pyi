@@ -1,4 +1,4 @@
-"""The native core: the door between Python's decisions and the bytes that Rust moves.
+"""The native core: the boundary between Python's decisions and the bytes that Rust moves.
 
 Every call that can wait lets other threads run. Messages are dicts with Kafka's field names in
 snake_case; topic ids are text of 22 characters ("A" * 22: none). Errors are `krust.errors`.

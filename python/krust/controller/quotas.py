@@ -176,7 +176,7 @@ class Buckets:
 
 
 def shown(table: Table) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """What of a table the core enforces, as the door takes it; the controller's own is left out."""
+    """What of a table the core enforces, as the core takes it; the controller's own is left out."""
     found = []
     for owner, values in table.items():
         enforced = {key: value for key, value in values.items() if key != MUTATIONS}

@@ -1,4 +1,4 @@
-//! What the peer is told when the floors below refuse or fail: the only place where their errors
+//! What the peer is told when the layers below refuse or fail: the only place where their errors
 //! become Kafka's codes.
 //!
 //! Never UNKNOWN_SERVER_ERROR: an idempotent producer that gets it duplicates or dies.

@@ -1,4 +1,4 @@
-//! The port to the room that decides: requests whose answer is a decision leave here as events and
+//! The port to the policy: requests whose answer is a decision leave here as events and
 //! come back as answers, both as plain values with Kafka's field names in snake_case.
 //!
 //! A ticket stands for one event until it is answered. For a client's request the answer is encoded

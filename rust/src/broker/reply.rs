@@ -6,7 +6,7 @@
 //! that a burst of small requests leaves in one write.
 //! Invariant: the part with serial s lies at index s - first; serials rise by one per part.
 //! Threads: owned by the connection's reactor thread.
-//! Not promised: a limit; the net room stops reading while too much waits here.
+//! Not promised: a limit; the net module stops reading while too much waits here.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The port between the net room and what answers requests: the broker, or a double in tests.
+//! The port between the net module and what answers requests: the broker, or a double in tests.
 //!
 //! Each reactor thread owns one [`Service::Thread`], each connection one [`Service::Session`]; both
 //! stay on their thread, so neither needs a lock. Whatever happens elsewhere (a watermark moved, a
@@ -70,7 +70,7 @@ pub struct Done {
     pub flow: Flow,
 }
 
-/// Answers requests. The net room knows bytes, order and back-pressure; a service knows the rest.
+/// Answers requests. The net module knows bytes, order and back-pressure; a service knows the rest.
 pub trait Service: Send + Sync + 'static {
     /// What one reactor thread keeps: parked requests, timers, scratch.
     type Thread;
@@ -121,7 +121,7 @@ pub struct At<'a, S: Service> {
 }
 
 /// Where other threads leave word for a reactor thread. Posts are collected: however many arrive,
-/// the reactor is woken once a turn. Implemented by the net room.
+/// the reactor is woken once a turn. Implemented by the net module.
 pub trait Mailbox<W>: Send + Sync {
     /// Leaves `wake` for reactor thread `thread`; lost where that thread does not exist.
     fn post(&self, thread: usize, wake: W);

@@ -4,7 +4,7 @@
 //! requests, `cluster` knows brokers and topics, and on it stand `producer` (with `sender`, its
 //! thread), `consumer` (with `chunk`, what it read, and `fetch_session`) and `admin`. It trusts its
 //! peers no more than `net` trusts clients: frames are bounded before they are reserved, messages
-//! go through the schema's checks, records through the record floor's.
+//! go through the schema's checks, records through the record module's.
 //! Threads: blocking; each value belongs to one thread at a time; every wait ends at its deadline,
 //! or within 100 ms of the caller's [`Interrupt`]. There is no thread behind a call but a sender's
 //! own, and the one that asks the system's resolver.

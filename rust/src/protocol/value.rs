@@ -1,4 +1,4 @@
-//! A message as a plain tree: what the policy door, the request log and tests see of it.
+//! A message as a plain tree: what the policy, the request log and tests see of it.
 //!
 //! Format: a struct is a [`Value::Map`] of Kafka's field names in snake case, in wire order; only
 //!     fields of the version at hand. Integers of every width are [`Value::Int`]. Records that are

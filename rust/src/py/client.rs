@@ -16,7 +16,7 @@ use crate::client::admin::{Moment, Order};
 use crate::client::{self, Address, Cluster, Error, Options, Target};
 use crate::protocol;
 
-/// A core object behind the door.
+/// A core object that Python holds.
 pub(super) struct Shell<T> {
     /// `None`: it was closed.
     core: Mutex<Option<T>>,

@@ -5,8 +5,8 @@
 //!     checked against the bytes that are there before it is used; everything inflated is bounded
 //!     (see [`compression`]).
 //! Threads: plain values, no shared state.
-//! Not promised: this room knows no protocol; [`RecordError`] says whose fault it is, and the floor
-//!     above picks the error code.
+//! Not promised: this module knows no protocol; [`RecordError`] says whose fault it is, and the
+//!     layer above picks the error code.
 
 pub mod batch;
 mod blocks;

@@ -42,7 +42,7 @@ mod dirs;
 pub mod epochs;
 mod errors;
 pub mod files;
-mod group;
+mod group_commit;
 pub mod index;
 mod index_cache;
 mod indexing;

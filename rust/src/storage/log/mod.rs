@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use super::config::LogConfig;
 use super::epochs::Epochs;
 use super::errors::StorageError;
-use super::group::Group;
+use super::group_commit::GroupCommit;
 use super::producers::{ProducerFacts, Producers};
 use super::progress::Checking;
 use super::segment::{Home, Segment};
@@ -103,7 +103,7 @@ pub struct Log {
     /// What sync is asked for and has not begun (see `sync`).
     pub(super) asked: Asked,
     /// The appends that wait for the disk. After `writer`.
-    group: Mutex<Group>,
+    group: Mutex<GroupCommit>,
     /// Whether a cleaner works on it, or has given up on it (see `cleaner`).
     pub(super) cleaning: AtomicU8,
     /// Held while segments go or change places, but for the append of a new one. Before `flushing`.

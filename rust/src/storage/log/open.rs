@@ -11,7 +11,7 @@ use super::super::aborted::Written;
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
-use super::super::group::Group;
+use super::super::group_commit::GroupCommit;
 use super::super::names;
 use super::super::recovery::{self, Recovered, Request};
 use super::super::segment::Home;
@@ -106,7 +106,7 @@ fn build(
         closed: AtomicBool::new(false),
         deleting: AtomicBool::new(false),
         asked: Asked::default(),
-        group: Mutex::new(Group::new()),
+        group: Mutex::new(GroupCommit::new()),
         cleaning: AtomicU8::new(0),
         layout: Mutex::new(()),
         flushing: Mutex::new(()),

@@ -1,5 +1,6 @@
-"""Think hard before changing this table: it is the house. A file imports only from lower floors,
-on its own floor only inside its own room; the limits keep every file readable in one sitting."""
+"""The tables of layers are the architecture: think hard before you change them. A file imports only
+from lower layers, in its own layer only inside its own module; the limits keep every file readable
+in one sitting."""
 
 import ast
 import re
@@ -16,7 +17,7 @@ from tests import planted
 ROOT = Path(__file__).parents[1]
 RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
 
-RUST_FLOORS = {
+RUST_LAYERS = {
     **dict.fromkeys(("wire", "clock", "ids", "memory", "sys", "work"), 0),
     **dict.fromkeys(("record",), 1),
     **dict.fromkeys(("storage", "protocol", "transport"), 2),
@@ -25,7 +26,7 @@ RUST_FLOORS = {
     **dict.fromkeys(("net", "fetcher"), 5),
     **dict.fromkeys(("py",), 6),
 }
-PYTHON_FLOORS = {
+PYTHON_LAYERS = {
     **dict.fromkeys(("__version__", "_krust", "closing", "errors", "settings", "spec", "words"), 0),
     **dict.fromkeys(("foreign", "properties"), 0),
     **dict.fromkeys(("Broker", "Cluster", "Scan", "scan"), 3),
@@ -38,7 +39,7 @@ PYTHON_FLOORS = {
     **dict.fromkeys(("cli",), 7),
     **dict.fromkeys(("__main__",), 8),
 }
-# Rooms of one floor that never meet, and who alone may name a foreign package.
+# Who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}
 ONLY |= {"pyspark": "python/krust/spark/", "sqlite3": "python/krust/metadata/"}
 TABLES = {"python/krust/settings.py", "rust/src/protocol/error.rs"}  # may be longer than a file
@@ -61,7 +62,7 @@ OTHERS = sources("tests", "examples", "benches", suffix=".py") + sources(
 )
 
 
-def room(path: Path, top: Path) -> str:
+def module(path: Path, top: Path) -> str:
     return path.relative_to(top).parts[0].removesuffix(path.suffix)
 
 
@@ -87,35 +88,35 @@ def python_uses(path: Path, *, whole: bool = True) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_rust_rooms_use_only_lower_floors() -> None:
+def test_rust_modules_use_only_lower_layers() -> None:
     wrong = []
     for path in RUST_FILES:
-        here = room(path, RUST)
+        here = module(path, RUST)
         if here == "lib":
             continue
-        floor = RUST_FLOORS[here]
+        layer = RUST_LAYERS[here]
         for used in filter(None, rust_uses(path)):
-            other = RUST_FLOORS.get(used, -1)
-            if used != here and (other > floor or other == floor > 0):
-                wrong += [f"{name(path)} (floor {floor}) uses crate::{used}"]
+            other = RUST_LAYERS.get(used, -1)
+            if used != here and (other > layer or other == layer > 0):
+                wrong += [f"{name(path)} (layer {layer}) uses crate::{used}"]
     assert not wrong, "\n".join(wrong)
 
 
-def test_python_rooms_use_only_lower_floors() -> None:
+def test_python_modules_use_only_lower_layers() -> None:
     wrong = []
     for path in PYTHON_FILES:
-        here = room(path, PYTHON)
+        here = module(path, PYTHON)
         if here == "__init__":
             continue
         for used in python_uses(path):
             parts = used.split(".")
             ours = parts[0] == "krust" and len(parts) > 1 and parts[1] != here
-            if ours and PYTHON_FLOORS.get(parts[1], 99) >= PYTHON_FLOORS[here]:
+            if ours and PYTHON_LAYERS.get(parts[1], 99) >= PYTHON_LAYERS[here]:
                 wrong += [f"{name(path)} imports {used}"]
     assert not wrong, "\n".join(wrong)
 
 
-def test_foreign_packages_stay_in_their_room() -> None:
+def test_foreign_packages_stay_in_their_module() -> None:
     wrong = []
     for path in RUST_FILES:
         if re.search(r"\bpyo3\b", re.sub(r"//.*", "", path.read_text())):

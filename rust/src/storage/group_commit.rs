@@ -16,7 +16,7 @@ const PROBE: u32 = 16;
 
 /// What is known of the appends of one log that wait for the disk.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupCommit {
     /// Appends since the last sync began.
     waiting: u32,
     /// Appends that the running or last sync serves.
@@ -34,7 +34,7 @@ pub(super) struct Group {
     syncs: u32,
 }
 
-impl Group {
+impl GroupCommit {
     pub(super) const fn new() -> Self {
         Self {
             waiting: 0,
@@ -109,7 +109,7 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_micros(200);
 
     /// Closed-loop producers against a disk: how many syncs a thousand answers each cost.
-    fn rounds(producers: u32, group: &mut Group) -> (u32, Duration) {
+    fn rounds(producers: u32, group: &mut GroupCommit) -> (u32, Duration) {
         let start = Instant::now();
         let mut now = start;
         let (mut syncs, mut answered) = (0, 0);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn one_producer_never_waits() {
-        let mut group = Group::new();
+        let mut group = GroupCommit::new();
         let (syncs, took) = rounds(1, &mut group);
         assert_eq!(syncs, 1000);
         assert_eq!(took, (SYNC + ROUND_TRIP) * 1000 - ROUND_TRIP);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn those_that_wait_for_answers_share_each_sync() {
         for producers in [2, 8, 64] {
-            let (syncs, took) = rounds(producers, &mut Group::new());
+            let (syncs, took) = rounds(producers, &mut GroupCommit::new());
             assert!(syncs < 1020, "{syncs} syncs for 1000 rounds of {producers}");
             assert!(took < (SYNC + ROUND_TRIP) * 1050, "{took:?}");
         }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_wait_in_vain_shrinks() {
-        let (mut group, mut now) = (Group::new(), Instant::now());
+        let (mut group, mut now) = (GroupCommit::new(), Instant::now());
         group.arrived(8, now);
         group.begins(now);
         for _ in 0..15 {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn who_comes_while_a_sync_runs_asks_for_none() {
-        let mut group = Group::new();
+        let mut group = GroupCommit::new();
         let now = Instant::now();
         assert_eq!(group.arrived(1, now), Some(Duration::ZERO));
         group.begins(now);
