@@ -16,10 +16,12 @@ from tests.waiting import WAIT_S
 
 
 def children(pid: int) -> Iterator[int]:
-    """The processes that the threads of one have started and that still run."""
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            yield from map(int, listed.read_text().split())
+    """The processes that the threads of one have started and that still run; of one that has ended
+    meanwhile: none."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                yield from map(int, (thread / "children").read_text().split())
 
 
 def descriptors() -> Iterator[tuple[str, str]]:
