@@ -36,7 +36,7 @@ COMMANDS = {
     "group": Entry(
         "krust.cli.group", "Look into consumer groups, move their offsets; try assignors."
     ),
-    "config": Entry("krust.cli.config", "Show and change settings of brokers and topics."),
+    "config": Entry("krust.cli.config", "Show and change settings of brokers, topics and groups."),
     "quotas": Entry("krust.cli.quotas", "Show and change what users and clients may use."),
     "cluster": Entry("krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."),
     "pipeline": Entry("krust.cli.pipeline", "Carry topics into tables, exactly once, on Spark."),
