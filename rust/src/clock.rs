@@ -44,6 +44,8 @@ pub struct ManualClock {
     /// What passes between one measuring and the next, and all that so passed.
     step_nanos: Arc<AtomicI64>,
     stepped_nanos: Arc<AtomicI64>,
+    /// What passes whenever somebody asks for the monotonic milliseconds.
+    tick_ms: Arc<AtomicI64>,
 }
 
 impl ManualClock {
@@ -65,6 +67,11 @@ impl ManualClock {
         self.step_nanos.store(nanos, Ordering::SeqCst);
     }
 
+    /// From now on `ms` pass whenever the monotonic milliseconds are asked for.
+    pub fn tick(&self, ms: i64) {
+        self.tick_ms.store(ms, Ordering::SeqCst);
+    }
+
     /// Sets wall time alone, as a clock jump does.
     pub fn jump(&self, wall_ms: i64) {
         self.wall_ms.store(wall_ms, Ordering::SeqCst);
@@ -77,7 +84,8 @@ impl Clock for ManualClock {
     }
 
     fn monotonic_ms(&self) -> i64 {
-        self.monotonic_ms.load(Ordering::SeqCst)
+        let tick_ms = self.tick_ms.load(Ordering::SeqCst);
+        self.monotonic_ms.fetch_add(tick_ms, Ordering::SeqCst)
     }
 
     fn monotonic_nanos(&self) -> i64 {

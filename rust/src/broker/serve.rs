@@ -88,7 +88,7 @@ impl Service for Broker {
         let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
         let mut flow = Flow::Go;
         let before = work::done();
-        let began_nanos = self.clock.monotonic_nanos();
+        let began_ms = self.clock.monotonic_ms();
         for (number, frame) in received.iter().enumerate() {
             let had_its_share = work::since(before) >= work::SHARE;
             if replies.is_full() || replies.is_muted() || had_its_share {
@@ -137,7 +137,7 @@ impl Service for Broker {
         let finished = staging.finish(self, at.thread, (at.session, replies));
         meter.count(at.session);
         self.work.note(before);
-        let took_ms = (self.clock.monotonic_nanos() - began_nanos) / 1_000_000;
+        let took_ms = self.clock.monotonic_ms() - began_ms;
         if took_ms >= SLOW_MS {
             say_slow(&received, &at.session.peer, took_ms);
         }
