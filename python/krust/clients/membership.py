@@ -182,12 +182,15 @@ class Membership(ABC):
         return self.standing.generation >= 0 and self.state not in (OUT, LOST)
 
     def _has_gone(self) -> bool:
-        """Leave where the application has not come for records for too long."""
+        """Leave where the application has not come for records for too long.
+
+        What was owned is lost before the group hears of it, and may give it to another.
+        """
         if time.monotonic() - self._polled_s <= self.terms.max_poll_ms / 1000:
             return False
+        self._move(LOST)
         self.left(self._live)
         self._forgotten()
-        self._move(LOST)
         return True
 
     def _forgotten(self) -> None:
