@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.three_brokers import krust
+
+__all__ = ["krust"]
 pytest_plugins = ["pytester"]
 
 # A suite started in the background ignores SIGINT, and so would the commands whose Ctrl-C it tests.
@@ -38,26 +41,23 @@ settings.load_profile("krust")
 TOGETHER = ("tests/spark", "tests/cluster")
 """folders with one costly set-up for all their files"""
 PEERS = ("tests/cli", "tests/clients")
-"""folders with a set-up for each kind of broker, which their tests have for a parameter"""
+"""folders whose tests run once for each of `tests.three_brokers`, which they share"""
 APART = ("tests/cluster/test_chaos.py",)
 """files of TOGETHER with a set-up of their own"""
 LONGEST = (  # the first to begin
     "tests/spark",
     "tests/foreign/test_every_client_and_codec.py",
-    "tests/clients of kafka43",
-    "tests/clients of krust",
-    "tests/clients of kafka39",
+    "commands and clients of kafka43",
+    "commands and clients of kafka39",
+    "commands and clients of krust",
     "tests/foreign/test_compaction.py",
     "tests/faults/test_attack_matrix.py",
-    "tests/cli of krust",
     "tests/foreign/test_groups.py",
     "tests/clients/test_scan_local.py",
     "tests/cluster",
     "tests/foreign/test_turns.py",
     "tests/cluster/test_chaos.py",
     "tests/foreign/test_server_assignors.py",
-    "tests/cli of kafka39",
-    "tests/cli of kafka43",
     "tests/unit/coordinator/test_simulator.py",
     "tests/unit/spark/test_tables.py",
     "tests/test_documents.py",
@@ -73,7 +73,7 @@ def part(nodeid: str) -> str:
     if folder in TOGETHER and name not in APART:
         return folder
     if folder in PEERS and (broker := re.search(r"\[(krust|kafka39|kafka43)\b", test)):
-        return f"{folder} of {broker[1]}"
+        return f"commands and clients of {broker[1]}"
     return name
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import Command
 from tests.proxy import peer, take
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from krust import Cluster
 from krust.cli.exits import Exit
-from tests.cli.conftest import Command, led
+from tests.three_brokers import Command, led
 from tests.waiting import WAIT_S, until
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.three_brokers import Command
 
 NOBODY = Command("127.0.0.1:1")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from krust._krust import Client
-from tests.cli.conftest import Command
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S, until
 
 LINES = b"".join(b"%d\n" % n for n in range(30))

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests import adopted
-from tests.cli.conftest import Command
 from tests.serving import Served
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
 KRUST = Command("127.0.0.1:1")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
 from tests.ports import free_port
 from tests.proxy import Cutting, behind
 from tests.serving import Served
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
 PRODUCE, FETCH = 0, 1

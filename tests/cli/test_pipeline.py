@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.three_brokers import Command
 
 pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
 pytest.importorskip("deltalake", reason="the extra `tables` is not installed")

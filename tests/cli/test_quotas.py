@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from krust._krust import Client
-from tests.cli.conftest import Command
+from tests.three_brokers import Command
 from tests.waiting import until
 
 OTHERS = dict.fromkeys(("controller_mutation_rate", "connection_creation_rate"))

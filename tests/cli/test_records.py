@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
 

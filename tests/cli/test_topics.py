@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Command, led
+from tests.three_brokers import Command, led
 from tests.waiting import until, until_is
 
 
@@ -98,17 +98,17 @@ def test_offsets_name_start_end_and_count(krust: Command, topic: str) -> None:
 
 
 def test_config_shows_sets_and_unsets(krust: Command, topic: str) -> None:
-    krust.ok("config", "set", "--topic", topic, "retention.ms=5000")
-    get = ("config", "get", "--topic", topic, "retention.ms")
+    krust.ok("config", "set", "--topic", topic, "segment.ms=5000")
+    get = ("config", "get", "--topic", topic, "segment.ms")
     until_is("5000\n", lambda: krust.ok(*get).text)
     rows = krust.ok("config", "show", "--topic", topic, "--json").json()
     own = {row["name"]: row["value"] for row in rows if row["source"] == "topic"}
-    assert own == {"retention.ms": "5000"}
-    krust.ok("config", "unset", "--topic", topic, "retention.ms")
+    assert own == {"segment.ms": "5000"}
+    krust.ok("config", "unset", "--topic", topic, "segment.ms")
     until_is("604800000\n", lambda: krust.ok(*get).text)
-    missing = krust("config", "get", "--topic", topic, "retention.sm")
+    missing = krust("config", "get", "--topic", topic, "segment.sm")
     assert missing.code == 5
-    assert "did you mean retention.ms?" in missing.err
+    assert "did you mean segment.ms?" in missing.err
     everything = krust.ok("config", "show", "--all", "--json").json()
     assert {"log.retention.hours", "num.partitions"} <= {row["name"] for row in everything}
 

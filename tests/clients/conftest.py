@@ -1,4 +1,4 @@
-"""The Python clients against three brokers: krust, Apache Kafka 3.9 and 4.3 (see tests/cli)."""
+"""The Python clients against krust, Apache Kafka 3.9 and 4.3 (see tests/three_brokers.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import sys
 import pytest
 
 from krust import Consumer, _krust
-from tests.cli.conftest import Command, krust, led
+from tests.three_brokers import Command, led
 from tests.waiting import WAIT_S, until
 
-__all__ = ["krust"]
 _NUMBER = itertools.count(1)
 
 

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust._krust import Client
-from tests.cli.conftest import Command
 from tests.serving import Served
+from tests.three_brokers import Command
 from tests.waiting import WAIT_S, until
 
 HOUR_S = 3600

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from kazoo.client import KazooClient
 
-from tests.cli.conftest import Command, led
 from tests.foreign import old_requests as old
 from tests.foreign.clients import Confluent, KafkaPython
 from tests.peers import old_kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served
+from tests.three_brokers import Command, led
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]

@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 import krust
 from krust.cli import main, zookeeper
 from krust.clients.zookeeper import ConsumerConnector
-from tests.cli.conftest import Command
 from tests.peers import zookeeper as peer
+from tests.three_brokers import Command
 
 pytestmark = pytest.mark.java
 
