@@ -252,3 +252,31 @@ def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text()
     pages = {each.name for each in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {each for each in pages if f"({each})" not in index} == set()
+
+
+FOLDERS = ("", "rust/src", "python/krust", "docs")
+_PATH = re.compile(r"(?:\w+/)+(?:[\w-]+(?:\.\w+)?)?|\w+\.(?:rs|py|pyi|md)")
+
+
+def missing_paths(text: str) -> list[str]:
+    """The paths in a page that are in none of FOLDERS; a znode's path begins with a slash."""
+    spans = [each for each in re.findall(r"`([^`\n]+)`", text) if _PATH.fullmatch(each)]
+    links = re.findall(r"\]\(([\w./-]+)\)", text)
+    return [
+        each
+        for each in [*spans, *links]
+        if not any((ROOT / folder / each).exists() for folder in FOLDERS)
+    ]
+
+
+def test_every_path_that_the_architecture_page_names_exists() -> None:
+    assert missing_paths((ROOT / "docs/ARCHITECTURE.md").read_text()) == []
+
+
+def test_a_path_that_does_not_exist_is_found() -> None:
+    text = "`storage/no_log.rs` `storage/` `nobody.py` `/brokers/ids` [page](nothing.md)"
+    assert missing_paths(text) == ["storage/no_log.rs", "nobody.py", "nothing.md"]
+
+
+def test_the_architecture_page_has_at_most_4000_words() -> None:
+    assert len((ROOT / "docs/ARCHITECTURE.md").read_text().split()) <= 4000
