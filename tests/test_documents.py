@@ -273,6 +273,13 @@ def test_every_path_that_the_architecture_page_names_exists() -> None:
     assert missing_paths((ROOT / "docs/ARCHITECTURE.md").read_text()) == []
 
 
+def test_every_program_that_the_page_of_proofs_names_exists() -> None:
+    text = (ROOT / "docs/PROOFS.md").read_text()
+    paths = re.findall(r"\b(?:tests|benches|rust|examples|docs)/[\w./]+", text)
+    assert [each for each in paths if not (ROOT / each).exists()] == []
+    assert missing_paths(text) == []
+
+
 def test_a_path_that_does_not_exist_is_found() -> None:
     text = "`storage/no_log.rs` `storage/` `nobody.py` `/brokers/ids` [page](nothing.md)"
     assert missing_paths(text) == ["storage/no_log.rs", "nobody.py", "nothing.md"]
