@@ -211,12 +211,12 @@ def fill(bootstrap: str, size: str, rows: int) -> None:
         admin.create_topic(topic_of(size), PARTITIONS, config={"segment.bytes": 256 << 20})
     step, length = 50_000, SIZES[size]
     words = numpy.frombuffer(os.urandom(8 * 512), "S8")
-    dice = numpy.random.default_rng(7)
+    rng = numpy.random.default_rng(7)
     for first in range(0, rows, step):
         count = min(step, rows - first)
         columns = {
             "key": pa.array([b"key-%012d" % number for number in range(first, first + count)]),
-            "value": texts(words, dice, count, length),
+            "value": texts(words, rng, count, length),
             "partition": pa.array([number % PARTITIONS for number in range(count)], pa.int32()),
         }
         krust.append(
@@ -228,9 +228,9 @@ def fill(bootstrap: str, size: str, rows: int) -> None:
         )
 
 
-def texts(words: Any, dice: Any, count: int, length: int) -> pa.Array:
+def texts(words: Any, rng: Any, count: int, length: int) -> pa.Array:
     """Values of random words."""
-    data = words[dice.integers(0, len(words), count * length // 8 + 1)].tobytes()
+    data = words[rng.integers(0, len(words), count * length // 8 + 1)].tobytes()
     offsets = pa.array(range(0, (count + 1) * length, length), pa.int32())
     buffers = [None, offsets.buffers()[1], pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), count, buffers)

@@ -54,7 +54,7 @@ BUGS = [
         "listing.rs",
         "let replaced = other == base || (base..end).contains(&other);",
         "let replaced = other == base && base < end;",
-        "crash_images_by_the_thousand::of_any_film",
+        "crash_images_by_the_thousand::of_any_run",
     ),
     Planted(
         "tombstones go at the first cleaning",
@@ -164,7 +164,7 @@ BUGS = [
         "recovery.rs",
         "self.without_producers &= batch.header",
         "let _ = batch.header",
-        "crash_images_by_the_thousand::of_any_film",
+        "crash_images_by_the_thousand::of_any_run",
     ),
     Planted(
         "a truncation leaves the recovery point where it was",

@@ -87,7 +87,7 @@ class Faults:
         self.back_s: list[float] = []
         """how long after ZooKeeper all brokers were back"""
 
-    def film(self) -> Iterator[str]:
+    def schedule(self) -> Iterator[str]:
         """One fault after the other, all kinds among each 20; what it was."""
         kinds: list[Callable[[int], None]] = [self.goes]
         kinds.extend([self.kills] * 5 + [self.stops] * 2 + [self.stands_still] * 3)
@@ -224,7 +224,7 @@ def test_nothing_acknowledged_and_no_topic_is_lost_whatever_happens(tmp_path: Pa
         faults = Faults(cluster, ensemble, [each for each, _ in proxies], load)
         made = {"flow"}
         try:
-            for number, fault in enumerate(faults.film()):
+            for number, fault in enumerate(faults.schedule()):
                 happened.append(fault)
                 settled(cluster)
                 cluster.create(f"made-{number}", 3, **{"retention.ms": str(60_000 + number)})

@@ -29,7 +29,7 @@ TOPICS = ("kept", "left")
 CANARY = "canary"
 
 
-class House:
+class TimedBroker:
     """A broker whose wall clock is set in hours from its start."""
 
     def __init__(self, clock: Path, data: Path) -> None:
@@ -107,8 +107,8 @@ class House:
 
 
 @pytest.fixture
-def house(clock: Path, tmp_path: Path) -> Iterator[House]:
-    found = House(clock, tmp_path / "data")
+def timed(clock: Path, tmp_path: Path) -> Iterator[TimedBroker]:
+    found = TimedBroker(clock, tmp_path / "data")
     made = found.admin.create_topics([NewTopic(topic, 1, 1) for topic in TOPICS])
     for each in made.values():
         each.result(WAIT_S)
@@ -120,62 +120,62 @@ def house(clock: Path, tmp_path: Path) -> Iterator[House]:
             found.broker.kill()
 
 
-def test_a_group_without_members_ever_goes_when_its_last_offset_does(house: House) -> None:
-    house.commit("loner", "kept", 3)
-    house.at(1)
-    house.commit("loner", "left", 4)
-    house.at(RETENTION_H - 0.1)
-    assert house.committed("loner") == {"kept": 3, "left": 4}
-    house.at(RETENTION_H + 0.1)
-    assert house.committed("loner") == {"left": 4}
-    assert "loner" in house.groups()
-    house.at(RETENTION_H + 1.1)
-    assert house.committed("loner") == {}
-    assert "loner" not in house.groups()
-    assert house.records("loner") == [("offset", False)] * 2 + [("offset", True)] * 2
-    house.broker.kill()
-    house.start()
-    assert house.committed("loner") == {}
-    assert "loner" not in house.groups()
+def test_a_group_without_members_ever_goes_when_its_last_offset_does(timed: TimedBroker) -> None:
+    timed.commit("loner", "kept", 3)
+    timed.at(1)
+    timed.commit("loner", "left", 4)
+    timed.at(RETENTION_H - 0.1)
+    assert timed.committed("loner") == {"kept": 3, "left": 4}
+    timed.at(RETENTION_H + 0.1)
+    assert timed.committed("loner") == {"left": 4}
+    assert "loner" in timed.groups()
+    timed.at(RETENTION_H + 1.1)
+    assert timed.committed("loner") == {}
+    assert "loner" not in timed.groups()
+    assert timed.records("loner") == [("offset", False)] * 2 + [("offset", True)] * 2
+    timed.broker.kill()
+    timed.start()
+    assert timed.committed("loner") == {}
+    assert "loner" not in timed.groups()
 
 
-def test_a_group_that_became_empty_lives_so_long_after_its_last_member(house: House) -> None:
-    member = house.member("gone", ["kept"])
+def test_a_group_that_became_empty_lives_so_long_after_its_last_member(timed: TimedBroker) -> None:
+    member = timed.member("gone", ["kept"])
     member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)
-    house.at(10 * RETENTION_H)
-    assert house.committed("gone") == {"kept": 5}, "a member reads it"
+    timed.at(10 * RETENTION_H)
+    assert timed.committed("gone") == {"kept": 5}, "a member reads it"
     member.close()
-    until(lambda: house.is_empty("gone"))
-    house.at(11 * RETENTION_H - 0.1)
-    assert house.committed("gone") == {"kept": 5}
-    assert "gone" in house.groups()
-    house.at(11 * RETENTION_H + 0.1)
-    assert "gone" not in house.groups()
-    assert house.committed("gone") == {}
-    kinds = house.records("gone")
+    until(lambda: timed.is_empty("gone"))
+    timed.at(11 * RETENTION_H - 0.1)
+    assert timed.committed("gone") == {"kept": 5}
+    assert "gone" in timed.groups()
+    timed.at(11 * RETENTION_H + 0.1)
+    assert "gone" not in timed.groups()
+    assert timed.committed("gone") == {}
+    kinds = timed.records("gone")
     assert kinds[-2:] == [("offset", True), ("group", True)]
-    house.broker.kill()
-    house.start()
-    assert house.committed("gone") == {}
-    assert "gone" not in house.groups()
+    timed.broker.kill()
+    timed.start()
+    assert timed.committed("gone") == {}
+    assert "gone" not in timed.groups()
 
 
-def test_of_a_stable_group_only_topics_go_that_nobody_subscribes_to(house: House) -> None:
-    house.commit("half", "left", 7)
-    member = house.member("half", ["kept"])
+def test_of_a_stable_group_only_topics_go_that_nobody_subscribes_to(timed: TimedBroker) -> None:
+    timed.commit("half", "left", 7)
+    member = timed.member("half", ["kept"])
     member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)
-    house.at(RETENTION_H + 0.1)
-    assert house.committed("half") == {"kept": 5}
-    assert "half" in house.groups()
-    assert ("offset", True) in house.records("half")
+    timed.at(RETENTION_H + 0.1)
+    assert timed.committed("half") == {"kept": 5}
+    assert "half" in timed.groups()
+    assert ("offset", True) in timed.records("half")
     member.close()
 
 
-def test_an_empty_group_is_kept_while_somebody_commits(house: House) -> None:
-    house.commit("busy", "kept", 1)
+def test_an_empty_group_is_kept_while_somebody_commits(timed: TimedBroker) -> None:
+    timed.commit("busy", "kept", 1)
     for day in range(1, 4):
-        house.at(day * RETENTION_H - 0.1)
-        house.commit("busy", "kept", day)
-    house.at(3 * RETENTION_H + 0.1)
-    assert house.committed("busy") == {"kept": 3}
-    assert "busy" in house.groups()
+        timed.at(day * RETENTION_H - 0.1)
+        timed.commit("busy", "kept", day)
+    timed.at(3 * RETENTION_H + 0.1)
+    assert timed.committed("busy") == {"kept": 3}
+    assert "busy" in timed.groups()

@@ -109,8 +109,8 @@ class Producing(threading.Thread):
 class Chaos:
     """The broker, the groups, and what happened to them."""
 
-    def __init__(self, folder: Path, dice: random.Random, only: list[str] | None) -> None:
-        self.folder, self.dice = folder, dice
+    def __init__(self, folder: Path, rng: random.Random, only: list[str] | None) -> None:
+        self.folder, self.rng = folder, rng
         self.broker = Served(folder / "data", options=OPTIONS, port=free_port())
         self.bootstrap = self.broker.bootstrap
         kinds = {
@@ -137,11 +137,11 @@ class Chaos:
 
     def one_event(self) -> None:
         """Have something happen to a group, or to the broker under all of them."""
-        event = self.dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        event = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if event == "broker":
             self.kill_broker()
             return
-        group = self.dice.choice(self.groups)
+        group = self.rng.choice(self.groups)
         self.bury(group)
         if event == "join" or len(group.alive) <= FEWEST:
             event = "join" if len(group.alive) < MOST else "kill"
@@ -150,22 +150,22 @@ class Chaos:
         )
 
     def join(self, group: Group) -> None:
-        member = Member(self.dice.choice(group.kinds), self.bootstrap, group.name, group.name)
+        member = Member(self.rng.choice(group.kinds), self.bootstrap, group.name, group.name)
         group.all.append(member)
         group.alive.append(member)
         self.count[f"joined {member.kind}"] += 1
 
     def leave(self, group: Group) -> None:
-        member = group.alive.pop(self.dice.randrange(len(group.alive)))
+        member = group.alive.pop(self.rng.randrange(len(group.alive)))
         threading.Thread(target=member.leave).start()
         self.count["left"] += 1
 
     def kill(self, group: Group) -> None:
-        group.alive.pop(self.dice.randrange(len(group.alive))).kill()
+        group.alive.pop(self.rng.randrange(len(group.alive))).kill()
         self.count["killed"] += 1
 
     def freeze(self, group: Group) -> None:
-        member = group.alive.pop(self.dice.randrange(len(group.alive)))
+        member = group.alive.pop(self.rng.randrange(len(group.alive)))
         member.freeze()
 
         def thaw() -> None:
@@ -180,7 +180,7 @@ class Chaos:
         self.broker.kill()
         for group in self.groups:
             group.acknowledged |= Counter(group_checks.acknowledged(group.told()))
-        flags = self.dice.choice([(), ("--prod",)])
+        flags = self.rng.choice([(), ("--prod",)])
         port = self.broker.address[1]
         self.broker = Served(self.folder / "data", *flags, options=OPTIONS, port=port)
         self.count["broker killed"] += 1
@@ -264,15 +264,15 @@ def main() -> int:
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     os.environ["MEMBER_SESSION_MS"] = str(SESSION_MS)
-    dice = random.Random(options.seed)
+    rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        chaos = Chaos(Path(folder), dice, options.groups)
+        chaos = Chaos(Path(folder), rng, options.groups)
         try:
             producing = Producing(chaos.bootstrap, [group.name for group in chaos.groups])
             producing.start()
             over = time.monotonic() + options.seconds
             while time.monotonic() < over:
-                time.sleep(dice.uniform(0.5, 4))
+                time.sleep(rng.uniform(0.5, 4))
                 chaos.one_event()
             producing.over.set()
             producing.join()

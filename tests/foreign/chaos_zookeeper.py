@@ -60,7 +60,7 @@ class Chaos:
     def __init__(self, folder: Path, where: Where, given: argparse.Namespace) -> None:
         self.folder, self.where = folder, where
         self.kinds: list[str] = given.kinds.split(",")
-        self.dice = random.Random(given.seed)
+        self.rng = random.Random(given.seed)
         self.all: list[Any] = []
         self.alive: list[Any] = []
         self.done: Counter[str] = Counter()
@@ -71,23 +71,23 @@ class Chaos:
         return Counter((one[1], one[2]) for each in self.all for one in [*each.records])
 
     def join(self) -> None:
-        kind = self.dice.choice(self.kinds)
+        kind = self.rng.choice(self.kinds)
         made: Any
         if kind == "apache":
-            made = apaches(self.folder, self.where, TOPIC, TOPIC, self.dice.randint(1, 3))
+            made = apaches(self.folder, self.where, TOPIC, TOPIC, self.rng.randint(1, 3))
         else:
-            made = Ours(self.where, TOPIC, {TOPIC: self.dice.randint(1, 3)})
+            made = Ours(self.where, TOPIC, {TOPIC: self.rng.randint(1, 3)})
         self.all.append(made)
         self.alive.append(made)
         self.done[f"{kind} joined"] += 1
 
     def leave(self) -> None:
-        member = self.alive.pop(self.dice.randrange(len(self.alive)))
+        member = self.alive.pop(self.rng.randrange(len(self.alive)))
         member.stop()
         self.done[f"{_kind(member)} left"] += 1
 
     def die(self) -> None:
-        member = self.dice.choice(self.alive)
+        member = self.rng.choice(self.alive)
         if isinstance(member, Ours):
             store = member._connector._tree.store
             end_session(Ensemble(self.where[0]), store.credentials)
@@ -100,7 +100,7 @@ class Chaos:
         acts = [self.join] * (len(self.alive) < MOST) * 2
         acts += [self.leave] * (len(self.alive) > FEWEST)
         acts += [self.die] * (self.kill and len(self.alive) > FEWEST)
-        self.dice.choice(acts or [self.leave])()
+        self.rng.choice(acts or [self.leave])()
 
 
 def _kind(member: object) -> str:
@@ -120,7 +120,7 @@ def play(folder: Path, where: Where, given: argparse.Namespace) -> bool:
             chaos.join()
         while time.monotonic() < until:
             chaos.step()
-            time.sleep(chaos.dice.uniform(0.2, 2))
+            time.sleep(chaos.rng.uniform(0.2, 2))
         flow.ended.set()
         flow.join()
         quiet = time.monotonic() + QUIET_S

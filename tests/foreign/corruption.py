@@ -68,7 +68,7 @@ def write(bootstrap: str, partitions: int) -> None:
     producer.flush()
 
 
-def damage(data: Path, kind: str, partitions: int, dice: random.Random) -> None:
+def damage(data: Path, kind: str, partitions: int, rng: random.Random) -> None:
     """Flip one bit of one file of `kind` in every partition."""
     for partition in range(partitions):
         folder = data / f"{TOPIC}-{partition}"
@@ -76,11 +76,11 @@ def damage(data: Path, kind: str, partitions: int, dice: random.Random) -> None:
         files = [path for path in whole if path.stat().st_size > 0]
         if not files:
             continue
-        path = dice.choice(files)
+        path = rng.choice(files)
         found = bytearray(path.read_bytes())
         # The active segment's index of a Kafka ends in zeros that nobody reads.
         end = len(bytes(found).rstrip(b"\0")) or len(found)
-        found[dice.randrange(end)] ^= 1 << dice.randrange(8)
+        found[rng.randrange(end)] ^= 1 << rng.randrange(8)
         path.write_bytes(found)
 
 

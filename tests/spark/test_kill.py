@@ -38,14 +38,14 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
     rows, kills = (60_000, 6) if ALL else (20_000, 3)
     fill(job.bootstrap, topic, rows)
     job.options["maxOffsetsPerTrigger"] = str(rows // 10)
-    dice, killed = random.Random(3), 0
+    rng, killed = random.Random(3), 0
     query = job.start()
     while killed < kills:
-        time.sleep(dice.uniform(0.1, 1.0))
+        time.sleep(rng.uniform(0.1, 1.0))
         if not query.isActive:
             query = job.start()
         found = workers()
-        for pid in dice.sample(found, 1) if found else ():
+        for pid in rng.sample(found, 1) if found else ():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1

@@ -20,17 +20,17 @@ def test_splits_equal_kafka_offset_range_calculator(spark: SparkSession, officia
         for partition in range(4)
     }
     nothing = jvm.scala.Option.apply(None)
-    dice = random.Random(5)
+    rng = random.Random(5)
     for _ in range(150):
         ranges = [
-            Range(*place, start, start + dice.choice((-2, 0, 1, 7, 100, 4096, 10**6, 10**12)))
-            for place in dice.sample(sorted(places), dice.randint(1, 8))
-            for start in (dice.randint(0, 10**9),)
+            Range(*place, start, start + rng.choice((-2, 0, 1, 7, 100, 4096, 10**6, 10**12)))
+            for place in rng.sample(sorted(places), rng.randint(1, 8))
+            for start in (rng.randint(0, 10**9),)
         ]
-        ranges = [r._replace(end=r.end + dice.randint(0, 3)) for r in ranges]
-        least = dice.choice((None, 1, 3, 8, 50, 300))
+        ranges = [r._replace(end=r.end + rng.randint(0, 3)) for r in ranges]
+        least = rng.choice((None, 1, 3, 8, 50, 300))
         largest = max(r.size for r in ranges)
-        most = dice.choice((None, None, max(1, largest // 40), max(1, largest // 3), 10**13))
+        most = rng.choice((None, None, max(1, largest // 40), max(1, largest // 3), 10**13))
         given = jvm.java.util.ArrayList()
         for one in ranges:
             given.add(kafka010.KafkaOffsetRange(places[one.place], one.start, one.end, nothing))

@@ -1,4 +1,4 @@
-"""The door for decisions on groups: what it takes, and how it says what it does not take."""
+"""Group decisions at the native boundary: what it accepts, and the error for what it refuses."""
 
 from typing import Any
 

@@ -464,7 +464,7 @@ fn killed(start: &Tree, ops: &[Op], torn: usize) -> Tree {
 
 fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
     let mut tree = start.clone();
-    let mut dice = Dice(seed | 1);
+    let mut rng = Rng(seed | 1);
     let mut names: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
     let mut data: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
     for op in ops {
@@ -482,13 +482,13 @@ fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
         }
     }
     for pending in names.values() {
-        let kept = dice.below(pending.len() + 1);
+        let kept = rng.below(pending.len() + 1);
         pending.iter().take(kept).for_each(|op| apply(&mut tree, op));
     }
     for (file, pending) in &data {
         grow(&mut tree, Some(Node::File(*file)));
         if let Some(content) = tree.files.get_mut(*file) {
-            keep_some(content, pending, &mut dice);
+            keep_some(content, pending, &mut rng);
         }
     }
     tree
@@ -540,10 +540,10 @@ fn chosen(start: &Tree, ops: &[Op], mask: u64) -> Tree {
     tree
 }
 
-fn keep_some(content: &mut Vec<u8>, pending: &[&Op], dice: &mut Dice) {
-    let sizes_kept = dice.below(pending.len() + 1);
-    let odds = dice.below(5);
-    let stale = dice.below(6) == 0;
+fn keep_some(content: &mut Vec<u8>, pending: &[&Op], rng: &mut Rng) {
+    let sizes_kept = rng.below(pending.len() + 1);
+    let odds = rng.below(5);
+    let stale = rng.below(6) == 0;
     for (index, op) in pending.iter().enumerate() {
         let size = match op {
             Op::SetLen { len, .. } => Some(*len),
@@ -553,14 +553,14 @@ fn keep_some(content: &mut Vec<u8>, pending: &[&Op], dice: &mut Dice) {
         if let Some(size) = size.filter(|_| index < sizes_kept) {
             let before = content.len();
             content.resize(size, 0);
-            let fill = |place: &mut u8| *place = u8::try_from(dice.below(256)).unwrap_or(0);
+            let fill = |place: &mut u8| *place = u8::try_from(rng.below(256)).unwrap_or(0);
             content.iter_mut().skip(before).take(if stale { size } else { 0 }).for_each(fill);
         }
         let Op::Write { position, bytes, .. } = op else { continue };
         let mut at = 0;
         while at < bytes.len() {
             let end = ((position + at) / BLOCK * BLOCK + BLOCK - position).min(bytes.len());
-            if dice.below(4) < odds && position + at < content.len() {
+            if rng.below(4) < odds && position + at < content.len() {
                 let end = end.min(content.len() - position);
                 put(content, position + at, bytes.get(at..end).unwrap_or_default());
             }
@@ -587,9 +587,9 @@ fn write_out(tree: &Tree, dir: usize, target: &Path) -> io::Result<()> {
 }
 
 /// Xorshift: small, and the same on every machine.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -3,26 +3,26 @@
 use krust::protocol::metadata::{MetadataRequest, MetadataResponse};
 use krust::wire::Reader;
 
-use crate::double::{House, Made, frame};
+use crate::double::{Made, TestBroker, frame};
 use crate::records::{Fetch, TOPIC, batch, get, put};
 
 #[test]
 fn and_says_so() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
-    assert_eq!(put(&mut house, &mut conn, (9, -1, &batch(&["a"]))), (0, 0));
-    let partition = house.broker.partitions().remove(0);
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, (9, -1, &batch(&["a"]))), (0, 0));
+    let partition = fixture.broker.partitions().remove(0);
     partition.log.dir().take_offline(&"a test wants it");
 
-    assert_eq!(put(&mut house, &mut conn, (9, -1, &batch(&["a"]))).0, 56);
-    assert_eq!(get(&mut house, &mut conn, Fetch::default()).0, 56);
+    assert_eq!(put(&mut fixture, &mut conn, (9, -1, &batch(&["a"]))).0, 56);
+    assert_eq!(get(&mut fixture, &mut conn, Fetch::default()).0, 56);
     let request = MetadataRequest { topics: None, ..Default::default() };
     let request = frame(3, 9, |writer, version| request.encode(writer, version));
-    let reply = house.ask(&mut conn, &request);
+    let reply = fixture.ask(&mut conn, &request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
     let partition = &response.topics[0].partitions[0];
     assert_eq!((partition.error_code, partition.leader_id), (5, -1));
     assert_eq!(partition.offline_replicas, [0]);
-    house.breaks();
+    fixture.breaks();
 }

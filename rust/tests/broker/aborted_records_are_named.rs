@@ -5,13 +5,13 @@ use krust::record::compression::Codec;
 use krust::record::control::Marker;
 use krust::wire::Reader;
 
-use crate::double::{Conn, House, Made, NOW_MS, frame};
+use crate::double::{Conn, Made, NOW_MS, TestBroker, frame};
 use crate::records::{Fetch, TOPIC, batch, batch_with, get, values};
 
 /// Offsets: 0 plain, 1-2 of producer 7 (aborted at 3), 4 of producer 8 (open).
-fn transactions() -> House {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
+fn transactions() -> TestBroker {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
     let of = |producer_id, values: &[&str]| {
         batch_with(values, Codec::None, |fields| {
             fields.transactional = true;
@@ -19,16 +19,16 @@ fn transactions() -> House {
         })
     };
     let abort = Marker { producer_id: 7, producer_epoch: 0, coordinator_epoch: 0, commit: false };
-    let partition = house.broker.partitions().remove(0);
+    let partition = fixture.broker.partitions().remove(0);
     for bytes in [batch(&["a"]), of(7, &["b", "c"]), abort.to_batch(NOW_MS).unwrap(), of(8, &["d"])]
     {
         partition.log.append_as_leader(&bytes).unwrap();
     }
     partition.log.set_high_watermark(partition.log.log_end_offset());
-    house
+    fixture
 }
 
-fn committed(house: &mut House, conn: &mut Conn, isolation_level: i8) -> Seen {
+fn committed(fixture: &mut TestBroker, conn: &mut Conn, isolation_level: i8) -> Seen {
     let request = FetchRequest {
         max_bytes: 1 << 20,
         isolation_level,
@@ -45,7 +45,7 @@ fn committed(house: &mut House, conn: &mut Conn, isolation_level: i8) -> Seen {
         ..Default::default()
     };
     let request = frame(1, 12, |writer, version| request.encode(writer, version));
-    let reply = house.ask(conn, &request);
+    let reply = fixture.ask(conn, &request);
     let response = FetchResponse::decode(&mut Reader::new(&reply), 12).unwrap();
     let data = &response.responses[0].partitions[0];
     let aborted = data.aborted_transactions.as_ref();
@@ -67,21 +67,21 @@ struct Seen {
 
 #[test]
 fn to_who_reads_what_is_committed() {
-    let mut house = transactions();
-    let mut conn = house.connect();
+    let mut fixture = transactions();
+    let mut conn = fixture.connect();
     let (high_watermark, last_stable_offset) = (5, 4);
     let all = Seen { high_watermark, last_stable_offset, aborted: None, batches: 4 };
-    assert_eq!(committed(&mut house, &mut conn, 0), all);
+    assert_eq!(committed(&mut fixture, &mut conn, 0), all);
     let stable = Seen { aborted: Some(vec![(7, 1)]), batches: 3, ..all };
-    assert_eq!(committed(&mut house, &mut conn, 1), stable);
+    assert_eq!(committed(&mut fixture, &mut conn, 1), stable);
 }
 
 #[test]
 fn and_old_readers_pass_over_markers() {
-    let mut house = transactions();
-    let mut conn = house.connect();
+    let mut fixture = transactions();
+    let mut conn = fixture.connect();
     let fetch = Fetch { version: 2, offset: 3, ..Fetch::default() };
-    let (error, _, bytes) = get(&mut house, &mut conn, fetch);
+    let (error, _, bytes) = get(&mut fixture, &mut conn, fetch);
     let offsets: Vec<i64> =
         krust::record::legacy::iter(&bytes).map(|message| message.unwrap().offset).collect();
     assert_eq!((error, offsets), (0, vec![4]));

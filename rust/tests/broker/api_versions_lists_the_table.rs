@@ -4,17 +4,17 @@ use krust::broker::{Flow, apis};
 use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use krust::wire::Reader;
 
-use crate::double::{House, frame, raw};
+use crate::double::{TestBroker, frame, raw};
 
 #[test]
 fn at_every_version() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     for version in 0..=4 {
         let request =
             ApiVersionsRequest { client_software_name: "krust", client_software_version: "1.0" };
         let request = frame(18, version, |writer, version| request.encode(writer, version));
-        let reply = house.ask(&mut conn, &request);
+        let reply = fixture.ask(&mut conn, &request);
         let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         let listed: Vec<(i16, i16, i16)> = response
             .api_keys
@@ -32,9 +32,9 @@ fn at_every_version() {
 
 #[test]
 fn and_answers_an_unknown_version_in_the_oldest_layout() {
-    let mut house = House::new();
-    let mut conn = house.connect();
-    let reply = house.ask(&mut conn, &raw(18, 77, &[]));
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    let reply = fixture.ask(&mut conn, &raw(18, 77, &[]));
     assert_eq!(reply, [0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
     assert_eq!(conn.flow, Flow::Go);
 }
@@ -42,14 +42,14 @@ fn and_answers_an_unknown_version_in_the_oldest_layout() {
 #[test]
 fn and_what_it_does_not_list_closes_the_connection() {
     for (key, version) in [(999, 0), (4, 0), (0, 14), (-1, 0)] {
-        let mut house = House::new();
-        let mut conn = house.connect();
+        let mut fixture = TestBroker::new();
+        let mut conn = fixture.connect();
         let mut bytes = Vec::new();
         for number in [key, version] {
             bytes.extend(i16::to_be_bytes(number));
         }
         bytes.extend([0, 0, 0, 1, 255, 255]);
-        house.event(&mut conn, &[bytes]);
+        fixture.event(&mut conn, &[bytes]);
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
     }
 }

@@ -6,19 +6,19 @@ use krust::record::batch::{HEADER_SIZE, Header};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
-use crate::double::{House, Made};
+use crate::double::{Made, TestBroker};
 use crate::records::{TOPIC, batch, batch_with, produce, produce_to, put};
 
-fn made() -> House {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    house
+fn made() -> TestBroker {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    fixture
 }
 
 #[test]
 fn by_its_format() {
-    let mut house = made();
-    let mut conn = house.connect();
+    let mut fixture = made();
+    let mut conn = fixture.connect();
     let good = batch(&["a"]);
     let mut damaged = good.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -37,7 +37,7 @@ fn by_its_format() {
         (7, &zstd, 0),
         (9, &transactional, 53),
     ] {
-        assert_eq!(put(&mut house, &mut conn, (version, 1, records)).0, code, "v{version}");
+        assert_eq!(put(&mut fixture, &mut conn, (version, 1, records)).0, code, "v{version}");
     }
 }
 
@@ -51,19 +51,19 @@ fn garbled(codec: Codec) -> Vec<u8> {
 
 #[test]
 fn by_what_is_compressed_in_it() {
-    let mut house = made();
-    let mut conn = house.connect();
+    let mut fixture = made();
+    let mut conn = fixture.connect();
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let (good, bad) = (batch_with(&["a"], codec, |_| {}), garbled(codec));
-        assert_eq!(put(&mut house, &mut conn, (9, 1, &bad)).0, 87, "{codec:?}");
-        assert_eq!(put(&mut house, &mut conn, (9, 1, &good)).0, 0, "{codec:?}");
+        assert_eq!(put(&mut fixture, &mut conn, (9, 1, &bad)).0, 87, "{codec:?}");
+        assert_eq!(put(&mut fixture, &mut conn, (9, 1, &good)).0, 0, "{codec:?}");
     }
 }
 
 #[test]
 fn by_what_lies_beside_a_wrapper() {
-    let mut house = made();
-    let mut conn = house.connect();
+    let mut fixture = made();
+    let mut conn = fixture.connect();
     let down = |codec| {
         let target = krust::record::convert::Target { magic: 1, first_offset: 0 };
         let (bytes, mut set) = (batch_with(&["a"], codec, |_| {}), Vec::new());
@@ -80,37 +80,37 @@ fn by_what_lies_beside_a_wrapper() {
         ([&plain[..], &wrapper].concat(), 87),
         ([&wrapper[..], &plain[..20]].concat(), 0),
     ] {
-        assert_eq!(put(&mut house, &mut conn, (2, 1, &set)).0, code);
+        assert_eq!(put(&mut fixture, &mut conn, (2, 1, &set)).0, code);
     }
 }
 
 #[test]
 fn by_its_acks() {
-    let mut house = made();
-    let mut conn = house.connect();
-    assert_eq!(put(&mut house, &mut conn, (2, 2, &batch(&["a"]))).0, 21);
-    assert_eq!(put(&mut house, &mut conn, (1, 2, &batch(&["a"]))).0, 0);
-    assert_eq!(put(&mut house, &mut conn, (3, -2, &batch(&["a"]))).0, 21);
+    let mut fixture = made();
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, (2, 2, &batch(&["a"]))).0, 21);
+    assert_eq!(put(&mut fixture, &mut conn, (1, 2, &batch(&["a"]))).0, 0);
+    assert_eq!(put(&mut fixture, &mut conn, (3, -2, &batch(&["a"]))).0, 21);
 }
 
 #[test]
 fn by_its_size() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     let mut small = Made::default();
     small.config.max_message_bytes = 100;
-    house.topic(TOPIC, small);
-    let mut conn = house.connect();
+    fixture.topic(TOPIC, small);
+    let mut conn = fixture.connect();
     let long = "x".repeat(100);
-    assert_eq!(put(&mut house, &mut conn, (9, 1, &batch(&[&long]))).0, 10);
+    assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&[&long]))).0, 10);
 }
 
 #[test]
 fn without_a_key_where_the_topic_is_compacted() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     let mut compacted = Made::default();
     compacted.config.compact = true;
-    house.topic(TOPIC, compacted);
-    let mut conn = house.connect();
+    fixture.topic(TOPIC, compacted);
+    let mut conn = fixture.connect();
     let mut builder = krust::record::batch::Builder::new();
     for key in [Some(&b"k"[..]), None] {
         builder.add(&krust::record::batch::Entry {
@@ -121,7 +121,7 @@ fn without_a_key_where_the_topic_is_compacted() {
     }
     let records = builder.to_bytes(&krust::record::batch::Fields::default()).unwrap();
     let request = produce(8, 1, &records);
-    let reply = house.ask(&mut conn, &request);
+    let reply = fixture.ask(&mut conn, &request);
     let response = ProduceResponse::decode(&mut Reader::new(&reply), 8).unwrap();
     let answer = &response.responses[0].partition_responses[0];
     assert_eq!((answer.error_code, answer.base_offset), (87, -1));
@@ -130,29 +130,29 @@ fn without_a_key_where_the_topic_is_compacted() {
 
 #[test]
 fn unanswered_it_closes_the_connection() {
-    let mut house = made();
-    let mut conn = house.connect();
-    house.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
+    let mut fixture = made();
+    let mut conn = fixture.connect();
+    fixture.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
     assert_eq!((conn.flow, conn.sent.len()), (Flow::Go, 0));
-    house.event(&mut conn, &[produce(9, 0, b"nonsense").bytes]);
+    fixture.event(&mut conn, &[produce(9, 0, b"nonsense").bytes]);
     assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
 }
 
 #[test]
 fn an_unknown_topic_id_is_named() {
-    let mut house = House::new();
-    let mut conn = house.connect();
-    assert_eq!(put(&mut house, &mut conn, (13, 1, &batch(&["a"]))).0, 100);
-    assert_eq!(put(&mut house, &mut conn, (12, 1, &batch(&["a"]))).0, 3);
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, (13, 1, &batch(&["a"]))).0, 100);
+    assert_eq!(put(&mut fixture, &mut conn, (12, 1, &batch(&["a"]))).0, 3);
 }
 
 #[test]
 fn very_many_partitions_without_records_close_the_connection() {
-    let mut house = made();
-    let mut conn = house.connect();
+    let mut fixture = made();
+    let mut conn = fixture.connect();
     for (count, flow) in [(10_000, Flow::Go), (10_001, Flow::Close)] {
         let partitions: Vec<(i32, &[u8])> = (0..count).map(|index| (index, &[][..])).collect();
-        house.event(&mut conn, &[produce_to(9, 1, &partitions).bytes]);
+        fixture.event(&mut conn, &[produce_to(9, 1, &partitions).bytes]);
         assert_eq!(conn.flow, flow, "{count}");
     }
 }

@@ -5,17 +5,17 @@ use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, frame, map};
+use crate::double::{Conn, Frame, TestBroker, frame, map};
 
-fn house(listener: &str) -> House {
+fn fixture(listener: &str) -> TestBroker {
     let inter_broker_listener = Some(listener.into());
-    House::with(Settings { inter_broker_listener, ..Settings::default() })
+    TestBroker::with(Settings { inter_broker_listener, ..Settings::default() })
 }
 
-fn listed(house: &mut House, conn: &mut Conn) -> Vec<i16> {
+fn listed(fixture: &mut TestBroker, conn: &mut Conn) -> Vec<i16> {
     let request = ApiVersionsRequest::default();
     let request = frame(18, 0, |writer, version| request.encode(writer, version));
-    let reply = house.ask(conn, &request);
+    let reply = fixture.ask(conn, &request);
     let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), 0).unwrap();
     response.api_keys.iter().map(|api| api.api_key).collect()
 }
@@ -28,30 +28,30 @@ fn shutdown() -> Frame {
 
 #[test]
 fn the_policy_decides_it_there() {
-    let mut house = house("PLAINTEXT");
-    let mut conn = house.connect();
-    assert_eq!(listed(&mut house, &mut conn).len(), apis::served().len());
+    let mut fixture = fixture("PLAINTEXT");
+    let mut conn = fixture.connect();
+    assert_eq!(listed(&mut fixture, &mut conn).len(), apis::served().len());
     let request = shutdown();
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert_eq!(conn.flow, Flow::Hold);
-    let event = house.events().remove(0);
+    let event = fixture.events().remove(0);
     assert_eq!(
         (event.api, event.request.field("broker_epoch")),
         ("ControlledShutdown", Some(&Value::Int(70)))
     );
-    house.broker.answer(event.ticket, &map(vec![("error_code", Value::Int(11))])).unwrap();
-    house.turn(&mut [&mut conn]);
+    fixture.broker.answer(event.ticket, &map(vec![("error_code", Value::Int(11))])).unwrap();
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(conn.reply(&request)[..2], [0, 11]);
 }
 
 #[test]
 fn elsewhere_it_is_not_listed_and_closes_the_connection() {
-    for mut house in [house("INTERNAL"), House::new()] {
-        let mut conn = house.connect();
-        let keys = listed(&mut house, &mut conn);
+    for mut fixture in [fixture("INTERNAL"), TestBroker::new()] {
+        let mut conn = fixture.connect();
+        let keys = listed(&mut fixture, &mut conn);
         assert!([4, 5, 6, 7, 56, 67].iter().all(|key| !keys.contains(key)));
-        house.event(&mut conn, &[shutdown().bytes]);
+        fixture.event(&mut conn, &[shutdown().bytes]);
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
-        assert!(house.events().is_empty());
+        assert!(fixture.events().is_empty());
     }
 }

@@ -7,8 +7,10 @@ use krust::ids::TopicId;
 use krust::protocol::value::Value;
 use krust::record::batch::{self, Batch, Builder, Entry, Fields};
 
-use crate::double::{House, NOW_MS, map, until};
-use crate::groups::{GROUP, GROUPS, ask, commit, commit_as, committed, furnish, house, offsets};
+use crate::double::{NOW_MS, TestBroker, map, until};
+use crate::groups::{
+    GROUP, GROUPS, ask, commit, commit_as, committed, create_topics, fixture, offsets,
+};
 use crate::members::metadata;
 
 /// Kafka 4.3's own bytes of a record of group `g`.
@@ -158,10 +160,10 @@ fn epoch(epoch: i64) -> GroupRecord {
     record(3, map(vec![]), Some(map(vec![("epoch", int(epoch))])))
 }
 
-fn write(house: &House, group_id: &str, records: Vec<GroupRecord>) {
+fn write(fixture: &TestBroker, group_id: &str, records: Vec<GroupRecord>) {
     let records = records.into_iter().map(|record| (group_id.to_owned(), record)).collect();
     let decided = Decided { records, ..Decided::default() };
-    assert!(house.broker.coordinate(decided).unwrap().is_empty());
+    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -177,9 +179,9 @@ fn records(batch: &Batch<'_>) -> Vec<(String, Option<String>)> {
 }
 
 /// What the policy hears when groups are loaded: those named with their value, and records.
-fn loaded(house: &House) -> (Vec<(Value, Value)>, Vec<Value>) {
+fn loaded(fixture: &TestBroker) -> (Vec<(Value, Value)>, Vec<Value>) {
     let (mut groups, mut records) = (Vec::new(), Vec::new());
-    for event in house.events() {
+    for event in fixture.events() {
         assert_eq!((event.api, event.ticket.0), ("GroupsLoaded", 0));
         let part = |name| match event.request.field(name) {
             Some(Value::List(part)) => part.clone(),
@@ -193,19 +195,19 @@ fn loaded(house: &House) -> (Vec<(Value, Value)>, Vec<Value>) {
     (groups, records)
 }
 
-fn restarted(house: House) -> House {
-    let mut house = house.again();
-    furnish(&mut house);
-    house
+fn restarted(fixture: TestBroker) -> TestBroker {
+    let mut fixture = fixture.again();
+    create_topics(&mut fixture);
+    fixture
 }
 
 #[test]
 fn each_kind_is_written_as_kafka_writes_it() {
     for (golden, (key, value)) in GOLDEN.iter().zip(values()) {
-        let house = house();
-        write(&house, "g", vec![record(golden.kind, key.clone(), Some(value))]);
-        write(&house, "g", vec![record(golden.kind, key, None)]);
-        let log = house.log(GROUPS, 3);
+        let fixture = fixture();
+        write(&fixture, "g", vec![record(golden.kind, key.clone(), Some(value))]);
+        write(&fixture, "g", vec![record(golden.kind, key, None)]);
+        let log = fixture.log(GROUPS, 3);
         let batches: Vec<_> = batch::iter(&log).map(Result::unwrap).collect();
         let (key, value) = (golden.key.to_owned(), golden.value.to_owned());
         assert_eq!(records(&batches[0]), [(key.clone(), Some(value))]);
@@ -216,18 +218,18 @@ fn each_kind_is_written_as_kafka_writes_it() {
 
 #[test]
 fn what_lives_comes_back_in_the_order_of_the_log() {
-    let house = house();
+    let fixture = fixture();
     let all = GOLDEN.iter().zip(values()).map(|(it, (key, value))| (it.kind, key, value));
     let all: Vec<_> = all.collect();
     for (kind, key, value) in &all {
-        write(&house, "g", vec![record(*kind, key.clone(), Some(value.clone()))]);
+        write(&fixture, "g", vec![record(*kind, key.clone(), Some(value.clone()))]);
     }
-    write(&house, "g", vec![record(16, all[9].1.clone(), None)]);
-    write(&house, GROUP.0, vec![epoch(1), epoch(2)]);
-    write(&house, "gone", vec![epoch(1)]);
-    write(&house, "gone", vec![record(3, map(vec![]), None)]);
-    let house = restarted(house);
-    let (groups, found) = loaded(&house);
+    write(&fixture, "g", vec![record(16, all[9].1.clone(), None)]);
+    write(&fixture, GROUP.0, vec![epoch(1), epoch(2)]);
+    write(&fixture, "gone", vec![epoch(1)]);
+    write(&fixture, "gone", vec![record(3, map(vec![]), None)]);
+    let fixture = restarted(fixture);
+    let (groups, found) = loaded(&fixture);
     assert_eq!(groups, []);
     let mut wanted = Vec::new();
     for at in [1, 2, 4, 5, 6, 8] {
@@ -245,13 +247,13 @@ fn what_lives_comes_back_in_the_order_of_the_log() {
                 panic!("{record:?}")
             };
             let kind = i16::try_from(*kind).unwrap();
-            write(&house, "x", vec![record_of(kind, key, value)]);
+            write(&fixture, "x", vec![record_of(kind, key, value)]);
         }
     }
     keys.sort_by_key(|(group, ..)| *group == text(GROUP.0));
     assert_eq!(keys, wanted);
     let partition = 20;
-    let log = house.log(GROUPS, partition);
+    let log = fixture.log(GROUPS, partition);
     let written: Vec<_> = batch::iter(&log).flat_map(|batch| records(&batch.unwrap())).collect();
     let wanted = [1, 2, 4, 5, 6, 8].map(|at| GOLDEN[at].value.to_owned());
     assert_eq!(written.into_iter().map(|(_, value)| value.unwrap()).collect::<Vec<_>>(), wanted);
@@ -278,8 +280,8 @@ fn as_made(batch: &Batch<'_>) -> Vec<u8> {
 
 #[test]
 fn a_group_of_kafkas_is_read_and_written_byte_for_byte() {
-    let house = house();
-    let image = house.broker.image();
+    let fixture = fixture();
+    let image = fixture.broker.image();
     let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
     let log = &partition.local.as_ref().unwrap().log;
     let bytes = kafkas();
@@ -288,16 +290,16 @@ fn a_group_of_kafkas_is_read_and_written_byte_for_byte() {
         log.append_as_leader(batch.bytes()).unwrap();
     }
     drop(image);
-    let mut house = restarted(house);
-    let mut conn = house.connect();
-    let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
+    let (_, rows) = ask(&mut fixture, &mut conn, (9, GROUP.0, None));
     assert_eq!(rows, [("gold".into(), 0, 7, -1, "meta".into(), 0)]);
-    let (groups, found) = loaded(&house);
+    let (groups, found) = loaded(&fixture);
     assert_eq!((groups.len(), found.len()), (0, 12), "{found:#?}");
     // The batch that let the classic member in is all still alive, and in one piece.
     let wanted = golden.iter().find(|batch| batch.header().record_count == 7).unwrap();
     let at = |key: &str| records(wanted).iter().position(|(other, _)| *other == key);
-    let again = self::house();
+    let again = self::fixture();
     let mut written = vec![None; 7];
     for record in &found {
         let Value::List(parts) = record else { panic!("{record:?}") };
@@ -316,68 +318,68 @@ fn a_group_of_kafkas_is_read_and_written_byte_for_byte() {
         }
     }
     let written: Vec<_> = written.into_iter().map(Option::unwrap).collect();
-    let house = self::house();
-    house.clock.advance(wanted.header().base_timestamp - NOW_MS);
-    write(&house, GROUP.0, written);
-    let log = house.log(GROUPS, GROUP.1);
+    let fixture = self::fixture();
+    fixture.clock.advance(wanted.header().base_timestamp - NOW_MS);
+    write(&fixture, GROUP.0, written);
+    let log = fixture.log(GROUPS, GROUP.1);
     let ours = batch::iter(&log).next().unwrap().unwrap();
     assert_eq!(as_made(&ours), as_made(wanted));
 }
 
 #[test]
 fn a_group_that_changes_its_protocol_does_so_at_once() {
-    let house = house();
+    let fixture = fixture();
     let [.., (key, value)] = values();
-    write(&house, GROUP.0, vec![GroupRecord::Metadata(Some(metadata()))]);
+    write(&fixture, GROUP.0, vec![GroupRecord::Metadata(Some(metadata()))]);
     let (tombstone, drop) = (GroupRecord::Metadata(None), GroupRecord::DropOffsets);
     let pattern = record(16, key.clone(), Some(value));
-    write(&house, GROUP.0, vec![tombstone, epoch(8), pattern, drop]);
-    let log = house.log(GROUPS, GROUP.1);
+    write(&fixture, GROUP.0, vec![tombstone, epoch(8), pattern, drop]);
+    let log = fixture.log(GROUPS, GROUP.1);
     let batches: Vec<_> = batch::iter(&log).map(Result::unwrap).collect();
     assert_eq!((batches.len(), batches[1].header().record_count), (2, 3));
 
-    let house = restarted(house);
-    let (groups, found) = loaded(&house);
+    let fixture = restarted(fixture);
+    let (groups, found) = loaded(&fixture);
     assert_eq!((groups.len(), found.len()), (0, 2));
     let back = vec![
         record(3, map(vec![]), None),
         record(16, key, None),
         GroupRecord::Metadata(Some(metadata())),
     ];
-    write(&house, GROUP.0, back);
-    let house = restarted(house);
-    assert_eq!(loaded(&house), (vec![(text(GROUP.0), metadata())], vec![]));
+    write(&fixture, GROUP.0, back);
+    let fixture = restarted(fixture);
+    assert_eq!(loaded(&fixture), (vec![(text(GROUP.0), metadata())], vec![]));
 }
 
 #[test]
 fn a_group_is_being_loaded_until_the_policy_has_spoken() {
-    let mut house = house();
-    let mut conn = house.connect();
-    assert_eq!(committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)])), [0]);
-    write(&house, GROUP.0, vec![epoch(2)]);
-    let mut house = restarted(house);
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    assert_eq!(committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)])), [0]);
+    write(&fixture, GROUP.0, vec![epoch(2)]);
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
     let request = commit_as(9, (GROUP.0, "m", 2), &[(0, 4, -1, None)]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [14]);
-    let (_, rows) = ask(&mut house, &mut conn, (9, GROUP.0, None));
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [14]);
+    let (_, rows) = ask(&mut fixture, &mut conn, (9, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 3)], "who is no member may look");
 }
 
 #[test]
 fn a_group_that_the_policy_lost_comes_back_alone() {
-    let house = house();
-    write(&house, GROUP.0, vec![epoch(1), epoch(2)]);
-    write(&house, "g", vec![epoch(5)]);
+    let fixture = fixture();
+    write(&fixture, GROUP.0, vec![epoch(1), epoch(2)]);
+    write(&fixture, "g", vec![epoch(5)]);
     for nonsense in [
         record(3, map(vec![]), Some(map(vec![("epoch", text("two"))]))),
         record(3, map(vec![("no such", int(1))]), None),
         record(2, map(vec![]), None),
         record(9, map(vec![]), None),
     ] {
-        assert!(house.broker.append_group_records(GROUP.0, &[epoch(3), nonsense]).is_err());
+        assert!(fixture.broker.append_group_records(GROUP.0, &[epoch(3), nonsense]).is_err());
         let mut last = (Vec::new(), Vec::new());
         until("it is not read", || {
-            last = loaded(&house);
+            last = loaded(&fixture);
             !last.1.is_empty()
         });
         let value = map(vec![("epoch", int(2)), ("metadata_hash", int(0))]);
@@ -388,7 +390,7 @@ fn a_group_that_the_policy_lost_comes_back_alone() {
 
 #[test]
 fn what_makes_no_sense_is_passed_over() {
-    let house = house();
+    let fixture = fixture();
     let mut builder = Builder::new();
     let value = Some(&[0, 0, 0, 0, 0, 7, 0][..]);
     for (key, value) in [
@@ -403,13 +405,13 @@ fn what_makes_no_sense_is_passed_over() {
     ] {
         builder.add(&Entry { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
     }
-    let image = house.broker.image();
+    let image = fixture.broker.image();
     let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
     let bytes = builder.to_bytes(&Fields::default()).unwrap();
     partition.local.as_ref().unwrap().log.append_as_leader(&bytes).unwrap();
     drop(image);
-    let house = restarted(house);
-    let (groups, found) = loaded(&house);
+    let fixture = restarted(fixture);
+    let (groups, found) = loaded(&fixture);
     assert_eq!((groups.len(), found.len()), (0, 1), "{found:?}");
 }
 
@@ -428,8 +430,8 @@ fn damaged(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn damaged_records_harm_no_other_group() {
-    let house = house();
-    let image = house.broker.image();
+    let fixture = fixture();
+    let image = fixture.broker.image();
     let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
     let log = &partition.local.as_ref().unwrap().log;
     let (bytes, mut count) = (kafkas(), 0);
@@ -450,12 +452,12 @@ fn damaged_records_harm_no_other_group() {
     }
     assert!(count > 10_000, "{count}");
     drop(image);
-    write(&house, "g", vec![epoch(5)]);
-    let mut house = restarted(house);
-    let (_, found) = loaded(&house);
+    write(&fixture, "g", vec![epoch(5)]);
+    let mut fixture = restarted(fixture);
+    let (_, found) = loaded(&fixture);
     let healthy = |record: &&Value| matches!(record, Value::List(parts) if parts[0] == text("g"));
     assert_eq!(found.iter().filter(healthy).count(), 1);
-    let mut conn = house.connect();
+    let mut conn = fixture.connect();
     let request = commit(8, "another", &[(0, 3, -1, None)]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
 }

@@ -5,7 +5,7 @@ use krust::protocol::find_coordinator::{FindCoordinatorRequest, FindCoordinatorR
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Frame, House, frame, map};
+use crate::double::{Frame, TestBroker, frame, map};
 use crate::groups::{GROUP, GROUPS, groups_topic};
 
 fn find(version: i16, key: &str, key_type: i8) -> Frame {
@@ -26,44 +26,44 @@ fn found(version: i16, reply: &[u8]) -> (i16, i32, i32) {
 #[test]
 fn the_first_use_creates_the_topic() {
     for version in 0..=6 {
-        let mut house = House::new();
-        let mut conn = house.connect();
+        let mut fixture = TestBroker::new();
+        let mut conn = fixture.connect();
         let request = find(version, GROUP.0, 0);
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         assert_eq!(event.api, "AutoCreate");
         let names = Value::List(vec![Value::Str(GROUPS.into())]);
         assert_eq!(event.request.field("topics"), Some(&names));
-        house.topic(GROUPS, groups_topic());
-        assert_eq!(house.broker.group_state(GROUP.0), GroupState::Ready, "at once: it is new");
-        house.broker.answer(event.ticket, &map(vec![])).unwrap();
-        house.turn(&mut [&mut conn]);
+        fixture.topic(GROUPS, groups_topic());
+        assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::Ready, "at once: it is new");
+        fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
+        fixture.turn(&mut [&mut conn]);
         assert_eq!(found(version, &conn.reply(&request)), (0, 0, 9092));
-        let reply = house.ask(&mut conn, &request);
+        let reply = fixture.ask(&mut conn, &request);
         assert_eq!(found(version, &reply), (0, 0, 9092));
     }
 }
 
 #[test]
 fn a_topic_that_cannot_be_made_is_no_coordinator() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = find(4, GROUP.0, 0);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let event = house.events().remove(0);
-    house.broker.answer(event.ticket, &map(vec![])).unwrap();
-    house.turn(&mut [&mut conn]);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = fixture.events().remove(0);
+    fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(found(4, &conn.reply(&request)), (15, -1, -1));
 }
 
 #[test]
 fn transactional_ids_and_others_are_refused_without_a_topic() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     for (key_type, wanted) in [(1, (53, -1, -1)), (2, (42, -1, -1)), (9, (42, -1, -1))] {
-        let reply = house.ask(&mut conn, &find(6, "t", key_type));
+        let reply = fixture.ask(&mut conn, &find(6, "t", key_type));
         assert_eq!(found(6, &reply), wanted);
     }
-    assert!(house.events().is_empty());
+    assert!(fixture.events().is_empty());
 }

@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::groups::{
-    GROUP, GROUPS, ask, commit, committed, furnish, house, offsets, wait_until_loaded,
+    GROUP, GROUPS, ask, commit, committed, create_topics, fixture, offsets, wait_until_loaded,
 };
 
 /// The errors of the whole process: groups are read on a thread of their own.
@@ -61,17 +61,17 @@ fn damage(root: &Path) {
 #[test]
 fn and_are_named_with_what_they_cost() {
     tracing::subscriber::set_global_default(Errors).unwrap();
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     for offset in [3, 4] {
         let wanted = [(0, offset, -1, None)];
-        assert_eq!(committed(&mut house, &mut conn, &commit(8, GROUP.0, &wanted)), [0]);
+        assert_eq!(committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &wanted)), [0]);
     }
-    let mut house = house.again_after(damage);
-    furnish(&mut house);
-    wait_until_loaded(&house);
-    let mut conn = house.connect();
-    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    let mut fixture = fixture.again_after(damage);
+    create_topics(&mut fixture);
+    wait_until_loaded(&fixture);
+    let mut conn = fixture.connect();
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 3)]);
     let name = format!("{GROUPS}-{}", GROUP.1);
     let errors = ERRORS.lock();

@@ -7,7 +7,7 @@ use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataR
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Frame, House, Made, frame, map, raw};
+use crate::double::{Frame, Made, TestBroker, frame, map, raw};
 use crate::records::TOPIC;
 
 fn metadata(version: i16, names: &[&'static str]) -> Frame {
@@ -24,18 +24,18 @@ fn metadata(version: i16, names: &[&'static str]) -> Frame {
 #[test]
 fn a_topic_is_created_when_it_is_asked_for() {
     for version in 0..=13 {
-        let mut house = House::new();
-        let mut conn = house.connect();
+        let mut fixture = TestBroker::new();
+        let mut conn = fixture.connect();
         let request = metadata(version, &[TOPIC, "bad name"]);
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Hold, 0));
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         assert_eq!(event.api, "AutoCreate");
         let names = Value::List(vec![Value::Str(TOPIC.into())]);
         assert_eq!(event.request.field("topics"), Some(&names));
-        house.topic(TOPIC, Made { partitions: 2, ..Made::default() });
-        house.broker.answer(event.ticket, &map(vec![])).unwrap();
-        house.turn(&mut [&mut conn]);
+        fixture.topic(TOPIC, Made { partitions: 2, ..Made::default() });
+        fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
+        fixture.turn(&mut [&mut conn]);
 
         let reply = conn.reply(&request);
         let response = MetadataResponse::decode(&mut Reader::new(&reply), version).unwrap();
@@ -47,37 +47,37 @@ fn a_topic_is_created_when_it_is_asked_for() {
 
 #[test]
 fn a_request_that_creates_topics_is_paid_for_until_they_are_there() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = metadata(12, &[TOPIC, "another"]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let event = house.events().remove(0);
-    assert!(house.broker.memory().usage().used >= 2 * 1024);
-    house.broker.answer(event.ticket, &map(vec![])).unwrap();
-    house.turn(&mut [&mut conn]);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = fixture.events().remove(0);
+    assert!(fixture.broker.memory().usage().used >= 2 * 1024);
+    fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
+    fixture.turn(&mut [&mut conn]);
     drop(event);
-    assert_eq!(house.broker.memory().usage().used, 0);
+    assert_eq!(fixture.broker.memory().usage().used, 0);
 }
 
 #[test]
 fn an_answer_is_encoded_for_its_request() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     for version in 0..=7 {
-        let mut conn = house.connect();
+        let mut conn = fixture.connect();
         let request = CreateTopicsRequest {
             topics: vec![CreatableTopic { name: TOPIC, num_partitions: 1, ..Default::default() }],
             ..Default::default()
         };
         let request = frame(19, version, |writer, version| request.encode(writer, version));
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!(conn.flow, Flow::Hold);
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         assert_eq!((event.api, event.version), ("CreateTopics", version));
         assert_eq!(event.client.id.as_deref(), Some("test"));
         let topic = map(vec![("name", Value::Str(TOPIC.into())), ("error_code", Value::Int(36))]);
         let answer = map(vec![("topics", Value::List(vec![topic]))]);
-        house.broker.answer(event.ticket, &answer).unwrap();
-        house.turn(&mut [&mut conn]);
+        fixture.broker.answer(event.ticket, &answer).unwrap();
+        fixture.turn(&mut [&mut conn]);
         let reply = conn.reply(&request);
         let response = CreateTopicsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!(response.topics[0].error_code, 36);
@@ -87,53 +87,53 @@ fn an_answer_is_encoded_for_its_request() {
 
 #[test]
 fn an_answer_that_is_none_closes_the_connection() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = frame(19, 7, |w, v| CreateTopicsRequest::default().encode(w, v));
-    house.event(&mut conn, &[request.bytes]);
-    let event = house.events().remove(0);
+    fixture.event(&mut conn, &[request.bytes]);
+    let event = fixture.events().remove(0);
     let nonsense = map(vec![("topics", Value::Int(1))]);
-    assert!(house.broker.answer(event.ticket, &nonsense).is_err());
-    house.turn(&mut [&mut conn]);
+    assert!(fixture.broker.answer(event.ticket, &nonsense).is_err());
+    fixture.turn(&mut [&mut conn]);
     assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
 }
 
 #[test]
 fn producer_ids_come_in_blocks() {
-    let mut house = House::new();
-    let (mut first, mut second) = (house.connect(), house.connect());
+    let mut fixture = TestBroker::new();
+    let (mut first, mut second) = (fixture.connect(), fixture.connect());
     let ask = frame(22, 4, |w, v| InitProducerIdRequest::default().encode(w, v));
-    house.event(&mut first, std::slice::from_ref(&ask.bytes));
-    house.event(&mut second, std::slice::from_ref(&ask.bytes));
-    let mut events = house.events();
+    fixture.event(&mut first, std::slice::from_ref(&ask.bytes));
+    fixture.event(&mut second, std::slice::from_ref(&ask.bytes));
+    let mut events = fixture.events();
     assert_eq!((events.len(), events[0].api), (1, "AllocateProducerIds"));
     let block =
         map(vec![("producer_id_start", Value::Int(5000)), ("producer_id_len", Value::Int(3))]);
-    house.broker.answer(events.remove(0).ticket, &block).unwrap();
-    house.turn(&mut [&mut first, &mut second]);
+    fixture.broker.answer(events.remove(0).ticket, &block).unwrap();
+    fixture.turn(&mut [&mut first, &mut second]);
     let id = |reply: &[u8]| {
         let response = InitProducerIdResponse::decode(&mut Reader::new(reply), 4).unwrap();
         (response.error_code, response.producer_id, response.producer_epoch)
     };
     assert_eq!(id(&first.reply(&ask)), (0, 5000, 0));
     assert_eq!(id(&second.reply(&ask)), (0, 5001, 0));
-    assert_eq!(id(&house.ask(&mut first, &ask)), (0, 5002, 0));
+    assert_eq!(id(&fixture.ask(&mut first, &ask)), (0, 5002, 0));
     let transactional = InitProducerIdRequest { transactional_id: Some("t"), ..Default::default() };
     let transactional = frame(22, 4, |w, v| transactional.encode(w, v));
-    assert_eq!(id(&house.ask(&mut first, &transactional)).0, 53);
+    assert_eq!(id(&fixture.ask(&mut first, &transactional)).0, 53);
 }
 
 #[test]
 fn a_topic_that_was_refused_says_why() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = metadata(9, &[TOPIC]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let event = house.events().remove(0);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = fixture.events().remove(0);
     let topic = map(vec![("name", Value::Str(TOPIC.into())), ("error_code", Value::Int(38))]);
     let answer = map(vec![("topics", Value::List(vec![topic]))]);
-    house.broker.answer(event.ticket, &answer).unwrap();
-    house.turn(&mut [&mut conn]);
+    fixture.broker.answer(event.ticket, &answer).unwrap();
+    fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
     assert_eq!(response.topics[0].error_code, 38);
@@ -141,15 +141,16 @@ fn a_topic_that_was_refused_says_why() {
 
 #[test]
 fn a_decision_that_never_comes_is_given_up() {
-    let mut house = House::with(Settings { policy_timeout_ms: 1_000, ..Settings::default() });
-    let (mut one, mut two) = (house.connect(), house.connect());
+    let mut fixture =
+        TestBroker::with(Settings { policy_timeout_ms: 1_000, ..Settings::default() });
+    let (mut one, mut two) = (fixture.connect(), fixture.connect());
     let request = metadata(9, &[TOPIC]);
-    house.event(&mut one, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut one, std::slice::from_ref(&request.bytes));
     let list = raw(74, 0, &[0]);
-    house.event(&mut two, std::slice::from_ref(&list.bytes));
-    assert_eq!(house.events().len(), 2);
-    house.clock.advance(1_001);
-    house.turn(&mut [&mut one, &mut two]);
+    fixture.event(&mut two, std::slice::from_ref(&list.bytes));
+    assert_eq!(fixture.events().len(), 2);
+    fixture.clock.advance(1_001);
+    fixture.turn(&mut [&mut one, &mut two]);
     let reply = one.reply(&request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 9).unwrap();
     assert_eq!(response.topics[0].error_code, 5);

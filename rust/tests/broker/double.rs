@@ -60,7 +60,7 @@ impl Mailbox<Wake> for Mail {
 }
 
 /// A broker with one reactor thread, and a directory of its own.
-pub struct House {
+pub struct TestBroker {
     pub broker: Arc<Broker>,
     pub policy: Arc<Decisions>,
     pub clock: ManualClock,
@@ -69,7 +69,7 @@ pub struct House {
     version: u64,
     conns: u64,
     broken: bool,
-    /// Removed with the last house that stood there.
+    /// Removed with the last fixture that stood there.
     dir: Arc<TempDir>,
 }
 
@@ -102,7 +102,7 @@ impl Default for Made {
     }
 }
 
-impl House {
+impl TestBroker {
     pub fn new() -> Self {
         Self::with(Settings::default())
     }
@@ -124,7 +124,7 @@ impl House {
         Self::at(dir, settings)
     }
 
-    /// A house where logs may lie already.
+    /// A fixture where logs may lie already.
     pub fn at(dir: Arc<TempDir>, settings: Settings) -> Self {
         let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
@@ -134,16 +134,16 @@ impl House {
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);
-        let mut house =
+        let mut fixture =
             Self { broker, policy, clock, thread, mail, version: 0, conns: 0, broken: false, dir };
-        house.broker.load().unwrap();
-        house.apply(Delta {
+        fixture.broker.load().unwrap();
+        fixture.apply(Delta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
             controller_id: Some(0),
             brokers: Some(vec![BrokerImage { id: 0, rack: None, endpoints: Vec::new() }]),
             ..Delta::default()
         });
-        house
+        fixture
     }
 
     /// The bytes of a partition's log.
@@ -279,7 +279,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for TestBroker {
     fn drop(&mut self) {
         let closed = self.broker.close();
         assert!(self.broken || closed.is_ok(), "{closed:?}");

@@ -6,7 +6,7 @@ use krust::record::compression::Codec;
 use krust::record::convert::recompress;
 use krust::wire::Reader;
 
-use crate::double::{House, Made, NOW_MS};
+use crate::double::{Made, NOW_MS, TestBroker};
 use crate::records::{TOPIC, produce};
 
 const KEY: Option<&[u8]> = Some(b"k");
@@ -16,14 +16,14 @@ const NO_KEY: &str = "Compacted topic cannot accept message without key in topic
 /// log starts.
 type Answer = (i16, String, i64, Vec<(i32, String)>);
 
-fn house(is_compacted: bool, before_max_ms: i64) -> House {
-    let mut house = House::new();
+fn fixture(is_compacted: bool, before_max_ms: i64) -> TestBroker {
+    let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.compact = is_compacted;
     made.config.before_max_ms = before_max_ms;
     made.config.after_max_ms = 1000;
-    house.topic(TOPIC, made);
-    house
+    fixture.topic(TOPIC, made);
+    fixture
 }
 
 fn batch(records: &[(i64, Option<&[u8]>)], codec: Codec) -> Vec<u8> {
@@ -40,9 +40,9 @@ fn batch(records: &[(i64, Option<&[u8]>)], codec: Codec) -> Vec<u8> {
     packed
 }
 
-fn ask(house: &mut House, version: i16, records: &[u8]) -> Answer {
-    let mut conn = house.connect();
-    let reply = house.ask_a_worker(&mut conn, &produce(version, 1, records));
+fn ask(fixture: &mut TestBroker, version: i16, records: &[u8]) -> Answer {
+    let mut conn = fixture.connect();
+    let reply = fixture.ask_a_worker(&mut conn, &produce(version, 1, records));
     let response = ProduceResponse::decode(&mut Reader::new(&reply), version).unwrap();
     let answer: &PartitionProduceResponse<'_> = &response.responses[0].partition_responses[0];
     assert_eq!(answer.base_offset, -1);
@@ -56,8 +56,8 @@ fn ask(house: &mut House, version: i16, records: &[u8]) -> Answer {
 fn without_a_key_in_a_compacted_topic() {
     let records: Vec<_> = (0..100).map(|n| (NOW_MS, KEY.filter(|_| n % 10 > 0))).collect();
     for codec in [Codec::None, Codec::Gzip, Codec::Zstd] {
-        let mut house = house(true, i64::MAX);
-        let (code, message, start, named) = ask(&mut house, 9, &batch(&records, codec));
+        let mut fixture = fixture(true, i64::MAX);
+        let (code, message, start, named) = ask(&mut fixture, 9, &batch(&records, codec));
         assert_eq!((code, start), (87, 0));
         let text = format!("{NO_KEY} {TOPIC}-0");
         let due: Vec<_> = (0..10).map(|n| (n * 10, text.clone())).collect();
@@ -77,10 +77,10 @@ fn without_a_key_in_a_compacted_topic() {
 
 #[test]
 fn with_a_time_out_of_bounds() {
-    let mut house = house(false, 1000);
+    let mut fixture = fixture(false, 1000);
     let times = [NOW_MS, 1, NOW_MS, 2, NOW_MS + 9000, 3];
     let records = times.map(|time| (time, KEY));
-    let (code, message, start, named) = ask(&mut house, 9, &batch(&records, Codec::None));
+    let (code, message, start, named) = ask(&mut fixture, 9, &batch(&records, Codec::None));
     assert_eq!((code, start), (32, 0));
     assert_eq!(message, "One or more records have been rejected due to invalid timestamp");
     let text = |time: i64, offset: i32| {
@@ -96,9 +96,9 @@ fn with_a_time_out_of_bounds() {
 
 #[test]
 fn both_faults_are_one_list_under_the_code_of_times() {
-    let mut house = house(true, 1000);
+    let mut fixture = fixture(true, 1000);
     let records = [(NOW_MS, None), (1, KEY), (2, None), (NOW_MS, KEY)];
-    let (code, message, _, named) = ask(&mut house, 9, &batch(&records, Codec::None));
+    let (code, message, _, named) = ask(&mut fixture, 9, &batch(&records, Codec::None));
     assert_eq!(code, 32);
     assert_eq!(message, "One or more records have been rejected due to invalid timestamp");
     assert_eq!(named.iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 2]);
@@ -108,16 +108,16 @@ fn both_faults_are_one_list_under_the_code_of_times() {
 
 #[test]
 fn older_versions_are_told_where_the_log_starts() {
-    let mut house = house(true, i64::MAX);
-    let refused = ask(&mut house, 7, &batch(&[(NOW_MS, None)], Codec::None));
+    let mut fixture = fixture(true, i64::MAX);
+    let refused = ask(&mut fixture, 7, &batch(&[(NOW_MS, None)], Codec::None));
     assert_eq!(refused, (87, String::new(), 0, Vec::new()));
 }
 
 #[test]
 fn of_very_many_only_the_first_are_named_and_all_are_counted() {
     let records = vec![(NOW_MS, None); 12_000];
-    let mut house = house(true, i64::MAX);
-    let (_, message, _, named) = ask(&mut house, 9, &batch(&records, Codec::Lz4));
+    let mut fixture = fixture(true, i64::MAX);
+    let (_, message, _, named) = ask(&mut fixture, 9, &batch(&records, Codec::Lz4));
     assert_eq!(named.len(), 10_000);
     assert!(message.contains("due to 12000 record errors in total"));
 }

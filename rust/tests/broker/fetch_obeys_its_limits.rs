@@ -3,25 +3,25 @@
 use krust::protocol::fetch::FetchResponse;
 use krust::wire::Reader;
 
-use crate::double::{House, Made};
+use crate::double::{Made, TestBroker};
 use crate::records::{Fetch, TOPIC, batch, fetched, get, produce_to, values};
 
-fn filled(partitions: i32) -> (House, usize) {
-    let mut house = House::new();
-    house.topic(TOPIC, Made { partitions, ..Made::default() });
-    let mut conn = house.connect();
+fn filled(partitions: i32) -> (TestBroker, usize) {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made { partitions, ..Made::default() });
+    let mut conn = fixture.connect();
     let records = batch(&["0123456789"]);
     for _ in 0..4 {
         let all: Vec<(i32, &[u8])> = (0..partitions).map(|index| (index, &records[..])).collect();
-        house.ask(&mut conn, &produce_to(9, 1, &all));
+        fixture.ask(&mut conn, &produce_to(9, 1, &all));
     }
-    (house, records.len())
+    (fixture, records.len())
 }
 
 #[test]
 fn in_all_and_per_partition() {
-    let (mut house, size) = filled(3);
-    let mut conn = house.connect();
+    let (mut fixture, size) = filled(3);
+    let mut conn = fixture.connect();
     let size = size as i32;
     for (max_bytes, partition_max_bytes, expected) in [
         (1, 1, vec![1, 0, 0]),
@@ -30,7 +30,7 @@ fn in_all_and_per_partition() {
         (1 << 20, 1 << 20, vec![4, 4, 4]),
     ] {
         let request = Fetch { max_bytes, partition_max_bytes, ..Fetch::default() }.of(&[0, 1, 2]);
-        let reply = house.ask(&mut conn, &request);
+        let reply = fixture.ask(&mut conn, &request);
         let (_, _, partitions) = fetched(12, &reply);
         let counts: Vec<usize> = partitions.iter().map(|p| values(&p.3).len()).collect();
         assert_eq!(counts, expected, "{max_bytes} {partition_max_bytes}");
@@ -39,23 +39,23 @@ fn in_all_and_per_partition() {
 
 #[test]
 fn from_the_middle_of_the_log() {
-    let (mut house, _) = filled(1);
-    let mut conn = house.connect();
-    let (_, _, bytes) = get(&mut house, &mut conn, Fetch { offset: 3, ..Fetch::default() });
+    let (mut fixture, _) = filled(1);
+    let mut conn = fixture.connect();
+    let (_, _, bytes) = get(&mut fixture, &mut conn, Fetch { offset: 3, ..Fetch::default() });
     assert_eq!(values(&bytes), [(3, "0123456789".to_owned())]);
-    let (error, _, bytes) = get(&mut house, &mut conn, Fetch { offset: 4, ..Fetch::default() });
+    let (error, _, bytes) = get(&mut fixture, &mut conn, Fetch { offset: 4, ..Fetch::default() });
     assert_eq!((error, bytes.len()), (0, 0));
 }
 
 #[test]
 fn and_old_versions_get_at_most_four_mebibytes_of_converted_records() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let long = "x".repeat(100_000);
     let records = batch(&[&long[..]; 10]);
     for _ in 0..8 {
-        house.ask(&mut conn, &produce_to(9, 1, &[(0, &records)]));
+        fixture.ask(&mut conn, &produce_to(9, 1, &[(0, &records)]));
     }
     let mut offset = 0;
     let mut answers = 0;
@@ -68,7 +68,7 @@ fn and_old_versions_get_at_most_four_mebibytes_of_converted_records() {
             partition_max_bytes: max,
             ..Fetch::default()
         };
-        let (_, _, bytes) = get(&mut house, &mut conn, fetch);
+        let (_, _, bytes) = get(&mut fixture, &mut conn, fetch);
         assert!(bytes.len() <= (4 << 20) + 200_000);
         let messages = krust::record::legacy::iter(&bytes).map_while(Result::ok);
         offset = messages.map(|message| message.offset).max().unwrap() + 1;
@@ -79,10 +79,10 @@ fn and_old_versions_get_at_most_four_mebibytes_of_converted_records() {
 
 #[test]
 fn an_unknown_topic_id_is_named() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = Fetch { version: 13, max_wait_ms: 500, ..Fetch::default() }.of(&[0]);
-    let reply = house.ask(&mut conn, &request);
+    let reply = fixture.ask(&mut conn, &request);
     let response = FetchResponse::decode(&mut Reader::new(&reply), 13).unwrap();
     assert_eq!(response.responses[0].partitions[0].error_code, 100);
 }

@@ -13,7 +13,7 @@ use krust::protocol::offset_fetch::{
 use krust::storage::LogConfig;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, Made, frame, until};
+use crate::double::{Conn, Frame, Made, TestBroker, frame, until};
 use crate::records::TOPIC;
 
 /// The topic of groups.
@@ -21,18 +21,18 @@ pub const GROUPS: &str = "__consumer_offsets";
 /// A group, and its partition of 50.
 pub const GROUP: (&str, i32) = ("billing", 9);
 
-/// A house with the topic of groups, made with id 9, and [`TOPIC`] with 3 partitions and id 1.
-pub fn house() -> House {
-    let mut house = House::new();
-    furnish(&mut house);
-    house
+/// A fixture with the topic of groups, made with id 9, and [`TOPIC`] with 3 partitions and id 1.
+pub fn fixture() -> TestBroker {
+    let mut fixture = TestBroker::new();
+    create_topics(&mut fixture);
+    fixture
 }
 
-/// The same topics in a house that has none.
-pub fn furnish(house: &mut House) {
-    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
-    house.topic(GROUPS, groups_topic());
-    wait_until_loaded(house);
+/// The same topics in a fixture that has none.
+pub fn create_topics(fixture: &mut TestBroker) {
+    fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    fixture.topic(GROUPS, groups_topic());
+    wait_until_loaded(fixture);
 }
 
 pub fn groups_topic() -> Made {
@@ -41,9 +41,9 @@ pub fn groups_topic() -> Made {
 }
 
 /// Waits while any partition is replayed.
-pub fn wait_until_loaded(house: &House) {
+pub fn wait_until_loaded(fixture: &TestBroker) {
     let ids: Vec<String> = (0..400).map(|number| format!("g{number}")).collect();
-    let is_loading = |id: &String| house.broker.group_state(id) == GroupState::Loading;
+    let is_loading = |id: &String| fixture.broker.group_state(id) == GroupState::Loading;
     until("still loading", || !ids.iter().any(is_loading));
 }
 
@@ -86,8 +86,8 @@ pub fn commit_as(
 }
 
 /// Commits and gives the code of each partition.
-pub fn committed(house: &mut House, conn: &mut Conn, request: &Frame) -> Vec<i16> {
-    let reply = house.ask(conn, request);
+pub fn committed(fixture: &mut TestBroker, conn: &mut Conn, request: &Frame) -> Vec<i16> {
+    let reply = fixture.ask(conn, request);
     codes(request.version, &reply)
 }
 
@@ -151,11 +151,11 @@ pub fn fetched(version: i16, reply: &[u8]) -> (i16, Vec<Row>) {
 
 /// Asks and reads the answer.
 pub fn ask(
-    house: &mut House,
+    fixture: &mut TestBroker,
     conn: &mut Conn,
     (version, group_id, partitions): (i16, &str, Option<&[i32]>),
 ) -> (i16, Vec<Row>) {
-    let reply = house.ask(conn, &fetch(version, group_id, partitions));
+    let reply = fixture.ask(conn, &fetch(version, group_id, partitions));
     fetched(version, &reply)
 }
 

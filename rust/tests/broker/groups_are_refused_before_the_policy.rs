@@ -16,51 +16,51 @@ use krust::protocol::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Conn, House, frame, map};
-use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::double::{Conn, TestBroker, frame, map};
+use crate::groups::{GROUP, GROUPS, fixture, groups_topic, wait_until_loaded};
 use crate::members::{MEMBER, heartbeat, join, joined, replies, store, welcome, while_read};
 
 /// The codes of JoinGroup, SyncGroup, LeaveGroup, DescribeGroups, DeleteGroups at each version.
-fn codes(house: &mut House, conn: &mut Conn, group_id: &'static str) -> Vec<i16> {
+fn codes(fixture: &mut TestBroker, conn: &mut Conn, group_id: &'static str) -> Vec<i16> {
     let mut codes = Vec::new();
     for version in 0..=9 {
-        let reply = house.ask(conn, &join(version, group_id, MEMBER));
+        let reply = fixture.ask(conn, &join(version, group_id, MEMBER));
         let (code, generation, leader, member_id, members) = joined(version, &reply);
         assert_eq!((generation, &*leader, &*member_id, members), (-1, "", MEMBER, 0));
         codes.push(code);
     }
     for version in 0..=5 {
         let sync = SyncGroupRequest { group_id, ..Default::default() };
-        let reply = house.ask(conn, &frame(14, version, |w, v| sync.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(14, version, |w, v| sync.encode(w, v)));
         let answer = SyncGroupResponse::decode(&mut Reader::new(&reply), version).unwrap();
         codes.push(answer.error_code);
         let leave = LeaveGroupRequest { group_id, ..Default::default() };
-        let reply = house.ask(conn, &frame(13, version, |w, v| leave.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(13, version, |w, v| leave.encode(w, v)));
         let answer = LeaveGroupResponse::decode(&mut Reader::new(&reply), version).unwrap();
         codes.push(answer.error_code);
     }
     codes
 }
 
-fn codes_of_many(house: &mut House, conn: &mut Conn) -> Vec<i16> {
+fn codes_of_many(fixture: &mut TestBroker, conn: &mut Conn) -> Vec<i16> {
     let mut codes = Vec::new();
     for version in 0..=6 {
         let describe = DescribeGroupsRequest { groups: vec![GROUP.0], ..Default::default() };
-        let reply = house.ask(conn, &frame(15, version, |w, v| describe.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(15, version, |w, v| describe.encode(w, v)));
         let answer = DescribeGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!(answer.groups[0].group_id, GROUP.0);
         codes.push(answer.groups[0].error_code);
     }
     for version in 0..=2 {
         let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0] };
-        let reply = house.ask(conn, &frame(42, version, |w, v| delete.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(42, version, |w, v| delete.encode(w, v)));
         let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         codes.push(answer.results[0].error_code);
     }
     for version in 0..=1 {
         let describe =
             ConsumerGroupDescribeRequest { group_ids: vec![GROUP.0], ..Default::default() };
-        let reply = house.ask(conn, &frame(69, version, |w, v| describe.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(69, version, |w, v| describe.encode(w, v)));
         let mut reader = Reader::new(&reply);
         let answer = ConsumerGroupDescribeResponse::decode(&mut reader, version).unwrap();
         assert_eq!(answer.groups[0].group_id, GROUP.0);
@@ -70,7 +70,7 @@ fn codes_of_many(house: &mut House, conn: &mut Conn) -> Vec<i16> {
 }
 
 /// The code of a consumer group's member that says it is alive, at each version.
-fn of_consumers(house: &mut House, conn: &mut Conn, group_id: &'static str) -> [i16; 2] {
+fn of_consumers(fixture: &mut TestBroker, conn: &mut Conn, group_id: &'static str) -> [i16; 2] {
     [0, 1].map(|version| {
         let beat = ConsumerGroupHeartbeatRequest {
             group_id,
@@ -78,7 +78,7 @@ fn of_consumers(house: &mut House, conn: &mut Conn, group_id: &'static str) -> [
             member_epoch: 1,
             ..Default::default()
         };
-        let reply = house.ask(conn, &frame(68, version, |w, v| beat.encode(w, v)));
+        let reply = fixture.ask(conn, &frame(68, version, |w, v| beat.encode(w, v)));
         let mut reader = Reader::new(&reply);
         let answer = ConsumerGroupHeartbeatResponse::decode(&mut reader, version).unwrap();
         assert_eq!((answer.member_id, answer.assignment), (None, None));
@@ -92,33 +92,33 @@ fn all(codes: &[i16], code: i16) -> bool {
 
 #[test]
 fn where_they_have_no_name_or_no_coordinator() {
-    let mut house = House::new();
-    let mut conn = house.connect();
-    assert!(all(&codes(&mut house, &mut conn, ""), 24));
-    assert!(all(&codes(&mut house, &mut conn, GROUP.0), 16));
-    assert_eq!(of_consumers(&mut house, &mut conn, ""), [42, 42]);
-    assert_eq!(of_consumers(&mut house, &mut conn, GROUP.0), [16, 16]);
-    assert!(all(&codes_of_many(&mut house, &mut conn), 16));
-    assert!(house.events().is_empty());
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    assert!(all(&codes(&mut fixture, &mut conn, ""), 24));
+    assert!(all(&codes(&mut fixture, &mut conn, GROUP.0), 16));
+    assert_eq!(of_consumers(&mut fixture, &mut conn, ""), [42, 42]);
+    assert_eq!(of_consumers(&mut fixture, &mut conn, GROUP.0), [16, 16]);
+    assert!(all(&codes_of_many(&mut fixture, &mut conn), 16));
+    assert!(fixture.events().is_empty());
 }
 
 #[test]
 fn while_they_are_read() {
-    let (mut house, mut conn) = while_read(|house, conn| {
-        assert!(all(&codes(house, conn, GROUP.0), 14));
-        assert_eq!(of_consumers(house, conn, GROUP.0), [14, 14]);
-        assert!(all(&codes_of_many(house, conn), 14));
+    let (mut fixture, mut conn) = while_read(|fixture, conn| {
+        assert!(all(&codes(fixture, conn, GROUP.0), 14));
+        assert_eq!(of_consumers(fixture, conn, GROUP.0), [14, 14]);
+        assert!(all(&codes_of_many(fixture, conn), 14));
         for version in 0..=5 {
             let list = frame(16, version, |w, v| ListGroupsRequest::default().encode(w, v));
-            let reply = house.ask(conn, &list);
+            let reply = fixture.ask(conn, &list);
             let answer = ListGroupsResponse::decode(&mut Reader::new(&reply), version).unwrap();
             assert_eq!((answer.error_code, answer.groups.len()), (14, 0));
         }
-        assert!(house.events().is_empty());
+        assert!(fixture.events().is_empty());
     });
-    assert_eq!(house.events().remove(0).api, "GroupsLoaded");
-    house.event(&mut conn, &[join(9, GROUP.0, MEMBER).bytes]);
-    assert_eq!(house.events().remove(0).api, "JoinGroup");
+    assert_eq!(fixture.events().remove(0).api, "GroupsLoaded");
+    fixture.event(&mut conn, &[join(9, GROUP.0, MEMBER).bytes]);
+    assert_eq!(fixture.events().remove(0).api, "JoinGroup");
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn and_the_policy_answers_for_the_rest() {
     let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0, "ready"] };
     let delete = frame(42, 2, |w, v| delete.encode(w, v));
     let mut events = Vec::new();
-    let (mut house, mut conn) = while_read(|house, conn| {
-        house.event(conn, std::slice::from_ref(&delete.bytes));
-        events = house.events();
+    let (mut fixture, mut conn) = while_read(|fixture, conn| {
+        fixture.event(conn, std::slice::from_ref(&delete.bytes));
+        events = fixture.events();
     });
     let asked = events.remove(0);
     assert_eq!(asked.api, "DeleteGroups");
@@ -138,8 +138,8 @@ fn and_the_policy_answers_for_the_rest() {
         map(vec![("group_id", Value::Str("ready".into())), ("error_code", Value::Int(69))]);
     let response = map(vec![("results", Value::List(vec![result]))]);
     let answer = Decided { replies: replies(asked.ticket, response, &[]), ..Decided::default() };
-    assert!(house.broker.coordinate(answer).unwrap().is_empty());
-    house.turn(&mut [&mut conn]);
+    assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
+    fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&delete);
     let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), 2).unwrap();
     let codes: Vec<_> = answer.results.iter().map(|one| (one.group_id, one.error_code)).collect();
@@ -148,12 +148,12 @@ fn and_the_policy_answers_for_the_rest() {
 
 #[test]
 fn what_follows_a_join_is_handled_after_it() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     let (first, second) = (join(5, GROUP.0, ""), heartbeat(4, MEMBER, 7));
-    house.event(&mut conn, &[first.bytes.clone(), second.bytes.clone()]);
+    fixture.event(&mut conn, &[first.bytes.clone(), second.bytes.clone()]);
     assert_eq!(conn.flow, Flow::Hold);
-    let ticket = house.events().remove(0).ticket;
+    let ticket = fixture.events().remove(0).ticket;
     let row = crate::members::row(
         krust::broker::FenceState::Stable,
         vec![crate::members::member(MEMBER)],
@@ -163,31 +163,31 @@ fn what_follows_a_join_is_handled_after_it() {
         replies: replies(ticket, welcome(), &[GROUP.0]),
         ..Decided::default()
     };
-    assert!(house.broker.coordinate(answer).unwrap().is_empty());
-    house.turn(&mut [&mut conn]);
+    assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(joined(5, &conn.reply(&first)).0, 0);
     assert_eq!(&conn.reply(&second)[..], [0, 0, 0, 0, 0, 0, 0], "throttle, code, no tags");
 }
 
 #[test]
 fn at_the_start_requests_on_groups_wait_until_groups_are_read() {
-    let first = house();
+    let first = fixture();
     store(&first);
-    let mut house = first.again();
-    let policy = house.policy.clone();
+    let mut fixture = first.again();
+    let policy = fixture.policy.clone();
     let reading = policy.loading.lock().unwrap();
-    house.topic(GROUPS, groups_topic());
-    let (mut conn, mut other) = (house.connect(), house.connect());
+    fixture.topic(GROUPS, groups_topic());
+    let (mut conn, mut other) = (fixture.connect(), fixture.connect());
     let list = frame(16, 5, |w, v| ListGroupsRequest::default().encode(w, v));
-    house.event(&mut conn, std::slice::from_ref(&list.bytes));
-    assert!(conn.sent.is_empty() && conn.muted_ms > 0 && house.events().is_empty());
+    fixture.event(&mut conn, std::slice::from_ref(&list.bytes));
+    assert!(conn.sent.is_empty() && conn.muted_ms > 0 && fixture.events().is_empty());
     let offsets = ListOffsetsRequest::default();
     let offsets = frame(2, 5, |w, v| offsets.encode(w, v));
-    assert!(!house.ask(&mut other, &offsets).is_empty(), "what is not on groups is answered");
+    assert!(!fixture.ask(&mut other, &offsets).is_empty(), "what is not on groups is answered");
     drop(reading);
-    wait_until_loaded(&house);
-    house.clock.advance(i64::from(conn.muted_ms));
-    house.turn(&mut [&mut conn]);
-    let apis: Vec<_> = house.events().iter().map(|event| event.api).collect();
+    wait_until_loaded(&fixture);
+    fixture.clock.advance(i64::from(conn.muted_ms));
+    fixture.turn(&mut [&mut conn]);
+    let apis: Vec<_> = fixture.events().iter().map(|event| event.api).collect();
     assert_eq!(apis, ["GroupsLoaded", "ListGroups"]);
 }

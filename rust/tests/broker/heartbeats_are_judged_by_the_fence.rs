@@ -4,8 +4,8 @@ use krust::broker::FenceState;
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::wire::Reader;
 
-use crate::double::{Frame, House, frame};
-use crate::groups::{GROUP, house};
+use crate::double::{Frame, TestBroker, frame};
+use crate::groups::{GROUP, fixture};
 use crate::members::{
     GENERATION, MEMBER, STATIC, beat, heartbeat, member, publish, publish_row, row, while_read,
 };
@@ -22,19 +22,19 @@ fn as_instance(version: i16, member_id: &'static str, instance_id: &'static str)
 
 #[test]
 fn in_each_state_at_each_version() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     for version in 0..=4 {
-        publish_row(&house, None);
+        publish_row(&fixture, None);
         let good = heartbeat(version, MEMBER, GENERATION);
-        assert_eq!(beat(&mut house, &mut conn, &good), 25, "no such group");
+        assert_eq!(beat(&mut fixture, &mut conn, &good), 25, "no such group");
         for (state, wanted) in [
             (FenceState::PreparingRebalance, 27),
             (FenceState::CompletingRebalance, 0),
             (FenceState::Stable, 0),
         ] {
-            publish(&house, state);
-            let mut ask = |request: Frame| beat(&mut house, &mut conn, &request);
+            publish(&fixture, state);
+            let mut ask = |request: Frame| beat(&mut fixture, &mut conn, &request);
             assert_eq!(ask(good.clone()), wanted, "{state:?}");
             assert_eq!(ask(heartbeat(version, MEMBER, GENERATION - 1)), 22);
             assert_eq!(ask(heartbeat(version, MEMBER, GENERATION + 1)), 22);
@@ -45,20 +45,20 @@ fn in_each_state_at_each_version() {
                 assert_eq!(ask(as_instance(version, MEMBER, "nobody")), 25);
             }
         }
-        publish_row(&house, Some(row(FenceState::Empty, Vec::new())));
-        assert_eq!(beat(&mut house, &mut conn, &good), 25);
+        publish_row(&fixture, Some(row(FenceState::Empty, Vec::new())));
+        assert_eq!(beat(&mut fixture, &mut conn, &good), 25);
     }
-    assert!(house.events().is_empty(), "the policy hears of none");
+    assert!(fixture.events().is_empty(), "the policy hears of none");
 }
 
 #[test]
 fn unless_nobody_coordinates_the_group_here() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = heartbeat(4, MEMBER, GENERATION);
-    assert_eq!(beat(&mut house, &mut conn, &request), 16);
+    assert_eq!(beat(&mut fixture, &mut conn, &request), 16);
     let nobody = frame(12, 4, |w, v| HeartbeatRequest::default().encode(w, v));
-    let reply = house.ask(&mut conn, &nobody);
+    let reply = fixture.ask(&mut conn, &nobody);
     let answer = HeartbeatResponse::decode(&mut Reader::new(&reply), 4).unwrap();
     assert_eq!(answer.error_code, 24);
 }
@@ -66,11 +66,11 @@ fn unless_nobody_coordinates_the_group_here() {
 #[test]
 fn and_blindly_taken_while_the_group_is_read() {
     let request = heartbeat(4, "whoever", GENERATION);
-    let (mut house, mut conn) =
-        while_read(|house, conn| assert_eq!(beat(house, conn, &request), 0));
-    assert_eq!(beat(&mut house, &mut conn, &request), 0, "the policy has not spoken yet");
-    publish_row(&house, Some(row(FenceState::Stable, vec![member(MEMBER)])));
-    assert_eq!(beat(&mut house, &mut conn, &request), 25);
+    let (mut fixture, mut conn) =
+        while_read(|fixture, conn| assert_eq!(beat(fixture, conn, &request), 0));
+    assert_eq!(beat(&mut fixture, &mut conn, &request), 0, "the policy has not spoken yet");
+    publish_row(&fixture, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    assert_eq!(beat(&mut fixture, &mut conn, &request), 25);
     let request = heartbeat(4, MEMBER, GENERATION);
-    assert_eq!(beat(&mut house, &mut conn, &request), 0);
+    assert_eq!(beat(&mut fixture, &mut conn, &request), 0);
 }

@@ -11,8 +11,8 @@ use krust::protocol::value::Value;
 use krust::storage::LogConfig;
 use krust::wire::Reader;
 
-use crate::double::{House, Made, frame};
-use crate::groups::{GROUP, GROUPS, commit, furnish, groups_topic};
+use crate::double::{Made, TestBroker, frame};
+use crate::groups::{GROUP, GROUPS, commit, create_topics, groups_topic};
 use crate::records::{Fetch, TOPIC, batch, fetched, get, produce, produced};
 
 const NOT_LEADER: i16 = 6;
@@ -33,14 +33,14 @@ fn led(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDel
     }
 }
 
-fn change(house: &mut House, name: &str, topic: Option<TopicDelta>, strays: &[(&str, i32)]) {
+fn change(fixture: &mut TestBroker, name: &str, topic: Option<TopicDelta>, strays: &[(&str, i32)]) {
     let strays: HashSet<_> = strays.iter().map(|it| TopicPartition::new(it.0, it.1)).collect();
-    house.apply(Delta { topics: vec![(name.into(), topic)], strays, ..Delta::default() });
+    fixture.apply(Delta { topics: vec![(name.into(), topic)], strays, ..Delta::default() });
 }
 
 /// The directories of partitions, by how their names end.
-fn kept(house: &House) -> Vec<String> {
-    let mut names: Vec<String> = house
+fn kept(fixture: &TestBroker) -> Vec<String> {
+    let mut names: Vec<String> = fixture
         .broker
         .load()
         .unwrap()
@@ -55,89 +55,89 @@ fn kept(house: &House) -> Vec<String> {
 
 #[test]
 fn who_waits_for_a_leader_that_left_is_told() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.ack_flush = true;
-    house.topic(TOPIC, made.clone());
-    let (mut reader, mut writer) = (house.connect(), house.connect());
+    fixture.topic(TOPIC, made.clone());
+    let (mut reader, mut writer) = (fixture.connect(), fixture.connect());
     let poll = Fetch { min_bytes: 1, max_wait_ms: 60_000, ..Fetch::default() }.of(&[0]);
-    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
+    fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
     let write = produce(9, -1, &batch(&["a"]));
-    change(&mut house, TOPIC, Some(led(1, &[(-1, 1, &[0])], made.config.clone())), &[]);
-    house.turn(&mut [&mut reader, &mut writer]);
+    change(&mut fixture, TOPIC, Some(led(1, &[(-1, 1, &[0])], made.config.clone())), &[]);
+    fixture.turn(&mut [&mut reader, &mut writer]);
     assert_eq!(fetched(12, &reader.reply(&poll)).2[0].1, NOT_LEADER);
-    let reply = house.ask(&mut writer, &write);
+    let reply = fixture.ask(&mut writer, &write);
     assert_eq!(produced(9, &reply).0, NOT_LEADER);
-    change(&mut house, TOPIC, Some(led(1, &[(0, 2, &[0])], made.config)), &[]);
-    house.event(&mut writer, std::slice::from_ref(&write.bytes));
-    house.turn_until_sent(&mut writer);
+    change(&mut fixture, TOPIC, Some(led(1, &[(0, 2, &[0])], made.config)), &[]);
+    fixture.event(&mut writer, std::slice::from_ref(&write.bytes));
+    fixture.turn_until_sent(&mut writer);
     assert_eq!(produced(9, &writer.reply(&write)).0, 0);
-    assert_eq!(get(&mut house, &mut reader, Fetch::default()).1, 1);
+    assert_eq!(get(&mut fixture, &mut reader, Fetch::default()).1, 1);
 }
 
 #[test]
 fn a_replica_that_left_is_deleted_or_kept_as_a_stray() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
-    let mut conn = house.connect();
-    house.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
-    assert_eq!(kept(&house), ["Live"]);
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    let mut conn = fixture.connect();
+    fixture.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
+    assert_eq!(kept(&fixture), ["Live"]);
     let config = LogConfig::default();
     let away: &[(i32, i32, &[i32])] = &[(1, 1, &[1]), (0, 0, &[0]), (0, 0, &[0])];
-    change(&mut house, TOPIC, Some(led(1, away, config.clone())), &[(TOPIC, 0)]);
-    assert_eq!(kept(&house), ["Stray"]);
+    change(&mut fixture, TOPIC, Some(led(1, away, config.clone())), &[(TOPIC, 0)]);
+    assert_eq!(kept(&fixture), ["Stray"]);
     let back: &[(i32, i32, &[i32])] = &[(0, 2, &[0]), (0, 0, &[0]), (0, 0, &[0])];
-    change(&mut house, TOPIC, Some(led(1, back, config.clone())), &[]);
-    house.ask(&mut conn, &produce(9, 1, &batch(&["b"])));
-    assert_eq!(kept(&house), ["Live", "Stray"]);
-    change(&mut house, TOPIC, Some(led(1, away, config)), &[]);
-    assert_eq!(kept(&house), ["Stray"]);
+    change(&mut fixture, TOPIC, Some(led(1, back, config.clone())), &[]);
+    fixture.ask(&mut conn, &produce(9, 1, &batch(&["b"])));
+    assert_eq!(kept(&fixture), ["Live", "Stray"]);
+    change(&mut fixture, TOPIC, Some(led(1, away, config)), &[]);
+    assert_eq!(kept(&fixture), ["Stray"]);
 }
 
 #[test]
 fn a_topic_made_anew_elsewhere_does_not_take_what_lay_under_its_name() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
-    house.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    fixture.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
     drop(conn);
-    let mut house = house.again();
-    change(&mut house, TOPIC, Some(led(2, &[(0, 0, &[0])], LogConfig::default())), &[]);
-    let mut conn = house.connect();
-    assert_eq!(get(&mut house, &mut conn, Fetch::default()).1, 0);
-    assert_eq!(kept(&house), ["Stray"]);
-    let mut house = house.again();
-    house.topic("other", Made::default());
-    change(&mut house, "other", None, &[(TOPIC, 0), ("nowhere", 3)]);
-    assert_eq!(kept(&house), ["Stray"], "what nobody opened, too");
+    let mut fixture = fixture.again();
+    change(&mut fixture, TOPIC, Some(led(2, &[(0, 0, &[0])], LogConfig::default())), &[]);
+    let mut conn = fixture.connect();
+    assert_eq!(get(&mut fixture, &mut conn, Fetch::default()).1, 0);
+    assert_eq!(kept(&fixture), ["Stray"]);
+    let mut fixture = fixture.again();
+    fixture.topic("other", Made::default());
+    change(&mut fixture, "other", None, &[(TOPIC, 0), ("nowhere", 3)]);
+    assert_eq!(kept(&fixture), ["Stray"], "what nobody opened, too");
 }
 
 #[test]
 fn groups_leave_with_their_partition_and_come_back_with_it() {
-    let mut house = House::new();
-    furnish(&mut house);
-    let mut conn = house.connect();
-    house.ask(&mut conn, &commit(2, GROUP.0, &[(0, 5, -1, None)]));
-    house.broker.reload_groups(&[GROUP.0.to_owned()]);
+    let mut fixture = TestBroker::new();
+    create_topics(&mut fixture);
+    let mut conn = fixture.connect();
+    fixture.ask(&mut conn, &commit(2, GROUP.0, &[(0, 5, -1, None)]));
+    fixture.broker.reload_groups(&[GROUP.0.to_owned()]);
     let state = |leader: i32| -> Vec<(i32, i32, &'static [i32])> {
         (0..50).map(|at| (if at == GROUP.1 { leader } else { 0 }, 1, [0].as_slice())).collect()
     };
     let config = groups_topic().config;
-    change(&mut house, GROUPS, Some(led(9, &state(-1), config.clone())), &[]);
-    assert_eq!(house.broker.group_state(GROUP.0), GroupState::NotHere);
-    house.events();
-    house.broker.reload_groups(&[GROUP.0.to_owned()]);
-    let event = house.events().remove(0);
+    change(&mut fixture, GROUPS, Some(led(9, &state(-1), config.clone())), &[]);
+    assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::NotHere);
+    fixture.events();
+    fixture.broker.reload_groups(&[GROUP.0.to_owned()]);
+    let event = fixture.events().remove(0);
     let named = Value::List(vec![Value::Str(GROUP.0.into())]);
     assert_eq!((event.api, event.request.field("groups")), ("GroupsUnloaded", Some(&named)));
-    change(&mut house, GROUPS, Some(led(9, &state(0), config)), &[]);
-    crate::groups::wait_until_loaded(&house);
-    assert!(house.broker.has_offsets(GROUP.0));
+    change(&mut fixture, GROUPS, Some(led(9, &state(0), config)), &[]);
+    crate::groups::wait_until_loaded(&fixture);
+    assert!(fixture.broker.has_offsets(GROUP.0));
 }
 
 #[test]
 fn brokers_are_told_by_the_listener_that_asks() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     let broker = |id, listener: &str, port| BrokerImage {
         id,
         rack: None,
@@ -145,11 +145,11 @@ fn brokers_are_told_by_the_listener_that_asks() {
     };
     let own = BrokerImage { id: 0, rack: None, endpoints: Vec::new() };
     let brokers = vec![own, broker(1, "PLAINTEXT", 91), broker(2, "OTHER", 92)];
-    house.apply(Delta { brokers: Some(brokers), controller_id: Some(1), ..Delta::default() });
-    let mut conn = house.connect();
+    fixture.apply(Delta { brokers: Some(brokers), controller_id: Some(1), ..Delta::default() });
+    let mut conn = fixture.connect();
     let request = MetadataRequest { topics: None, ..Default::default() };
     let request = frame(3, 8, |writer, version| request.encode(writer, version));
-    let reply = house.ask(&mut conn, &request);
+    let reply = fixture.ask(&mut conn, &request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 8).unwrap();
     let told: Vec<_> = response.brokers.iter().map(|it| (it.node_id, it.port)).collect();
     assert_eq!((response.controller_id, told), (1, vec![(0, 9092), (1, 91)]));
@@ -157,29 +157,29 @@ fn brokers_are_told_by_the_listener_that_asks() {
 
 #[test]
 fn a_broker_that_was_not_told_what_there_is_sends_clients_to_others() {
-    let mut house = House::new();
-    house.apply(Delta { waits: Some(true), ..Delta::default() });
+    let mut fixture = TestBroker::new();
+    fixture.apply(Delta { waits: Some(true), ..Delta::default() });
     let request = MetadataRequest { topics: None, ..Default::default() };
     let request = frame(3, 8, |writer, version| request.encode(writer, version));
-    let mut conn = house.connect();
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let mut conn = fixture.connect();
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Close, 0));
-    house.apply(Delta { waits: Some(false), ..Delta::default() });
-    let mut conn = house.connect();
-    assert!(!house.ask(&mut conn, &request).is_empty());
+    fixture.apply(Delta { waits: Some(false), ..Delta::default() });
+    let mut conn = fixture.connect();
+    assert!(!fixture.ask(&mut conn, &request).is_empty());
 }
 
 #[test]
 fn a_deleted_topic_that_nobody_opened_is_deleted() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
-    house.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    fixture.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
     drop(conn);
-    let mut house = house.again();
-    assert_eq!(kept(&house), ["Live"]);
-    change(&mut house, "another", None, &[]);
-    assert_eq!(kept(&house), ["Live"]);
-    change(&mut house, TOPIC, None, &[]);
-    assert!(kept(&house).is_empty());
+    let mut fixture = fixture.again();
+    assert_eq!(kept(&fixture), ["Live"]);
+    change(&mut fixture, "another", None, &[]);
+    assert_eq!(kept(&fixture), ["Live"]);
+    change(&mut fixture, TOPIC, None, &[]);
+    assert!(kept(&fixture).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use krust::broker::Flow;
 
-use crate::double::{House, Made};
+use crate::double::{Made, TestBroker};
 use crate::records::{Fetch, TOPIC, batch, fetched, produce, put, values};
 
 const POLL: Fetch = Fetch {
@@ -18,17 +18,17 @@ const POLL: Fetch = Fetch {
 #[test]
 fn of_another_connection() {
     for version in [0, 4, 12, 18] {
-        let mut house = House::new();
-        house.topic(TOPIC, Made { partitions: 3, ..Made::default() });
-        let (mut reader, mut writer) = (house.connect(), house.connect());
+        let mut fixture = TestBroker::new();
+        fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+        let (mut reader, mut writer) = (fixture.connect(), fixture.connect());
         let poll = Fetch { version, ..POLL }.of(&[0, 1, 2]);
-        house.event(&mut reader, std::slice::from_ref(&poll.bytes));
+        fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
         assert_eq!(reader.flow, Flow::Hold);
-        house.turn(&mut [&mut reader]);
+        fixture.turn(&mut [&mut reader]);
         assert!(reader.sent.is_empty());
 
-        put(&mut house, &mut writer, (9, 1, &batch(&["a"])));
-        house.turn(&mut [&mut reader]);
+        put(&mut fixture, &mut writer, (9, 1, &batch(&["a"])));
+        fixture.turn(&mut [&mut reader]);
         let reply = reader.reply(&poll);
         let (_, _, partitions) = fetched(version, &reply);
         assert_eq!((partitions[0].2, partitions[0].3.is_empty()), (1, false), "v{version}");
@@ -38,63 +38,64 @@ fn of_another_connection() {
 
 #[test]
 fn only_once_there_is_enough() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let (mut reader, mut writer) = (house.connect(), house.connect());
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let (mut reader, mut writer) = (fixture.connect(), fixture.connect());
     let size = batch(&["a"]).len() as i32;
     let poll = Fetch { min_bytes: 2 * size, ..POLL }.of(&[0]);
-    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
-    put(&mut house, &mut writer, (9, 1, &batch(&["a"])));
-    house.turn(&mut [&mut reader]);
-    house.turn(&mut [&mut reader]);
+    fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
+    put(&mut fixture, &mut writer, (9, 1, &batch(&["a"])));
+    fixture.turn(&mut [&mut reader]);
+    fixture.turn(&mut [&mut reader]);
     assert!(reader.sent.is_empty());
-    put(&mut house, &mut writer, (9, 1, &batch(&["b"])));
-    house.turn(&mut [&mut reader]);
+    put(&mut fixture, &mut writer, (9, 1, &batch(&["b"])));
+    fixture.turn(&mut [&mut reader]);
     let reply = reader.reply(&poll);
     assert_eq!(values(&fetched(12, &reply).2[0].3).len(), 2);
 }
 
 #[test]
 fn or_by_its_time() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut reader = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut reader = fixture.connect();
     let poll = POLL.of(&[0]);
-    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
-    house.turn(&mut [&mut reader]);
-    house.clock.advance(499);
-    house.turn(&mut [&mut reader]);
+    fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
+    fixture.turn(&mut [&mut reader]);
+    fixture.clock.advance(499);
+    fixture.turn(&mut [&mut reader]);
     assert!(reader.sent.is_empty());
-    house.clock.advance(1);
-    house.turn(&mut [&mut reader]);
+    fixture.clock.advance(1);
+    fixture.turn(&mut [&mut reader]);
     assert_eq!(fetched(12, &reader.reply(&poll)).2, [(0, 0, 0, Vec::new())]);
 }
 
 #[test]
 fn at_once_on_an_error_and_when_the_topic_goes() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut reader = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut reader = fixture.connect();
     let beyond = Fetch { offset: 5, ..POLL }.of(&[0]);
-    let reply = house.ask(&mut reader, &beyond);
+    let reply = fixture.ask(&mut reader, &beyond);
     assert_eq!(fetched(12, &reply).2[0].1, 1);
     let poll = POLL.of(&[0]);
-    house.event(&mut reader, std::slice::from_ref(&poll.bytes));
-    house.turn(&mut [&mut reader]);
-    house.apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
-    house.turn(&mut [&mut reader]);
+    fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
+    fixture.turn(&mut [&mut reader]);
+    fixture
+        .apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
+    fixture.turn(&mut [&mut reader]);
     assert_eq!(fetched(12, &reader.reply(&poll)).2[0].1, 3);
 }
 
 #[test]
 fn in_the_order_of_its_connection() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let (poll, write) = (POLL.of(&[0]), produce(9, 1, &batch(&["a"])));
-    house.event(&mut conn, &[poll.bytes.clone(), write.bytes.clone()]);
+    fixture.event(&mut conn, &[poll.bytes.clone(), write.bytes.clone()]);
     assert!(conn.sent.is_empty(), "the poll comes first");
-    house.turn(&mut [&mut conn]);
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(values(&fetched(12, &conn.reply(&poll)).2[0].3).len(), 1);
     conn.reply(&write);
 }

@@ -6,7 +6,7 @@ use krust::record::batch::{Batch, HEADER_SIZE, Header};
 use krust::record::compression::Codec;
 use krust::record::convert::{Target, to_legacy};
 
-use crate::double::{Conn, House, Made};
+use crate::double::{Conn, Made, TestBroker};
 use crate::records::{
     Fetch, TOPIC, batch, batch_with, fetched, get, produce, produce_to, produced, produced_to,
     values,
@@ -18,11 +18,11 @@ const INFLATED: usize = 6 << 20;
 /// What it may do for one in all, in bytes.
 const HERE: u64 = 3 << 20;
 
-fn house(partitions: i32) -> (House, Conn) {
-    let mut house = House::new();
-    house.topic(TOPIC, Made { partitions, ..Made::default() });
-    let conn = house.connect();
-    (house, conn)
+fn fixture(partitions: i32) -> (TestBroker, Conn) {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made { partitions, ..Made::default() });
+    let conn = fixture.connect();
+    (fixture, conn)
 }
 
 /// A batch of one record that inflates to [`INFLATED`] bytes.
@@ -44,63 +44,63 @@ fn large_and_wide(codec: Codec) -> Vec<u8> {
 
 #[test]
 fn a_large_compressed_batch_is_checked_by_a_worker() {
-    let (mut house, mut conn) = house(1);
+    let (mut fixture, mut conn) = fixture(1);
     for (number, codec) in (0..).zip(CODECS) {
         for (offset, records) in [(0, large(codec)), (1, large_and_wide(codec))] {
-            house.broker.work().take_longest();
+            fixture.broker.work().take_longest();
             let request = produce(9, 1, &records);
-            house.event(&mut conn, std::slice::from_ref(&request.bytes));
+            fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
             assert!(conn.is_waiting(), "{codec:?}");
-            let work = house.broker.work().take_longest();
+            let work = fixture.broker.work().take_longest();
             assert!(work < request.bytes.len() as u64 + HERE, "{codec:?}: {work}");
-            house.turn_until_sent(&mut conn);
+            fixture.turn_until_sent(&mut conn);
             let reply = conn.reply(&request);
             assert_eq!(produced(9, &reply), (0, 2 * number + offset), "{codec:?}");
         }
     }
-    assert_eq!(house.broker.memory().usage().used, 0);
+    assert_eq!(fixture.broker.memory().usage().used, 0);
 }
 
 #[test]
 fn a_garbled_one_is_refused_by_it() {
-    let (mut house, mut conn) = house(1);
+    let (mut fixture, mut conn) = fixture(1);
     let good = large_and_wide(Codec::Lz4);
     let header = Header::read(&good).unwrap();
     let records: Vec<u8> = good[HEADER_SIZE..].iter().map(|byte| byte ^ 0x55).collect();
     let bad = [&header.seal(&records)[..], &records].concat();
-    let reply = house.ask_a_worker(&mut conn, &produce(9, 1, &bad));
+    let reply = fixture.ask_a_worker(&mut conn, &produce(9, 1, &bad));
     assert_eq!(produced(9, &reply), (87, -1));
     let unanswered = produce(9, 0, &bad);
-    house.event(&mut conn, std::slice::from_ref(&unanswered.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&unanswered.bytes));
     crate::double::until("the connection stays", || {
-        house.turn(&mut [&mut conn]);
+        fixture.turn(&mut [&mut conn]);
         conn.flow == Flow::Close
     });
 }
 
 #[test]
 fn it_waits_until_there_is_memory_for_its_copy() {
-    let (mut house, mut conn) = house(1);
-    let pool = house.broker.memory().clone();
+    let (mut fixture, mut conn) = fixture(1);
+    let pool = fixture.broker.memory().clone();
     let all = pool.lease(pool.usage().limit).unwrap();
     let request = produce(9, 1, &large(Codec::Lz4));
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert!(!conn.is_waiting() && conn.sent.is_empty() && conn.muted_ms > 0);
     drop(all);
-    house.clock.advance(1_000);
-    house.turn_until_sent(&mut conn);
+    fixture.clock.advance(1_000);
+    fixture.turn_until_sent(&mut conn);
     assert_eq!(produced(9, &conn.reply(&request)), (0, 0));
 }
 
 #[test]
 fn batches_before_and_behind_it_keep_their_order() {
-    let (mut house, mut conn) = house(1);
+    let (mut fixture, mut conn) = fixture(1);
     let requests = [batch(&["a"]), large(Codec::Gzip), batch(&["b"])].map(|it| produce(9, 1, &it));
-    house.event(&mut conn, &requests.clone().map(|it| it.bytes));
+    fixture.event(&mut conn, &requests.clone().map(|it| it.bytes));
     crate::double::until("not all was answered", || {
-        house.turn(&mut [&mut conn]);
+        fixture.turn(&mut [&mut conn]);
         !conn.is_waiting()
-            && house.broker.image().topic(TOPIC).is_some_and(|topic| {
+            && fixture.broker.image().topic(TOPIC).is_some_and(|topic| {
                 let partition = topic.partition(0).and_then(|it| it.local.as_ref());
                 partition.is_some_and(|it| it.log.log_end_offset().0 == 3)
             })
@@ -112,59 +112,59 @@ fn batches_before_and_behind_it_keep_their_order() {
 
 #[test]
 fn one_request_of_many_partitions_is_answered_once_and_stored_once() {
-    let (mut house, mut conn) = house(4);
+    let (mut fixture, mut conn) = fixture(4);
     let (small, large) = (batch(&["a"]), large(Codec::Lz4));
     let request = produce_to(9, -1, &[(0, &small), (1, &large), (2, &small), (9, &small)]);
-    let reply = house.ask_a_worker(&mut conn, &request);
+    let reply = fixture.ask_a_worker(&mut conn, &request);
     assert_eq!(produced_to(9, &reply), [(0, 0), (0, 0), (0, 0), (3, -1)]);
     for partition in [0, 2] {
-        assert_eq!(values(&house.log(TOPIC, partition)), [(0, "a".to_owned())]);
+        assert_eq!(values(&fixture.log(TOPIC, partition)), [(0, "a".to_owned())]);
     }
-    assert_eq!(house.log(TOPIC, 1).len(), large.len());
+    assert_eq!(fixture.log(TOPIC, 1).len(), large.len());
 }
 
 #[test]
 fn a_wrapper_of_an_old_producer_is_converted_by_a_worker() {
-    let (mut house, mut conn) = house(1);
+    let (mut fixture, mut conn) = fixture(1);
     let (bytes, mut set) = (large(Codec::Gzip), Vec::new());
     let target = Target { magic: 1, first_offset: 0 };
     to_legacy(&Batch::parse(&bytes).unwrap(), &target, &mut usize::MAX.clone(), &mut set).unwrap();
     let request = produce(2, 1, &set);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert!(conn.is_waiting());
-    house.turn_until_sent(&mut conn);
+    fixture.turn_until_sent(&mut conn);
     assert_eq!(produced(2, &conn.reply(&request)), (0, 0));
 }
 
 #[test]
 fn old_consumers_are_served_by_a_worker_from_memory_that_all_of_them_share() {
     let settings = Settings { converted_memory_bytes: 1 << 20, ..Settings::default() };
-    let mut house = House::with(settings);
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::with(settings);
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let records = batch(&[&"y".repeat(50_000)[..]; 4]);
     for _ in 0..4 {
-        house.ask(&mut conn, &produce(9, 1, &records));
+        fixture.ask(&mut conn, &produce(9, 1, &records));
     }
-    let pool = house.broker.converted_memory().clone();
+    let pool = fixture.broker.converted_memory().clone();
     let all = pool.lease(1 << 20).unwrap();
     let fetch = Fetch { version: 2, ..Fetch::default() };
     let request = fetch.of(&[0]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     crate::double::until("nobody asked for memory", || {
-        house.turn(&mut [&mut conn]);
+        fixture.turn(&mut [&mut conn]);
         pool.usage().refused > 0
     });
     assert!(conn.sent.is_empty() && conn.is_waiting());
     drop(all);
     crate::double::until("no answer", || {
-        house.clock.advance(20);
-        house.turn(&mut [&mut conn]);
+        fixture.clock.advance(20);
+        fixture.turn(&mut [&mut conn]);
         !conn.sent.is_empty()
     });
     let (_, _, partitions) = fetched(2, &conn.reply(&request));
     assert!(partitions[0].3.len() >= 64 << 10);
     assert_eq!(pool.usage().used, 0);
-    assert!(!get(&mut house, &mut conn, fetch).2.is_empty());
+    assert!(!get(&mut fixture, &mut conn, fetch).2.is_empty());
     assert!(pool.usage().peak <= 1 << 20);
 }

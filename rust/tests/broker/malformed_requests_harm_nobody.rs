@@ -4,7 +4,7 @@ use krust::broker::{Flow, apis};
 use krust::protocol::value::Value;
 use krust::protocol::{Direction, encode_any};
 
-use crate::double::{Frame, House, Made, raw};
+use crate::double::{Frame, Made, TestBroker, raw};
 use crate::records::{Fetch, TOPIC, batch, produce, put};
 
 /// Each version of each API at its defaults, and a few that say something.
@@ -28,32 +28,32 @@ fn frames() -> Vec<Frame> {
 
 #[test]
 fn cut_anywhere_and_with_any_byte_changed() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let mut sent = 0;
-    let mut send = |house: &mut House, bytes: Vec<u8>| {
-        house.event(&mut conn, &[bytes]);
-        house.turn(&mut [&mut conn]);
+    let mut send = |fixture: &mut TestBroker, bytes: Vec<u8>| {
+        fixture.event(&mut conn, &[bytes]);
+        fixture.turn(&mut [&mut conn]);
         conn.sent.clear();
         sent += 1;
         if conn.flow != Flow::Go {
-            let old = std::mem::replace(&mut conn, house.connect());
-            house.close(old);
+            let old = std::mem::replace(&mut conn, fixture.connect());
+            fixture.close(old);
         }
     };
     for Frame { bytes, .. } in frames() {
         for at in 0..bytes.len() {
-            send(&mut house, bytes[..at].to_vec());
+            send(&mut fixture, bytes[..at].to_vec());
             for byte in [0, 1, 0x7f, 0x80, 0xfe, 0xff] {
                 let mut changed = bytes.clone();
                 changed[at] = byte;
-                send(&mut house, changed);
+                send(&mut fixture, changed);
             }
         }
     }
     assert!(sent > 20_000, "{sent}");
-    let mut conn = house.connect();
-    let (error, _) = put(&mut house, &mut conn, (9, 1, &batch(&["a"])));
+    let mut conn = fixture.connect();
+    let (error, _) = put(&mut fixture, &mut conn, (9, 1, &batch(&["a"])));
     assert_eq!(error, 0);
 }

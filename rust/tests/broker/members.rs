@@ -8,8 +8,8 @@ use krust::protocol::join_group::{
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, NOW_MS, frame, map};
-use crate::groups::{GROUP, GROUPS, groups_topic, house, wait_until_loaded};
+use crate::double::{Conn, Frame, NOW_MS, TestBroker, frame, map};
+use crate::groups::{GROUP, GROUPS, fixture, groups_topic, wait_until_loaded};
 
 /// A member, its static twin, and their generation.
 pub const MEMBER: &str = "m-1";
@@ -42,14 +42,14 @@ pub fn row(state: FenceState, members: Vec<FenceMember>) -> FenceRow {
 }
 
 /// Publishes [`MEMBER`] and [`STATIC`] as members of [`GROUP`].
-pub fn publish(house: &House, state: FenceState) {
+pub fn publish(fixture: &TestBroker, state: FenceState) {
     let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..member(STATIC.0) };
-    publish_row(house, Some(row(state, vec![member(MEMBER), fixed])));
+    publish_row(fixture, Some(row(state, vec![member(MEMBER), fixed])));
 }
 
-pub fn publish_row(house: &House, row: Option<FenceRow>) {
+pub fn publish_row(fixture: &TestBroker, row: Option<FenceRow>) {
     let decided = Decided { fences: vec![(GROUP.0.into(), row)], ..Decided::default() };
-    assert!(house.broker.coordinate(decided).unwrap().is_empty());
+    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
 /// A heartbeat of a member of [`GROUP`].
@@ -60,8 +60,8 @@ pub fn heartbeat(version: i16, member_id: &'static str, generation_id: i32) -> F
 }
 
 /// Beats, and gives the code of the answer.
-pub fn beat(house: &mut House, conn: &mut Conn, request: &Frame) -> i16 {
-    let reply = house.ask(conn, request);
+pub fn beat(fixture: &mut TestBroker, conn: &mut Conn, request: &Frame) -> i16 {
+    let reply = fixture.ask(conn, request);
     HeartbeatResponse::decode(&mut Reader::new(&reply), request.version).unwrap().error_code
 }
 
@@ -100,27 +100,27 @@ pub fn metadata() -> Value {
 }
 
 /// Writes [`GROUP`]'s metadata.
-pub fn store(house: &House) {
+pub fn store(fixture: &TestBroker) {
     let records = vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))];
     let decided = Decided { records, ..Decided::default() };
-    assert!(house.broker.coordinate(decided).unwrap().is_empty());
+    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
 /// What a broker does while [`GROUP`], which lies in the log, is read, once requests do not wait
-/// for that any more; the house when it was read.
-pub fn while_read(meanwhile: impl FnOnce(&mut House, &mut Conn)) -> (House, Conn) {
-    let house = house();
-    store(&house);
-    let mut house = house.again();
-    let policy = house.policy.clone();
+/// for that any more; the fixture when it was read.
+pub fn while_read(meanwhile: impl FnOnce(&mut TestBroker, &mut Conn)) -> (TestBroker, Conn) {
+    let fixture = fixture();
+    store(&fixture);
+    let mut fixture = fixture.again();
+    let policy = fixture.policy.clone();
     let reading = policy.loading.lock().unwrap();
-    house.topic(GROUPS, groups_topic());
-    let mut conn = house.connect();
-    house.clock.advance(house.broker.settings().group_load_wait_ms);
-    meanwhile(&mut house, &mut conn);
+    fixture.topic(GROUPS, groups_topic());
+    let mut conn = fixture.connect();
+    fixture.clock.advance(fixture.broker.settings().group_load_wait_ms);
+    meanwhile(&mut fixture, &mut conn);
     drop(reading);
-    wait_until_loaded(&house);
-    (house, conn)
+    wait_until_loaded(&fixture);
+    (fixture, conn)
 }
 
 /// What a policy answers a join with.
@@ -143,10 +143,10 @@ pub fn replies(
     vec![(ticket, response, groups.iter().map(ToString::to_string).collect())]
 }
 
-/// The members that a house's policy hears are silent, as `group/member`.
-pub fn expired(house: &House) -> Vec<String> {
+/// The members that a fixture's policy hears are silent, as `group/member`.
+pub fn expired(fixture: &TestBroker) -> Vec<String> {
     let mut found = Vec::new();
-    for event in house.broker.expire_sessions() {
+    for event in fixture.broker.expire_sessions() {
         assert_eq!((event.api, event.ticket.0), ("SessionExpired", 0));
         let text = |value: &Value| match value {
             Value::Str(text) => text.clone(),

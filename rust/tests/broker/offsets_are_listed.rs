@@ -6,11 +6,11 @@ use krust::protocol::list_offsets::{
 };
 use krust::wire::Reader;
 
-use crate::double::{Conn, House, Made, NOW_MS, frame};
+use crate::double::{Conn, Made, NOW_MS, TestBroker, frame};
 use crate::records::{TOPIC, batch, put};
 
 fn list(
-    house: &mut House,
+    fixture: &mut TestBroker,
     conn: &mut Conn,
     (version, timestamp): (i16, i64),
 ) -> ListOffsetsPartitionResponse {
@@ -28,17 +28,17 @@ fn list(
         ..Default::default()
     };
     let request = frame(2, version, |writer, version| request.encode(writer, version));
-    let reply = house.ask_a_worker(conn, &request);
+    let reply = fixture.ask_a_worker(conn, &request);
     let mut response = ListOffsetsResponse::decode(&mut Reader::new(&reply), version).unwrap();
     response.topics.remove(0).partitions.remove(0)
 }
 
 #[test]
 fn by_name_and_by_time() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
-    put(&mut house, &mut conn, (9, 1, &batch(&["a", "b", "c"])));
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b", "c"])));
     for (version, timestamp, expected) in [
         (1, -1, (0, 3)),
         (1, -2, (0, 0)),
@@ -51,11 +51,11 @@ fn by_name_and_by_time() {
         (11, NOW_MS - 1, (0, 0)),
         (11, NOW_MS + 1, (0, -1)),
     ] {
-        let found = list(&mut house, &mut conn, (version, timestamp));
+        let found = list(&mut fixture, &mut conn, (version, timestamp));
         assert_eq!((found.error_code, found.offset), expected, "v{version} {timestamp}");
     }
-    assert_eq!(list(&mut house, &mut conn, (11, NOW_MS)).timestamp, NOW_MS);
-    assert_eq!(list(&mut house, &mut conn, (0, -1)).old_style_offsets, [3, 0]);
-    assert_eq!(list(&mut house, &mut conn, (0, i64::MAX)).old_style_offsets, [3, 0]);
-    assert_eq!(list(&mut house, &mut conn, (0, -2)).old_style_offsets, [0]);
+    assert_eq!(list(&mut fixture, &mut conn, (11, NOW_MS)).timestamp, NOW_MS);
+    assert_eq!(list(&mut fixture, &mut conn, (0, -1)).old_style_offsets, [3, 0]);
+    assert_eq!(list(&mut fixture, &mut conn, (0, i64::MAX)).old_style_offsets, [3, 0]);
+    assert_eq!(list(&mut fixture, &mut conn, (0, -2)).old_style_offsets, [0]);
 }

@@ -16,17 +16,17 @@ use krust::record::compression::Codec;
 use krust::record::control::Marker;
 use krust::wire::Writer;
 
-use crate::double::{House, Made, NOW_MS, map, until};
+use crate::double::{Made, NOW_MS, TestBroker, map, until};
 use crate::groups::{
-    GROUP, GROUPS, ask, commit, commit_as, committed, furnish, groups_topic, house, offsets,
-    wait_until_loaded,
+    GROUP, GROUPS, ask, commit, commit_as, committed, create_topics, fixture, groups_topic,
+    offsets, wait_until_loaded,
 };
 use crate::records::TOPIC;
 
-fn restarted(house: House) -> House {
-    let mut house = house.again();
-    furnish(&mut house);
-    house
+fn restarted(fixture: TestBroker) -> TestBroker {
+    let mut fixture = fixture.again();
+    create_topics(&mut fixture);
+    fixture
 }
 
 fn metadata(generation: i64) -> Value {
@@ -41,9 +41,9 @@ fn metadata(generation: i64) -> Value {
 }
 
 /// Group and value of each group that the policy was told of, by group.
-fn loaded(house: &House) -> Vec<(String, Value)> {
+fn loaded(fixture: &TestBroker) -> Vec<(String, Value)> {
     let mut found = Vec::new();
-    for event in house.events() {
+    for event in fixture.events() {
         assert_eq!((event.api, event.ticket.0), ("GroupsLoaded", 0));
         let Some(Value::List(groups)) = event.request.field("groups") else { panic!("{event:?}") };
         for group in groups {
@@ -56,8 +56,8 @@ fn loaded(house: &House) -> Vec<(String, Value)> {
 }
 
 /// Appends bytes to the partition of [`GROUP`] as somebody else's broker might have.
-fn append(house: &House, bytes: &[u8]) {
-    let image = house.broker.image();
+fn append(fixture: &TestBroker, bytes: &[u8]) {
+    let image = fixture.broker.image();
     let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
     partition.local.as_ref().unwrap().log.append_as_leader(bytes).unwrap();
 }
@@ -81,119 +81,119 @@ fn batch_of(offsets: &[(i32, Option<i64>)], change: impl FnOnce(&mut Fields)) ->
 
 #[test]
 fn the_newest_commit_is_there() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     for offset in 0..50 {
         let wanted = [(0, offset, 7, Some("meta")), (1, offset * 2, -1, None)];
-        assert_eq!(committed(&mut house, &mut conn, &commit(8, GROUP.0, &wanted)), [0, 0]);
+        assert_eq!(committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &wanted)), [0, 0]);
         let other = commit(8, &format!("g{offset}"), &[(2, offset, -1, None)]);
-        assert_eq!(committed(&mut house, &mut conn, &other), [0]);
+        assert_eq!(committed(&mut fixture, &mut conn, &other), [0]);
     }
-    let before = ask(&mut house, &mut conn, (8, GROUP.0, None));
-    let mut house = restarted(house);
-    let mut conn = house.connect();
-    assert_eq!(ask(&mut house, &mut conn, (8, GROUP.0, None)), before);
+    let before = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
+    assert_eq!(ask(&mut fixture, &mut conn, (8, GROUP.0, None)), before);
     assert_eq!(offsets(&before.1), [(0, 49), (1, 98)]);
     for offset in 0..50 {
-        let (_, rows) = ask(&mut house, &mut conn, (8, &format!("g{offset}"), None));
+        let (_, rows) = ask(&mut fixture, &mut conn, (8, &format!("g{offset}"), None));
         assert_eq!(offsets(&rows), [(2, offset)]);
     }
-    assert!(house.events().is_empty(), "no group has metadata");
+    assert!(fixture.events().is_empty(), "no group has metadata");
 }
 
 #[test]
 fn the_policy_gets_its_groups_back_and_dropped_offsets_stay_dropped() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     for group in [GROUP.0, "gone", "kept"] {
-        committed(&mut house, &mut conn, &commit(8, group, &[(0, 3, -1, None)]));
-        let at = house.broker.append_group_records(
+        committed(&mut fixture, &mut conn, &commit(8, group, &[(0, 3, -1, None)]));
+        let at = fixture.broker.append_group_records(
             group,
             &[GroupRecord::Metadata(Some(metadata(1))), GroupRecord::Metadata(Some(metadata(2)))],
         );
         assert!(at.unwrap().is_committed());
     }
     let gone = [GroupRecord::DropOffsets, GroupRecord::Metadata(None)];
-    house.broker.append_group_records("gone", &gone).unwrap();
-    assert_eq!(ask(&mut house, &mut conn, (8, "gone", None)), (0, vec![]));
-    assert!(house.broker.has_offsets("kept") && !house.broker.has_offsets("gone"));
+    fixture.broker.append_group_records("gone", &gone).unwrap();
+    assert_eq!(ask(&mut fixture, &mut conn, (8, "gone", None)), (0, vec![]));
+    assert!(fixture.broker.has_offsets("kept") && !fixture.broker.has_offsets("gone"));
 
-    let mut house = restarted(house);
+    let mut fixture = restarted(fixture);
     let wanted = [(GROUP.0.to_owned(), metadata(2)), ("kept".to_owned(), metadata(2))];
-    assert_eq!(loaded(&house), wanted);
-    let mut conn = house.connect();
-    assert_eq!(ask(&mut house, &mut conn, (8, "gone", None)), (0, vec![]));
-    let (_, rows) = ask(&mut house, &mut conn, (8, "kept", None));
+    assert_eq!(loaded(&fixture), wanted);
+    let mut conn = fixture.connect();
+    assert_eq!(ask(&mut fixture, &mut conn, (8, "gone", None)), (0, vec![]));
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, "kept", None));
     assert_eq!(offsets(&rows), [(0, 3)]);
-    let mut groups = house.broker.groups_with_offsets();
+    let mut groups = fixture.broker.groups_with_offsets();
     groups.sort();
     assert_eq!(groups, [GROUP.0, "kept"]);
     // Until the policy says who is a member, nobody is refused as a stranger.
     let request = commit_as(8, (GROUP.0, "m", 2), &[(0, 4, -1, None)]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [14]);
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [14]);
 }
 
 #[test]
 fn a_group_that_the_policy_lost_is_read_again() {
-    let mut house = house();
-    let mut conn = house.connect();
-    committed(&mut house, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)]));
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)]));
     let records = [GroupRecord::Metadata(Some(metadata(5)))];
-    house.broker.append_group_records(GROUP.0, &records).unwrap();
+    fixture.broker.append_group_records(GROUP.0, &records).unwrap();
     // Not what a group's metadata is: nothing is appended.
     let nonsense = [GroupRecord::Metadata(Some(Value::Int(1)))];
-    assert!(house.broker.append_group_records(GROUP.0, &nonsense).is_err());
-    house.broker.reload_groups(&["unheard".to_owned()]);
+    assert!(fixture.broker.append_group_records(GROUP.0, &nonsense).is_err());
+    fixture.broker.reload_groups(&["unheard".to_owned()]);
     let mut found = Vec::new();
     until("not all are loaded", || {
-        found.extend(loaded(&house));
+        found.extend(loaded(&fixture));
         found.len() >= 2
     });
     found.sort_by(|a, b| a.0.cmp(&b.0));
     let wanted = [(GROUP.0.to_owned(), metadata(5)), ("unheard".to_owned(), Value::Null)];
     assert_eq!(found, wanted);
-    assert_eq!(house.broker.group_state(GROUP.0), GroupState::Ready);
-    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::Ready);
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 3)]);
 }
 
 #[test]
 fn compressed_batches_and_tombstones_count() {
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
-        let house = house();
+        let fixture = fixture();
         append(
-            &house,
+            &fixture,
             &batch_of(&[(0, Some(1)), (1, Some(2)), (2, Some(3))], |it| it.codec = codec),
         );
-        append(&house, &batch_of(&[(1, None), (2, Some(4))], |it| it.codec = codec));
-        let mut house = restarted(house);
-        let mut conn = house.connect();
-        let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+        append(&fixture, &batch_of(&[(1, None), (2, Some(4))], |it| it.codec = codec));
+        let mut fixture = restarted(fixture);
+        let mut conn = fixture.connect();
+        let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
         assert_eq!(offsets(&rows), [(0, 1), (2, 4)]);
     }
 }
 
 #[test]
 fn a_log_larger_than_what_is_read_at_a_time_is_read_whole() {
-    let house = house();
+    let fixture = fixture();
     for first in (0..100_000).step_by(10_000) {
         let offsets: Vec<_> = (first..first + 10_000).map(|at| (at, Some(1))).collect();
-        append(&house, &batch_of(&offsets, |_| {}));
+        append(&fixture, &batch_of(&offsets, |_| {}));
     }
-    assert!(house.log(GROUPS, GROUP.1).len() > 5 << 20);
-    let mut house = restarted(house);
-    let mut conn = house.connect();
-    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    assert!(fixture.log(GROUPS, GROUP.1).len() > 5 << 20);
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(rows.len(), 100_000);
 }
 
 #[test]
 fn of_transactions_only_committed_ones_count() {
-    let house = house();
+    let fixture = fixture();
     for (producer, commit) in [(1, Some(true)), (2, Some(false)), (3, None)] {
         let partition = i32::try_from(producer).unwrap() - 1;
         append(
-            &house,
+            &fixture,
             &batch_of(&[(partition, Some(producer))], |fields| {
                 fields.producer_id = producer;
                 (fields.producer_epoch, fields.base_sequence) = (0, 0);
@@ -203,62 +203,62 @@ fn of_transactions_only_committed_ones_count() {
         if let Some(commit) = commit {
             let (producer_id, producer_epoch, coordinator_epoch) = (producer, 0, 0);
             let marker = Marker { producer_id, producer_epoch, coordinator_epoch, commit };
-            append(&house, &marker.to_batch(NOW_MS).unwrap());
+            append(&fixture, &marker.to_batch(NOW_MS).unwrap());
         }
     }
-    let mut house = restarted(house);
-    let mut conn = house.connect();
-    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 1)]);
 }
 
 #[test]
 fn what_nobody_knows_is_passed_over() {
-    let house = house();
+    let fixture = fixture();
     let mut builder = Builder::new();
     for key in [&[0, 3, 0, 1, b'g'][..], &[0, 16], &[0, 99, 1], &[0, 1, 0], &[9], &[]] {
         let value = Some(&[0, 0][..]);
         builder.add(&Entry { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
     }
-    append(&house, &builder.to_bytes(&Fields::default()).unwrap());
-    append(&house, &batch_of(&[(0, Some(1))], |_| {}));
-    let mut house = restarted(house);
-    let mut conn = house.connect();
-    let (_, rows) = ask(&mut house, &mut conn, (8, GROUP.0, None));
+    append(&fixture, &builder.to_bytes(&Fields::default()).unwrap());
+    append(&fixture, &batch_of(&[(0, Some(1))], |_| {}));
+    let mut fixture = restarted(fixture);
+    let mut conn = fixture.connect();
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 1)]);
 }
 
-/// A house on what Kafka 3.9.1 left behind.
-fn kafkas() -> House {
+/// A fixture on what Kafka 3.9.1 left behind.
+fn kafkas() -> TestBroker {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kafka-dirs");
     let archive = data.join("kafka-3.9.1-clean.tar.xz");
     let mut tar = Command::new("tar");
     tar.arg("xf").arg(archive).arg("--strip-components=1").arg("-C").arg(dir.path());
     assert!(tar.status().unwrap().success());
-    let mut house = House::at(dir, Settings::default());
-    let found = house.broker.load().unwrap();
+    let mut fixture = TestBroker::at(dir, Settings::default());
+    let found = fixture.broker.load().unwrap();
     let id = found.iter().find(|it| *it.found.name.topic == *GROUPS).unwrap().found.topic_id;
-    house.topic_of(GROUPS, id.unwrap_or(TopicId::ZERO), groups_topic());
-    wait_until_loaded(&house);
-    house
+    fixture.topic_of(GROUPS, id.unwrap_or(TopicId::ZERO), groups_topic());
+    wait_until_loaded(&fixture);
+    fixture
 }
 
 #[test]
 fn kafkas_own_groups_are_known() {
-    let mut house = kafkas();
-    let mut conn = house.connect();
+    let mut fixture = kafkas();
+    let mut conn = fixture.connect();
     for group in ["billing", "orders"] {
-        let (error, rows) = ask(&mut house, &mut conn, (8, group, None));
+        let (error, rows) = ask(&mut fixture, &mut conn, (8, group, None));
         assert_eq!((error, rows.len()), (0, 2));
         for (row, partition) in rows.iter().zip(0..) {
             let wanted = ("codec-none".to_owned(), partition, 240, 0, String::new(), 0);
             assert_eq!(*row, wanted, "{group}");
         }
     }
-    let (_, rows) = ask(&mut house, &mut conn, (8, "x", None));
+    let (_, rows) = ask(&mut fixture, &mut conn, (8, "x", None));
     assert_eq!(rows.len(), 15, "{rows:?}");
-    let groups = loaded(&house);
+    let groups = loaded(&fixture);
     let names: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["billing", "orders"]);
     for (_, value) in &groups {
@@ -290,11 +290,11 @@ fn records_are_kafkas_byte_for_byte() {
         for index in [0, golden.len() - 1] {
             let record = golden[index].records().next().unwrap().unwrap();
             let value = GroupMetadataValue::read(record.value.unwrap()).unwrap().unwrap();
-            let house = house();
-            house.clock.advance(record.timestamp - NOW_MS);
+            let fixture = fixture();
+            fixture.clock.advance(record.timestamp - NOW_MS);
             let records = [GroupRecord::Metadata(Some(value.to_value(3)))];
-            house.broker.append_group_records(group, &records).unwrap();
-            let written = house.log(GROUPS, partition);
+            fixture.broker.append_group_records(group, &records).unwrap();
+            let written = fixture.log(GROUPS, partition);
             assert_eq!(as_made(&batches(&written)[0]), as_made(&golden[index]), "{group} {index}");
         }
     }
@@ -304,23 +304,23 @@ fn records_are_kafkas_byte_for_byte() {
     let record = golden.records().next().unwrap().unwrap();
     let value = OffsetCommitValue::read(record.value.unwrap()).unwrap().unwrap();
     assert_eq!(value.commit_timestamp, record.timestamp);
-    let mut house = House::new();
-    house.clock.advance(record.timestamp - NOW_MS);
-    house.topic(TOPIC, Made::default());
-    house.topic(GROUPS, groups_topic());
-    let mut conn = house.connect();
-    let request = commit_to("codec-none", &mut house);
-    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
-    let written = house.log(GROUPS, 20);
+    let mut fixture = TestBroker::new();
+    fixture.clock.advance(record.timestamp - NOW_MS);
+    fixture.topic(TOPIC, Made::default());
+    fixture.topic(GROUPS, groups_topic());
+    let mut conn = fixture.connect();
+    let request = commit_to("codec-none", &mut fixture);
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
+    let written = fixture.log(GROUPS, 20);
     assert_eq!(as_made(&batches(&written)[0]), as_made(&golden));
 }
 
 /// The commit of group `x` that Kafka's log has, of another topic than [`TOPIC`].
-fn commit_to(topic: &'static str, house: &mut House) -> crate::double::Frame {
+fn commit_to(topic: &'static str, fixture: &mut TestBroker) -> crate::double::Frame {
     use krust::protocol::offset_commit::{
         OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
     };
-    house.topic(topic, Made { partitions: 2, id: 2, ..Made::default() });
+    fixture.topic(topic, Made { partitions: 2, id: 2, ..Made::default() });
     let partition = OffsetCommitRequestPartition {
         committed_offset: 240,
         committed_leader_epoch: 0,
@@ -335,8 +335,8 @@ fn commit_to(topic: &'static str, house: &mut House) -> crate::double::Frame {
 #[test]
 #[ignore = "a measurement: cargo test --release -- --ignored a_million --nocapture"]
 fn a_million_offsets_are_read_in_three_seconds() {
-    let house = house();
-    let image = house.broker.image();
+    let fixture = fixture();
+    let image = fixture.broker.image();
     let topic = image.topic(GROUPS).unwrap();
     for number in 0..1000 {
         let group = format!("group-{number}");
@@ -354,14 +354,14 @@ fn a_million_offsets_are_read_in_three_seconds() {
         partition.local.as_ref().unwrap().log.append_as_leader(&bytes).unwrap();
     }
     drop((image.clone(), topic));
-    let mut house = house.again();
+    let mut fixture = fixture.again();
     let start = Instant::now();
-    furnish(&mut house);
-    while house.broker.groups_loading() {
+    create_topics(&mut fixture);
+    while fixture.broker.groups_loading() {
         std::thread::yield_now();
     }
     let elapsed = start.elapsed();
-    assert_eq!(house.broker.groups_with_offsets().len(), 1000);
+    assert_eq!(fixture.broker.groups_with_offsets().len(), 1000);
     println!("1,000,000 offsets in {elapsed:?}");
     assert!(elapsed.as_secs() < 3);
 }

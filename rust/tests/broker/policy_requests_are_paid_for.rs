@@ -12,8 +12,8 @@ use krust::protocol::value::Value;
 use krust::protocol::{Direction, decode_any, tree_size};
 use krust::wire::{Reader, Writer};
 
-use crate::double::{Frame, House, frame, map};
-use crate::groups::{GROUP, house};
+use crate::double::{Frame, TestBroker, frame, map};
+use crate::groups::{GROUP, fixture};
 use crate::members::replies;
 
 fn describe_configs(version: i16, names: &[&str]) -> Frame {
@@ -84,45 +84,45 @@ fn a_tree_takes_less_than_was_said_before_it_was_made() {
 
 #[test]
 fn a_request_of_too_many_parts_closes_its_connection_and_costs_nothing() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = describe_configs(0, &vec![""; 150_000]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    assert_eq!((conn.flow, house.events().len()), (Flow::Close, 0));
-    assert_eq!(house.broker.memory().usage().peak, 0);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    assert_eq!((conn.flow, fixture.events().len()), (Flow::Close, 0));
+    assert_eq!(fixture.broker.memory().usage().peak, 0);
 }
 
 #[test]
 fn one_with_a_large_name_or_assignment_is_served_and_leased_until_it_is_gone() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     let metadata = vec![7; 20 << 20];
     let protocols = vec![JoinGroupRequestProtocol { name: "range", metadata: &metadata }];
     let join = JoinGroupRequest { group_id: GROUP.0, protocols, ..Default::default() };
-    house.event(&mut conn, &[frame(11, 5, |w, v| join.encode(w, v)).bytes]);
-    let events = house.events();
+    fixture.event(&mut conn, &[frame(11, 5, |w, v| join.encode(w, v)).bytes]);
+    let events = fixture.events();
     assert_eq!(events.len(), 1);
-    let used = house.broker.memory().usage().used;
+    let used = fixture.broker.memory().usage().used;
     assert!((40 << 20..44 << 20).contains(&used), "{used}");
     drop(events);
-    assert_eq!(house.broker.memory().usage().used, 0);
+    assert_eq!(fixture.broker.memory().usage().used, 0);
 }
 
 #[test]
 fn what_is_named_twice_is_asked_once_and_many_are_asked_in_slices() {
     for version in 0..=4 {
-        let mut house = House::new();
-        let mut conn = house.connect();
+        let mut fixture = TestBroker::new();
+        let mut conn = fixture.connect();
         let names: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
         let named: Vec<&str> = names.iter().chain(&names).map(String::as_str).collect();
         let request = describe_configs(version, &named);
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
         let mut sizes = Vec::new();
         while conn.sent.is_empty() {
-            let event = house.events().remove(0);
+            let event = fixture.events().remove(0);
             sizes.push(list(&event.request, "resources").len());
-            house.broker.answer(event.ticket, &described(&event.request)).unwrap();
-            house.turn(&mut [&mut conn]);
+            fixture.broker.answer(event.ticket, &described(&event.request)).unwrap();
+            fixture.turn(&mut [&mut conn]);
         }
         assert_eq!(sizes, [16, 16, 8]);
         let reply = conn.reply(&request);
@@ -131,25 +131,25 @@ fn what_is_named_twice_is_asked_once_and_many_are_asked_in_slices() {
         reader.finish().unwrap();
         let told: Vec<&str> = answer.results.iter().map(|one| one.resource_name).collect();
         assert_eq!(told, names);
-        assert_eq!(house.broker.memory().usage().used, 0);
+        assert_eq!(fixture.broker.memory().usage().used, 0);
     }
 }
 
 #[test]
 fn an_answer_that_grows_too_large_refuses_what_was_not_asked_yet() {
     let settings = Settings { policy_response_bytes: 64, ..Settings::default() };
-    let mut house = House::with(settings);
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::with(settings);
+    let mut conn = fixture.connect();
     let names: Vec<String> = (0..30).map(|n| format!("topic-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let request = describe_configs(4, &names);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     let mut asked = 0;
     while conn.sent.is_empty() {
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         asked += list(&event.request, "resources").len();
-        house.broker.answer(event.ticket, &described(&event.request)).unwrap();
-        house.turn(&mut [&mut conn]);
+        fixture.broker.answer(event.ticket, &described(&event.request)).unwrap();
+        fixture.turn(&mut [&mut conn]);
     }
     let reply = conn.reply(&request);
     let answer = DescribeConfigsResponse::decode(&mut Reader::new(&reply), 4).unwrap();
@@ -162,24 +162,24 @@ fn an_answer_that_grows_too_large_refuses_what_was_not_asked_yet() {
 
 #[test]
 fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     let names: Vec<String> = (0..40).map(|n| format!("g{n}")).collect();
     let groups = names.iter().map(String::as_str).collect();
     let request = DescribeGroupsRequest { groups, ..Default::default() };
     let request = frame(15, 5, |w, v| request.encode(w, v));
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     let mut sizes = Vec::new();
     while conn.sent.is_empty() {
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         let asked = list(&event.request, "groups");
         sizes.push(asked.len());
         let shown = |id: &Value| map(vec![("group_id", id.clone())]);
         let groups = Value::List(asked.iter().map(shown).collect());
         let replies = replies(event.ticket, map(vec![("groups", groups)]), &[]);
-        let failed = house.broker.coordinate(Decided { replies, ..Decided::default() }).unwrap();
+        let failed = fixture.broker.coordinate(Decided { replies, ..Decided::default() }).unwrap();
         assert!(failed.is_empty());
-        house.turn(&mut [&mut conn]);
+        fixture.turn(&mut [&mut conn]);
     }
     assert_eq!(sizes, [32, 8]);
     let reply = conn.reply(&request);
@@ -190,22 +190,22 @@ fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
 
 #[test]
 fn a_request_without_room_in_the_pool_is_handled_when_there_is_some() {
-    let mut house = House::new();
-    let mut conn = house.connect();
-    let all = house.broker.memory().lease(house.broker.memory().usage().limit);
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    let all = fixture.broker.memory().lease(fixture.broker.memory().usage().limit);
     let request = describe_configs(4, &["topic"]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    assert_eq!((conn.flow, house.events().len(), conn.muted_ms > 0), (Flow::Go, 0, true));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    assert_eq!((conn.flow, fixture.events().len(), conn.muted_ms > 0), (Flow::Go, 0, true));
     drop(all);
-    house.clock.advance(1000);
-    house.turn(&mut [&mut conn]);
-    assert_eq!(house.events().len(), 1);
+    fixture.clock.advance(1000);
+    fixture.turn(&mut [&mut conn]);
+    assert_eq!(fixture.events().len(), 1);
 }
 
 #[test]
 fn what_follows_a_heartbeat_that_the_policy_hears_is_handled_after_it() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     let beat = ConsumerGroupHeartbeatRequest {
         group_id: GROUP.0,
         member_id: "m",
@@ -213,8 +213,8 @@ fn what_follows_a_heartbeat_that_the_policy_hears_is_handled_after_it() {
         ..Default::default()
     };
     let beat = frame(68, 1, |w, v| beat.encode(w, v));
-    house.event(&mut conn, &vec![beat.bytes.clone(); 500]);
-    let asked = house.events();
+    fixture.event(&mut conn, &vec![beat.bytes.clone(); 500]);
+    let asked = fixture.events();
     assert_eq!((conn.flow, asked.len()), (Flow::Hold, 1));
     assert!(asked[0].ticket > Ticket(0));
 }

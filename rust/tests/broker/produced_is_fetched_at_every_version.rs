@@ -3,7 +3,7 @@
 use krust::record::compression::Codec;
 use krust::record::legacy::{self, Plain};
 
-use crate::double::{House, Made, NOW_MS};
+use crate::double::{Made, NOW_MS, TestBroker};
 use crate::records::{Fetch, TOPIC, batch, batch_with, get, put, values};
 
 /// What a producer of `version` sends.
@@ -39,19 +39,19 @@ fn read(version: i16, bytes: &[u8]) -> Vec<(i64, String)> {
 
 #[test]
 fn at_every_pair() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let mut expected = Vec::new();
     for version in 0..=13 {
         let value = format!("v{version}");
-        let answer = put(&mut house, &mut conn, (version, -1, &old_or_new(version, &value)));
+        let answer = put(&mut fixture, &mut conn, (version, -1, &old_or_new(version, &value)));
         assert_eq!(answer, (0, i64::from(version)), "Produce v{version}");
         expected.push((i64::from(version), value));
     }
     for version in 0..=18 {
         let fetch = Fetch { version, ..Fetch::default() };
-        let (error, high_watermark, bytes) = get(&mut house, &mut conn, fetch);
+        let (error, high_watermark, bytes) = get(&mut fixture, &mut conn, fetch);
         assert_eq!((error, high_watermark), (0, 14), "Fetch v{version}");
         assert_eq!(read(version, &bytes), expected, "Fetch v{version}");
     }
@@ -59,35 +59,35 @@ fn at_every_pair() {
 
 #[test]
 fn with_every_codec() {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
     let codecs = [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
     for (offset, codec) in (0..).zip(codecs) {
         let records = batch_with(&["a", "b"], codec, |_| {});
-        assert_eq!(put(&mut house, &mut conn, (7, 1, &records)), (0, offset * 2));
+        assert_eq!(put(&mut fixture, &mut conn, (7, 1, &records)), (0, offset * 2));
     }
     let ab = |offset| [(offset, "a".to_owned()), (offset + 1, "b".to_owned())];
-    let (_, _, bytes) = get(&mut house, &mut conn, Fetch::default());
+    let (_, _, bytes) = get(&mut fixture, &mut conn, Fetch::default());
     assert_eq!(values(&bytes), [ab(0), ab(2), ab(4), ab(6)].concat());
     for version in [0, 2] {
         let fetch = Fetch { version, ..Fetch::default() };
-        let (error, _, bytes) = get(&mut house, &mut conn, fetch);
+        let (error, _, bytes) = get(&mut fixture, &mut conn, fetch);
         assert_eq!((error, read(version, &bytes)), (0, [ab(0), ab(2), ab(4)].concat()));
-        let (error, ..) = get(&mut house, &mut conn, Fetch { offset: 6, ..fetch });
+        let (error, ..) = get(&mut fixture, &mut conn, Fetch { offset: 6, ..fetch });
         assert_eq!(error, 76, "zstd cannot be told to a client that old");
     }
 }
 
 #[test]
 fn compressed_as_the_topic_demands() {
-    let mut house = House::new();
+    let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.compression_type = Some(Codec::Lz4 as u8);
-    house.topic(TOPIC, made);
-    let mut conn = house.connect();
-    put(&mut house, &mut conn, (9, 1, &batch(&["a", "b"])));
-    let (_, _, bytes) = get(&mut house, &mut conn, Fetch::default());
+    fixture.topic(TOPIC, made);
+    let mut conn = fixture.connect();
+    put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b"])));
+    let (_, _, bytes) = get(&mut fixture, &mut conn, Fetch::default());
     assert_eq!(krust::record::batch::Batch::parse(&bytes).unwrap().codec(), Codec::Lz4);
     assert_eq!(values(&bytes), [(0, "a".to_owned()), (1, "b".to_owned())]);
 }

@@ -8,8 +8,8 @@ use krust::protocol::consumer_group_heartbeat::{
 use krust::protocol::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, frame};
-use crate::groups::{GROUP, commit, commit_as, committed, fetched, house};
+use crate::double::{Conn, Frame, TestBroker, frame};
+use crate::groups::{GROUP, commit, commit_as, committed, fetched, fixture};
 use crate::members::{
     MEMBER, SESSION_MS, STATIC, beat, expired, heartbeat, member, publish_row, row,
 };
@@ -29,7 +29,7 @@ fn group(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
 }
 
 /// Publishes [`MEMBER`], [`STATIC`], [`GUEST`] and one for whom there is news.
-fn publish(house: &House, rejoin: bool) {
+fn publish(fixture: &TestBroker, rejoin: bool) {
     let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
     let role = Role::Guest { generation: GUEST.1, rejoin };
     let guest = FenceMember { role, ..member(GUEST.0) };
@@ -40,7 +40,7 @@ fn publish(house: &House, rejoin: bool) {
         consumer("told", EPOCH, false),
         consumer("new", 0, true),
     ];
-    publish_row(house, group(FenceState::Reconciling, members));
+    publish_row(fixture, group(FenceState::Reconciling, members));
 }
 
 fn says(member_id: &'static str, member_epoch: i32) -> ConsumerGroupHeartbeatRequest<'static> {
@@ -58,14 +58,14 @@ fn send(version: i16, request: &ConsumerGroupHeartbeatRequest<'_>) -> Frame {
 
 /// Whether the policy was asked; if not, the answer is that of a quiet heartbeat.
 fn is_asked(
-    house: &mut House,
+    fixture: &mut TestBroker,
     version: i16,
     request: &ConsumerGroupHeartbeatRequest<'static>,
 ) -> bool {
-    let mut conn = house.connect();
+    let mut conn = fixture.connect();
     let request_frame = send(version, request);
-    house.event(&mut conn, std::slice::from_ref(&request_frame.bytes));
-    let events = house.events();
+    fixture.event(&mut conn, std::slice::from_ref(&request_frame.bytes));
+    let events = fixture.events();
     if conn.is_waiting() {
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].api, "ConsumerGroupHeartbeat");
@@ -86,11 +86,11 @@ fn is_asked(
 
 #[test]
 fn who_says_nothing_new_and_has_nothing_to_hear() {
-    let mut house = house();
-    publish(&house, false);
+    let mut fixture = fixture();
+    publish(&fixture, false);
     let instance_id = Some(STATIC.1);
     for version in 0..=1 {
-        let mut is_asked = |request| is_asked(&mut house, version, &request);
+        let mut is_asked = |request| is_asked(&mut fixture, version, &request);
         let rack_id = Some("east");
         assert!(!is_asked(says(MEMBER, EPOCH)));
         assert!(!is_asked(ConsumerGroupHeartbeatRequest { rack_id, ..says(MEMBER, EPOCH) }));
@@ -124,67 +124,67 @@ fn who_says_nothing_new_and_has_nothing_to_hear() {
         subscribed_topic_regex: Some("a.*"),
         ..says(MEMBER, EPOCH)
     };
-    assert!(is_asked(&mut house, 1, &regex));
-    publish_row(&house, Some(row(FenceState::Stable, vec![member(MEMBER)])));
-    assert!(is_asked(&mut house, 1, &says(MEMBER, 7)), "a classic group");
-    publish_row(&house, None);
-    assert!(is_asked(&mut house, 1, &says(MEMBER, EPOCH)), "no group");
+    assert!(is_asked(&mut fixture, 1, &regex));
+    publish_row(&fixture, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    assert!(is_asked(&mut fixture, 1, &says(MEMBER, 7)), "a classic group");
+    publish_row(&fixture, None);
+    assert!(is_asked(&mut fixture, 1, &says(MEMBER, EPOCH)), "no group");
 }
 
 #[test]
 fn every_word_begins_the_session_anew() {
-    let mut house = house();
-    publish(&house, false);
-    house.clock.advance(SESSION_MS - 1);
-    assert!(expired(&house).is_empty());
-    let mut conn = house.connect();
-    assert!(!is_asked(&mut house, 1, &says(MEMBER, EPOCH)));
-    assert!(is_asked(&mut house, 1, &says("told", EPOCH)));
-    assert_eq!(beat(&mut house, &mut conn, &heartbeat(4, GUEST.0, GUEST.1)), 0);
+    let mut fixture = fixture();
+    publish(&fixture, false);
+    fixture.clock.advance(SESSION_MS - 1);
+    assert!(expired(&fixture).is_empty());
+    let mut conn = fixture.connect();
+    assert!(!is_asked(&mut fixture, 1, &says(MEMBER, EPOCH)));
+    assert!(is_asked(&mut fixture, 1, &says("told", EPOCH)));
+    assert_eq!(beat(&mut fixture, &mut conn, &heartbeat(4, GUEST.0, GUEST.1)), 0);
     let request = commit_as(9, (GROUP.0, STATIC.0, 6), &[(0, 1, -1, None)]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
-    house.clock.advance(1);
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
+    fixture.clock.advance(1);
     let named = |member_id: &str| format!("{}/{member_id}", GROUP.0);
-    assert_eq!(expired(&house), [named("new"), named(STATIC.0)], "a commit is none, as in Kafka");
-    house.clock.advance(SESSION_MS - 1);
-    assert_eq!(expired(&house), [named(GUEST.0), named(MEMBER), named("told")]);
+    assert_eq!(expired(&fixture), [named("new"), named(STATIC.0)], "a commit is none, as in Kafka");
+    fixture.clock.advance(SESSION_MS - 1);
+    assert_eq!(expired(&fixture), [named(GUEST.0), named(MEMBER), named("told")]);
 }
 
 #[test]
 fn a_classic_member_is_told_to_join_again() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     for (rejoin, wanted) in [(false, 0), (true, 27)] {
-        publish(&house, rejoin);
+        publish(&fixture, rejoin);
         for version in 0..=4 {
-            let mut ask = |request| beat(&mut house, &mut conn, &request);
+            let mut ask = |request| beat(&mut fixture, &mut conn, &request);
             assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1)), wanted);
             assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1 + 1)), 22);
             assert_eq!(ask(heartbeat(version, MEMBER, EPOCH)), 25, "it speaks the other protocol");
             assert_eq!(ask(heartbeat(version, "stranger", GUEST.1)), 25);
         }
     }
-    assert!(house.events().is_empty());
+    assert!(fixture.events().is_empty());
 }
 
 /// A commit's code.
 fn commits(
-    house: &mut House,
+    fixture: &mut TestBroker,
     conn: &mut Conn,
     (version, member_id, epoch): (i16, &str, i32),
 ) -> i16 {
     let request = commit_as(version, (GROUP.0, member_id, epoch), &[(0, 1, -1, None)]);
-    committed(house, conn, &request)[0]
+    committed(fixture, conn, &request)[0]
 }
 
 #[test]
 fn a_commit_bears_the_members_epoch() {
-    let mut house = house();
-    let mut conn = house.connect();
-    publish(&house, false);
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    publish(&fixture, false);
     for version in 9..=10 {
         let mut commits =
-            |member_id, epoch| commits(&mut house, &mut conn, (version, member_id, epoch));
+            |member_id, epoch| commits(&mut fixture, &mut conn, (version, member_id, epoch));
         assert_eq!(commits(MEMBER, EPOCH), 0);
         assert_eq!(commits(MEMBER, EPOCH - 1), 113);
         assert_eq!(commits(MEMBER, EPOCH + 1), 113);
@@ -196,29 +196,29 @@ fn a_commit_bears_the_members_epoch() {
     }
     for version in 1..=8 {
         let mut commits =
-            |member_id, epoch| commits(&mut house, &mut conn, (version, member_id, epoch));
+            |member_id, epoch| commits(&mut fixture, &mut conn, (version, member_id, epoch));
         assert_eq!(commits(MEMBER, EPOCH), 35, "v{version} has no epochs");
         assert_eq!(commits("stranger", EPOCH), 25);
         assert_eq!(commits(GUEST.0, GUEST.1), 0);
         assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
     }
-    publish_row(&house, group(FenceState::Empty, vec![]));
+    publish_row(&fixture, group(FenceState::Empty, vec![]));
     let request = commit(9, GROUP.0, &[(0, 1, -1, None)]);
-    assert_eq!(committed(&mut house, &mut conn, &request), [0]);
-    assert_eq!(commits(&mut house, &mut conn, (9, MEMBER, EPOCH)), 25);
+    assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
+    assert_eq!(commits(&mut fixture, &mut conn, (9, MEMBER, EPOCH)), 25);
 }
 
 #[test]
 fn a_fetch_bears_it_too() {
-    let mut house = house();
-    let mut conn = house.connect();
-    publish(&house, false);
-    assert_eq!(commits(&mut house, &mut conn, (9, MEMBER, EPOCH)), 0);
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    publish(&fixture, false);
+    assert_eq!(commits(&mut fixture, &mut conn, (9, MEMBER, EPOCH)), 0);
     let mut ask = |version, group_id, member_id, member_epoch| {
         let group = OffsetFetchRequestGroup { group_id, member_id, member_epoch, topics: None };
         let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
         let request = frame(9, version, |writer, version| request.encode(writer, version));
-        let reply = house.ask(&mut conn, &request);
+        let reply = fixture.ask(&mut conn, &request);
         let (error, rows) = fetched(version, &reply);
         (error, rows.len())
     };

@@ -9,7 +9,7 @@ use krust::protocol::produce::ProduceResponse;
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, Made, frame, map, of_client, raw};
+use crate::double::{Conn, Frame, Made, TestBroker, frame, map, of_client, raw};
 use crate::records::{Fetch, TOPIC, batch, fetched, produce, values};
 
 /// The rate of these tests, in bytes a second. Ten seconds' worth may come at once.
@@ -30,11 +30,11 @@ fn of_clients() -> Entity {
     Entity { client_id: Some(Name::Default), ..Entity::default() }
 }
 
-fn house(rows: Vec<(Entity, Limits)>) -> House {
-    let mut house = House::new();
-    house.topic(TOPIC, Made::default());
-    house.apply(Delta { quotas: Some(rows), ..Delta::default() });
-    house
+fn fixture(rows: Vec<(Entity, Limits)>) -> TestBroker {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    fixture
 }
 
 fn producers(rate: f64) -> Limits {
@@ -58,63 +58,63 @@ fn throttle_of(request: &Frame, reply: &[u8]) -> i32 {
     ProduceResponse::decode(&mut Reader::new(reply), request.version).unwrap().throttle_time_ms
 }
 
-fn put(house: &mut House, conn: &mut Conn, request: &Frame) -> i32 {
-    let reply = house.ask(conn, request);
+fn put(fixture: &mut TestBroker, conn: &mut Conn, request: &Frame) -> i32 {
+    let reply = fixture.ask(conn, request);
     throttle_of(request, &reply)
 }
 
 #[test]
 fn bytes_beyond_the_rate_are_answered_at_once_and_paid_for_afterwards() {
     for version in 0..=13 {
-        let mut house = house(vec![(of_clients(), producers(RATE))]);
-        let mut conn = house.connect();
+        let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
+        let mut conn = fixture.connect();
         let request = large(version, 1, 250);
         let next = produce(version, 1, &batch(&["next"]));
-        house.event(&mut conn, &[request.bytes.clone(), next.bytes.clone()]);
+        fixture.event(&mut conn, &[request.bytes.clone(), next.bytes.clone()]);
         let reply = conn.reply(&request);
         let told = throttle_of(&request, &reply);
         assert_eq!(told, if version == 0 { 0 } else { 250 }, "{version}");
         assert_eq!(conn.muted_ms, 250, "{version}");
-        house.clock.advance(249);
-        house.turn(&mut [&mut conn]);
+        fixture.clock.advance(249);
+        fixture.turn(&mut [&mut conn]);
         assert!(conn.sent.is_empty(), "what came with it waits");
-        house.clock.advance(1);
-        house.turn(&mut [&mut conn]);
+        fixture.clock.advance(1);
+        fixture.turn(&mut [&mut conn]);
         conn.reply(&next);
     }
 }
 
 #[test]
 fn within_the_rate_nobody_is_told_anything() {
-    let mut house = house(vec![(of_clients(), producers(RATE))]);
-    let mut conn = house.connect();
-    assert_eq!(put(&mut house, &mut conn, &large(9, 1, 0)), 0);
+    let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, &large(9, 1, 0)), 0);
     assert_eq!(conn.muted_ms, 0);
-    let mut other = house.connect();
+    let mut other = fixture.connect();
     let request = of_client(large(9, 1, 1000), "");
-    assert_eq!(put(&mut house, &mut other, &request), 0, "who has no name has no client's quota");
+    assert_eq!(put(&mut fixture, &mut other, &request), 0, "who has no name has no client's quota");
 }
 
 #[test]
 fn without_acknowledgements_the_connection_is_muted_all_the_same() {
-    let mut house = house(vec![(of_clients(), producers(RATE))]);
-    let mut conn = house.connect();
-    house.event(&mut conn, &[large(9, 0, 777).bytes]);
+    let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
+    let mut conn = fixture.connect();
+    fixture.event(&mut conn, &[large(9, 0, 777).bytes]);
     assert_eq!((conn.muted_ms, conn.sent.len(), conn.flow), (777, 0, Flow::Go));
 }
 
 #[test]
 fn an_acknowledgement_that_waits_for_the_disk_says_it_too() {
-    let mut house = house(vec![(of_clients(), producers(RATE))]);
+    let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
     let mut made = Made::default();
     made.config.ack_flush = true;
     made.config.flush_messages = 1;
-    house.topic(TOPIC, made);
-    let mut conn = house.connect();
+    fixture.topic(TOPIC, made);
+    let mut conn = fixture.connect();
     let request = large(9, -1, 500);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert_eq!(conn.muted_ms, 500);
-    house.turn_until_sent(&mut conn);
+    fixture.turn_until_sent(&mut conn);
     let reply = conn.reply(&request);
     assert_eq!(throttle_of(&request, &reply), 500);
 }
@@ -123,47 +123,47 @@ fn an_acknowledgement_that_waits_for_the_disk_says_it_too() {
 fn a_users_clients_share_its_rate_and_client_ids_have_their_own() {
     let user = Entity { user: named("ANONYMOUS"), ..Entity::default() };
     for (entity, shared) in [(user, true), (of_clients(), false)] {
-        let mut house = house(vec![(entity, producers(RATE))]);
-        let (mut one, mut two) = (house.connect(), house.connect());
-        assert_eq!(put(&mut house, &mut one, &large(9, 1, 0)), 0);
+        let mut fixture = fixture(vec![(entity, producers(RATE))]);
+        let (mut one, mut two) = (fixture.connect(), fixture.connect());
+        assert_eq!(put(&mut fixture, &mut one, &large(9, 1, 0)), 0);
         let other = of_client(large(9, 1, 0), "rest");
-        let told = put(&mut house, &mut two, &other);
+        let told = put(&mut fixture, &mut two, &other);
         assert_eq!(told > 0, shared, "{told}");
-        let same = put(&mut house, &mut two, &large(9, 1, 0));
+        let same = put(&mut fixture, &mut two, &large(9, 1, 0));
         assert!(same > 0, "another connection of one client draws from the same bucket");
     }
 }
 
 #[test]
 fn another_table_holds_from_the_next_request_on_and_forgets_nothing() {
-    let mut house = house(vec![(of_clients(), producers(RATE))]);
-    let mut conn = house.connect();
-    assert_eq!(put(&mut house, &mut conn, &large(9, 1, 1000)), 1000);
+    let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, &large(9, 1, 1000)), 1000);
     let small = produce(9, 1, &batch(&["a"]));
     let rows = vec![(of_clients(), producers(100.0 * RATE))];
-    house.apply(Delta { quotas: Some(rows), ..Delta::default() });
-    assert_eq!(put(&mut house, &mut conn, &small), 0);
+    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    assert_eq!(put(&mut fixture, &mut conn, &small), 0);
     let rows = vec![(of_clients(), producers(RATE))];
-    house.apply(Delta { quotas: Some(rows), ..Delta::default() });
-    assert!(put(&mut house, &mut conn, &small) > 1000);
-    house.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
-    assert_eq!(put(&mut house, &mut conn, &small), 0);
-    house.apply(Delta::default());
-    assert_eq!(put(&mut house, &mut conn, &small), 0);
+    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    assert!(put(&mut fixture, &mut conn, &small) > 1000);
+    fixture.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
+    assert_eq!(put(&mut fixture, &mut conn, &small), 0);
+    fixture.apply(Delta::default());
+    assert_eq!(put(&mut fixture, &mut conn, &small), 0);
 }
 
-/// A house with these many batches of 1000 bytes and more.
-fn filled(rows: Vec<(Entity, Limits)>, batches: usize) -> House {
-    let mut house = house(rows);
-    let mut conn = house.connect();
+/// A fixture with these many batches of 1000 bytes and more.
+fn filled(rows: Vec<(Entity, Limits)>, batches: usize) -> TestBroker {
+    let mut fixture = fixture(rows);
+    let mut conn = fixture.connect();
     for _ in 0..batches {
-        house.ask(&mut conn, &produce(9, 1, &batch(&[&"x".repeat(1000)])));
+        fixture.ask(&mut conn, &produce(9, 1, &batch(&[&"x".repeat(1000)])));
     }
-    house
+    fixture
 }
 
-fn read(house: &mut House, conn: &mut Conn, fetch: Fetch) -> (i32, usize, i32) {
-    let reply = house.ask(conn, &fetch.of(&[0]));
+fn read(fixture: &mut TestBroker, conn: &mut Conn, fetch: Fetch) -> (i32, usize, i32) {
+    let reply = fixture.ask(conn, &fetch.of(&[0]));
     told(fetch.version, &reply)
 }
 
@@ -180,21 +180,21 @@ fn told(version: i16, reply: &[u8]) -> (i32, usize, i32) {
 #[test]
 fn a_reader_over_its_rate_gets_nothing_until_its_time_is_over() {
     for version in [1, 4, 7, 12, 18] {
-        let mut house = filled(vec![(of_clients(), consumers(RATE))], 6);
-        let mut conn = house.connect();
+        let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
+        let mut conn = fixture.connect();
         let fetch = Fetch { version, ..Fetch::default() };
-        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
+        let reply = fixture.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let first = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!((first.throttle_time_ms, conn.muted_ms), (0, 0));
-        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
+        let reply = fixture.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let empty = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         let wait_ms = empty.throttle_time_ms;
         assert!(wait_ms > 0 && empty.responses.is_empty(), "{version}: {wait_ms}");
         assert_eq!((conn.muted_ms, empty.session_id), (wait_ms, 0));
-        house.ask_a_worker(&mut conn, &fetch.of(&[0]));
+        fixture.ask_a_worker(&mut conn, &fetch.of(&[0]));
         assert_eq!(conn.muted_ms, wait_ms, "what was not sent does not count");
-        house.clock.advance(11_000);
-        let reply = house.ask_a_worker(&mut conn, &fetch.of(&[0]));
+        fixture.clock.advance(11_000);
+        let reply = fixture.ask_a_worker(&mut conn, &fetch.of(&[0]));
         let again = FetchResponse::decode(&mut Reader::new(&reply), version).unwrap();
         assert_eq!((again.throttle_time_ms, again.responses.len()), (0, 1));
     }
@@ -202,52 +202,52 @@ fn a_reader_over_its_rate_gets_nothing_until_its_time_is_over() {
 
 #[test]
 fn an_answer_is_no_larger_than_what_could_ever_be_sent() {
-    let mut house = filled(vec![(of_clients(), consumers(RATE))], 20);
-    let mut conn = house.connect();
-    let (wait_ms, records, _) = read(&mut house, &mut conn, Fetch::default());
+    let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 20);
+    let mut conn = fixture.connect();
+    let (wait_ms, records, _) = read(&mut fixture, &mut conn, Fetch::default());
     assert!(records == 9 && wait_ms < 100, "ten seconds' worth and a header: {records} {wait_ms}");
 }
 
 #[test]
 fn a_batch_larger_than_any_allowance_comes_and_is_paid_for() {
-    let mut house = filled(vec![(of_clients(), consumers(RATE / 100.0))], 2);
-    let mut conn = house.connect();
-    let (wait_ms, records, _) = read(&mut house, &mut conn, Fetch::default());
+    let mut fixture = filled(vec![(of_clients(), consumers(RATE / 100.0))], 2);
+    let mut conn = fixture.connect();
+    let (wait_ms, records, _) = read(&mut fixture, &mut conn, Fetch::default());
     assert!(wait_ms > 90_000, "{wait_ms}");
     assert_eq!((records, conn.muted_ms), (1, wait_ms));
-    let (_, records, _) = read(&mut house, &mut conn, Fetch::default());
+    let (_, records, _) = read(&mut fixture, &mut conn, Fetch::default());
     assert_eq!(records, 0);
 }
 
 #[test]
 fn a_session_goes_on_after_an_empty_answer_and_does_not_begin_with_one() {
-    let mut house = filled(vec![(of_clients(), consumers(RATE))], 6);
-    let mut conn = house.connect();
+    let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
+    let mut conn = fixture.connect();
     let begin = Fetch { session: (0, 0), ..Fetch::default() };
-    let (_, records, id) = read(&mut house, &mut conn, begin);
+    let (_, records, id) = read(&mut fixture, &mut conn, begin);
     assert_eq!(records, 6);
     let next = |epoch| Fetch { session: (id, epoch), ..Fetch::default() };
-    let (wait_ms, records, session) = read(&mut house, &mut conn, next(1));
+    let (wait_ms, records, session) = read(&mut fixture, &mut conn, next(1));
     assert!(wait_ms > 0 && records == 0 && session == id);
-    let (wait_ms, _, session) = read(&mut house, &mut conn, begin);
+    let (wait_ms, _, session) = read(&mut fixture, &mut conn, begin);
     assert!(wait_ms > 0 && session == 0);
-    house.clock.advance(11_000);
-    let (wait_ms, records, session) = read(&mut house, &mut conn, next(2));
+    fixture.clock.advance(11_000);
+    let (wait_ms, records, session) = read(&mut fixture, &mut conn, next(2));
     assert_eq!((wait_ms, records, session), (0, 6, id));
 }
 
 #[test]
 fn a_long_poll_is_judged_when_it_is_answered() {
-    let mut house = filled(vec![(of_clients(), consumers(RATE))], 6);
-    let mut conn = house.connect();
-    assert_eq!(read(&mut house, &mut conn, Fetch::default()).1, 6);
+    let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
+    let mut conn = fixture.connect();
+    assert_eq!(read(&mut fixture, &mut conn, Fetch::default()).1, 6);
     let poll = Fetch { offset: 6, max_wait_ms: 500, ..Fetch::default() }.of(&[0]);
-    house.event(&mut conn, std::slice::from_ref(&poll.bytes));
+    fixture.event(&mut conn, std::slice::from_ref(&poll.bytes));
     assert!(conn.is_waiting() && conn.muted_ms == 0);
-    let mut writer = house.connect();
+    let mut writer = fixture.connect();
     let records = batch(&[&"x".repeat(6000)]);
-    house.ask(&mut writer, &of_client(produce(9, 1, &records), "writer"));
-    house.turn(&mut [&mut conn]);
+    fixture.ask(&mut writer, &of_client(produce(9, 1, &records), "writer"));
+    fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&poll);
     let (wait_ms, records, _) = told(12, &reply);
     assert!(wait_ms > 0 && records == 0);
@@ -262,48 +262,49 @@ fn metadata(version: i16) -> Frame {
 #[test]
 fn time_of_requests_is_limited_in_every_api() {
     let rows = vec![(of_clients(), limits(|it| it.request_percentage = Some(10.0)))];
-    let mut house = house(rows);
-    let mut conn = house.connect();
+    let mut fixture = fixture(rows);
+    let mut conn = fixture.connect();
     // Each request takes half a second, once handled and once finished. Ten seconds' worth are two
     // of them, and it is judged before a request what those before it took.
-    house.clock.step(250_000_000);
+    fixture.clock.step(250_000_000);
     for _ in 0..3 {
-        house.ask(&mut conn, &metadata(12));
+        fixture.ask(&mut conn, &metadata(12));
         assert_eq!(conn.muted_ms, 0);
     }
-    house.ask(&mut conn, &metadata(12));
+    fixture.ask(&mut conn, &metadata(12));
     assert!(conn.muted_ms > 0);
-    let reply = house.ask(&mut conn, &metadata(12));
+    let reply = fixture.ask(&mut conn, &metadata(12));
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 12).unwrap();
     assert_eq!(response.throttle_time_ms, 1000, "never more than a window");
     assert_eq!(conn.muted_ms, 1000);
-    house.ask(&mut conn, &metadata(0));
+    fixture.ask(&mut conn, &metadata(0));
     assert_eq!(conn.muted_ms, 1000, "who cannot be told waits as well");
     for version in 0..=4 {
-        house.ask(&mut conn, &raw(18, version, if version < 3 { &[] } else { b"\x02k\x021\x00" }));
+        fixture
+            .ask(&mut conn, &raw(18, version, if version < 3 { &[] } else { b"\x02k\x021\x00" }));
         assert_eq!(conn.muted_ms, 1000, "ApiVersions {version}");
     }
-    assert_eq!(put(&mut house, &mut conn, &produce(9, 1, &batch(&["a"]))), 1000);
-    let (wait_ms, records, _) = read(&mut house, &mut conn, Fetch::default());
+    assert_eq!(put(&mut fixture, &mut conn, &produce(9, 1, &batch(&["a"]))), 1000);
+    let (wait_ms, records, _) = read(&mut fixture, &mut conn, Fetch::default());
     assert_eq!((wait_ms, records, conn.muted_ms), (1000, 0, 1000));
-    house.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
+    fixture.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
     assert_eq!(conn.muted_ms, 0, "but not where nothing is answered");
-    let mut other = house.connect();
-    house.ask(&mut other, &of_client(metadata(12), "other"));
+    let mut other = fixture.connect();
+    fixture.ask(&mut other, &of_client(metadata(12), "other"));
     assert_eq!(other.muted_ms, 0);
 }
 
 #[test]
 fn what_the_policy_throttles_is_muted_too() {
-    let mut house = House::new();
-    let mut conn = house.connect();
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
     let request = raw(19, 5, &[1, 0, 0, 0, 100, 0, 0]);
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let ticket = house.events().remove(0).ticket;
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let ticket = fixture.events().remove(0).ticket;
     let topics = Value::List(Vec::new());
     let answer = map(vec![("throttle_time_ms", Value::Int(321)), ("topics", topics)]);
-    house.broker.answer(ticket, &answer).unwrap();
-    house.turn(&mut [&mut conn]);
+    fixture.broker.answer(ticket, &answer).unwrap();
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(conn.reply(&request)[..4], 321i32.to_be_bytes());
     assert_eq!(conn.muted_ms, 321);
 }
@@ -311,15 +312,15 @@ fn what_the_policy_throttles_is_muted_too() {
 #[test]
 fn connections_beyond_the_rate_of_their_address_are_turned_away() {
     let entity = Entity { ip: named("10.0.0.1"), ..Entity::default() };
-    let mut house = house(vec![(entity, limits(|it| it.connection_creation_rate = Some(2.0)))]);
+    let mut fixture = fixture(vec![(entity, limits(|it| it.connection_creation_rate = Some(2.0)))]);
     let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    let came = |house: &mut House, ip| house.broker.turns_away(&mut house.thread, ip);
-    assert!((0..20).all(|_| came(&mut house, here).is_none()));
-    assert_eq!(came(&mut house, here), Some(500));
-    assert_eq!(came(&mut house, here), Some(500), "who is turned away does not count");
-    assert!((0..100).all(|_| came(&mut house, there).is_none()));
-    house.clock.advance(500);
-    assert_eq!(came(&mut house, here), None);
-    house.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
-    assert!((0..100).all(|_| came(&mut house, here).is_none()));
+    let came = |fixture: &mut TestBroker, ip| fixture.broker.turns_away(&mut fixture.thread, ip);
+    assert!((0..20).all(|_| came(&mut fixture, here).is_none()));
+    assert_eq!(came(&mut fixture, here), Some(500));
+    assert_eq!(came(&mut fixture, here), Some(500), "who is turned away does not count");
+    assert!((0..100).all(|_| came(&mut fixture, there).is_none()));
+    fixture.clock.advance(500);
+    assert_eq!(came(&mut fixture, here), None);
+    fixture.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
+    assert!((0..100).all(|_| came(&mut fixture, here).is_none()));
 }

@@ -12,7 +12,7 @@ use krust::record::batch::{Builder, Entry, Fields};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, frame};
+use crate::double::{Conn, Frame, TestBroker, frame};
 
 /// The topic of most tests, made with id 1.
 pub const TOPIC: &str = "orders";
@@ -76,12 +76,12 @@ pub fn produced_to(version: i16, reply: &[u8]) -> Vec<(i16, i64)> {
 
 /// Produces and gives error and base offset.
 pub fn put(
-    house: &mut House,
+    fixture: &mut TestBroker,
     conn: &mut Conn,
     (version, acks, records): (i16, i16, &[u8]),
 ) -> (i16, i64) {
     let request = produce(version, acks, records);
-    let reply = house.ask(conn, &request);
+    let reply = fixture.ask(conn, &request);
     produced(version, &reply)
 }
 
@@ -150,8 +150,8 @@ pub fn fetched(version: i16, reply: &[u8]) -> Fetched {
 }
 
 /// Fetches partition 0 and gives its error, high watermark and records.
-pub fn get(house: &mut House, conn: &mut Conn, fetch: Fetch) -> (i16, i64, Vec<u8>) {
-    let reply = house.ask_a_worker(conn, &fetch.of(&[0]));
+pub fn get(fixture: &mut TestBroker, conn: &mut Conn, fetch: Fetch) -> (i16, i64, Vec<u8>) {
+    let reply = fixture.ask_a_worker(conn, &fetch.of(&[0]));
     let (error, _, mut partitions) = fetched(fetch.version, &reply);
     assert_eq!(error, 0);
     let (_, error, high_watermark, records) = partitions.remove(0);

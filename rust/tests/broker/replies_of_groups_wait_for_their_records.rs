@@ -7,8 +7,8 @@ use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, House, frame, map};
-use crate::groups::{GROUP, GROUPS, codes, commit, groups_topic, house};
+use crate::double::{Conn, Frame, TestBroker, frame, map};
+use crate::groups::{GROUP, GROUPS, codes, commit, fixture, groups_topic};
 use crate::members::{
     GENERATION, MEMBER, beat, heartbeat, join, joined, member, metadata, replies, row, welcome,
 };
@@ -17,12 +17,12 @@ use crate::members::{
 const OTHER: (&str, usize) = ("orders", 31);
 
 /// Says who is in sync with each partition of the topic of groups.
-fn in_sync(house: &mut House, isr: &[i32]) {
-    but_the_other(house, isr, (0, isr));
+fn in_sync(fixture: &mut TestBroker, isr: &[i32]) {
+    but_the_other(fixture, isr, (0, isr));
 }
 
 /// The same, and who leads and is in sync with the partition of [`OTHER`].
-fn but_the_other(house: &mut House, isr: &[i32], (leader, others): (i32, &[i32])) {
+fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, &[i32])) {
     let state = |leader, isr: &[i32]| PartitionState {
         leader,
         leader_epoch: Epoch(0),
@@ -37,7 +37,7 @@ fn but_the_other(house: &mut House, isr: &[i32], (leader, others): (i32, &[i32])
         settings: TopicSettings { log: groups_topic().config, ..TopicSettings::default() },
         partitions,
     };
-    house.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
+    fixture.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
 }
 
 fn decided(ticket: krust::broker::Ticket) -> Decided {
@@ -51,31 +51,31 @@ fn decided(ticket: krust::broker::Ticket) -> Decided {
 #[test]
 fn until_these_are_committed() {
     for version in 0..=9 {
-        let mut house = house();
-        in_sync(&mut house, &[0, 1]);
-        let (mut conn, mut other) = (house.connect(), house.connect());
+        let mut fixture = fixture();
+        in_sync(&mut fixture, &[0, 1]);
+        let (mut conn, mut other) = (fixture.connect(), fixture.connect());
         let request = join(version, GROUP.0, "");
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
         assert_eq!(conn.flow, Flow::Hold);
-        let event = house.events().remove(0);
+        let event = fixture.events().remove(0);
         assert_eq!((event.api, event.version), ("JoinGroup", version));
-        assert!(house.broker.coordinate(decided(event.ticket)).unwrap().is_empty());
-        house.turn(&mut [&mut conn, &mut other]);
+        assert!(fixture.broker.coordinate(decided(event.ticket)).unwrap().is_empty());
+        fixture.turn(&mut [&mut conn, &mut other]);
         assert!(conn.is_waiting(), "no other replica has them");
         let good = heartbeat(4, MEMBER, GENERATION);
-        assert_eq!(beat(&mut house, &mut other, &good), 0, "the fence holds before the reply");
+        assert_eq!(beat(&mut fixture, &mut other, &good), 0, "the fence holds before the reply");
 
         let describe = join(version, GROUP.0, "stranger");
-        house.event(&mut other, std::slice::from_ref(&describe.bytes));
-        let event = house.events().remove(0);
+        fixture.event(&mut other, std::slice::from_ref(&describe.bytes));
+        let event = fixture.events().remove(0);
         let read_only =
             Decided { replies: replies(event.ticket, welcome(), &[GROUP.0]), ..Decided::default() };
-        assert!(house.broker.coordinate(read_only).unwrap().is_empty());
-        house.turn(&mut [&mut conn, &mut other]);
+        assert!(fixture.broker.coordinate(read_only).unwrap().is_empty());
+        fixture.turn(&mut [&mut conn, &mut other]);
         assert!(other.is_waiting(), "a reply waits for the records it was made from");
 
-        in_sync(&mut house, &[0]);
-        house.turn(&mut [&mut conn, &mut other]);
+        in_sync(&mut fixture, &[0]);
+        fixture.turn(&mut [&mut conn, &mut other]);
         let wanted = (0, GENERATION, MEMBER.to_owned(), MEMBER.to_owned(), 0);
         assert_eq!(joined(version, &conn.reply(&request)), wanted);
         assert_eq!(joined(version, &other.reply(&describe)), wanted);
@@ -85,80 +85,80 @@ fn until_these_are_committed() {
 
 #[test]
 fn and_a_commit_no_longer_than_it_may_take() {
-    let mut house = house();
-    in_sync(&mut house, &[0, 1]);
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    in_sync(&mut fixture, &[0, 1]);
+    let mut conn = fixture.connect();
     for version in 1..=10 {
         let request = commit(version, GROUP.0, &[(0, 1, -1, None)]);
-        house.event(&mut conn, std::slice::from_ref(&request.bytes));
-        house.clock.advance(4999);
-        house.turn(&mut [&mut conn]);
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+        fixture.clock.advance(4999);
+        fixture.turn(&mut [&mut conn]);
         assert!(conn.is_waiting(), "offsets.commit.timeout.ms is 5000");
-        house.clock.advance(1);
-        house.turn(&mut [&mut conn]);
+        fixture.clock.advance(1);
+        fixture.turn(&mut [&mut conn]);
         assert_eq!(codes(version, &conn.reply(&request)), [15]);
     }
 }
 
 #[test]
 fn and_do_not_leave_where_the_append_failed() {
-    let mut house = house();
-    let mut conn = house.connect();
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
     let request = join(9, GROUP.0, "");
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let ticket = house.events().remove(0).ticket;
-    for partition in house.broker.partitions() {
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let ticket = fixture.events().remove(0).ticket;
+    for partition in fixture.broker.partitions() {
         partition.log.dir().take_offline(&"a test wants it");
     }
-    house.breaks();
-    assert_eq!(house.broker.coordinate(decided(ticket)).unwrap(), [GROUP.0]);
-    house.turn(&mut [&mut conn]);
+    fixture.breaks();
+    assert_eq!(fixture.broker.coordinate(decided(ticket)).unwrap(), [GROUP.0]);
+    fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting() && conn.sent.is_empty());
-    assert_eq!(house.broker.session_due_ms(), None, "no fence holds");
+    assert_eq!(fixture.broker.session_due_ms(), None, "no fence holds");
 
     let refused = map(vec![("error_code", Value::Int(15))]);
     let refusal = Decided { replies: replies(ticket, refused, &[]), ..Decided::default() };
-    assert!(house.broker.coordinate(refusal).unwrap().is_empty());
-    house.turn(&mut [&mut conn]);
+    assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(joined(9, &conn.reply(&request)).0, 15);
 }
 
 #[test]
 fn and_nothing_is_done_where_one_is_no_reply() {
-    let mut house = house();
-    let mut conn = house.connect();
-    house.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
-    let ticket = house.events().remove(0).ticket;
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    fixture.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
+    let ticket = fixture.events().remove(0).ticket;
     let mut wrong = decided(ticket);
     wrong.replies.extend(replies(ticket, map(vec![("members", Value::Int(1))]), &[GROUP.0]));
-    let error = house.broker.coordinate(wrong).unwrap_err().to_string();
+    let error = fixture.broker.coordinate(wrong).unwrap_err().to_string();
     assert_eq!(error, "replies.1: members: expected a list, found an integer");
-    assert_eq!(house.broker.session_due_ms(), None);
-    assert!(house.log(GROUPS, GROUP.1).is_empty());
-    assert!(house.broker.coordinate(decided(ticket)).unwrap().is_empty());
-    house.turn(&mut [&mut conn]);
+    assert_eq!(fixture.broker.session_due_ms(), None);
+    assert!(fixture.log(GROUPS, GROUP.1).is_empty());
+    assert!(fixture.broker.coordinate(decided(ticket)).unwrap().is_empty());
+    fixture.turn(&mut [&mut conn]);
     assert!(!conn.is_waiting());
 }
 
 #[test]
 fn and_who_is_gone_is_not_missed() {
-    let mut house = house();
-    let mut conn = house.connect();
-    house.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
-    let ticket = house.events().remove(0).ticket;
-    house.close(conn);
-    assert!(house.broker.coordinate(decided(ticket)).unwrap().is_empty());
-    house.turn(&mut []);
-    assert!(!house.log(GROUPS, GROUP.1).is_empty());
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    fixture.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
+    let ticket = fixture.events().remove(0).ticket;
+    fixture.close(conn);
+    assert!(fixture.broker.coordinate(decided(ticket)).unwrap().is_empty());
+    fixture.turn(&mut []);
+    assert!(!fixture.log(GROUPS, GROUP.1).is_empty());
 }
 
 /// A client that deletes both groups, and what the policy says to that.
-fn deleting(house: &mut House) -> (Conn, Frame, Decided) {
-    let mut conn = house.connect();
+fn deleting(fixture: &mut TestBroker) -> (Conn, Frame, Decided) {
+    let mut conn = fixture.connect();
     let request = DeleteGroupsRequest { groups_names: vec![GROUP.0, OTHER.0] };
     let request = frame(42, 2, |w, v| request.encode(w, v));
-    house.event(&mut conn, std::slice::from_ref(&request.bytes));
-    let ticket = house.events().remove(0).ticket;
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let ticket = fixture.events().remove(0).ticket;
     let gone = |group: &str| (group.to_owned(), GroupRecord::Metadata(None));
     let decided = Decided {
         records: vec![gone(GROUP.0), gone(OTHER.0)],
@@ -185,48 +185,48 @@ fn told(conn: &mut Conn, request: &Frame) -> Vec<i16> {
 #[test]
 fn and_one_of_several_groups_waits_for_all_of_them() {
     for (first, other) in [(&[0][..], &[0, 1][..]), (&[0, 1], &[0])] {
-        let mut house = house();
-        in_sync(&mut house, &[0, 1]);
-        let (mut conn, request, decided) = deleting(&mut house);
-        assert!(house.broker.coordinate(decided).unwrap().is_empty());
-        but_the_other(&mut house, first, (0, other));
-        house.turn(&mut [&mut conn]);
+        let mut fixture = fixture();
+        in_sync(&mut fixture, &[0, 1]);
+        let (mut conn, request, decided) = deleting(&mut fixture);
+        assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+        but_the_other(&mut fixture, first, (0, other));
+        fixture.turn(&mut [&mut conn]);
         assert!(conn.is_waiting(), "one of them is not committed");
-        in_sync(&mut house, &[0]);
-        house.turn(&mut [&mut conn]);
+        in_sync(&mut fixture, &[0]);
+        fixture.turn(&mut [&mut conn]);
         assert_eq!(told(&mut conn, &request), [0, 0]);
     }
 }
 
 #[test]
 fn and_one_of_several_groups_stays_open_where_an_append_failed() {
-    let mut house = house();
-    in_sync(&mut house, &[0, 1]);
-    let (mut conn, request, decided) = deleting(&mut house);
+    let mut fixture = fixture();
+    in_sync(&mut fixture, &[0, 1]);
+    let (mut conn, request, decided) = deleting(&mut fixture);
     let (ticket, ..) = decided.replies[0];
-    but_the_other(&mut house, &[0, 1], (1, &[1]));
-    assert_eq!(house.broker.coordinate(decided).unwrap(), [OTHER.0]);
-    house.turn(&mut [&mut conn]);
+    but_the_other(&mut fixture, &[0, 1], (1, &[1]));
+    assert_eq!(fixture.broker.coordinate(decided).unwrap(), [OTHER.0]);
+    fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting());
     let refusal =
         Decided { replies: replies(ticket, deleted(15), &[GROUP.0]), ..Decided::default() };
-    assert!(house.broker.coordinate(refusal).unwrap().is_empty());
-    house.turn(&mut [&mut conn]);
+    assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
+    fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting(), "the first group's record is not committed");
-    but_the_other(&mut house, &[0], (1, &[1]));
-    house.turn(&mut [&mut conn]);
+    but_the_other(&mut fixture, &[0], (1, &[1]));
+    fixture.turn(&mut [&mut conn]);
     assert_eq!(told(&mut conn, &request), [0, 15]);
 }
 
 #[test]
 fn and_one_of_several_groups_never_leaves_where_a_log_is_lost() {
-    let mut house = house();
-    in_sync(&mut house, &[0, 1]);
-    let (mut conn, _, decided) = deleting(&mut house);
-    assert!(house.broker.coordinate(decided).unwrap().is_empty());
-    but_the_other(&mut house, &[0], (0, &[0, 1]));
-    house.apply(Delta { topics: vec![(GROUPS.into(), None)], ..Delta::default() });
-    house.turn(&mut [&mut conn]);
+    let mut fixture = fixture();
+    in_sync(&mut fixture, &[0, 1]);
+    let (mut conn, _, decided) = deleting(&mut fixture);
+    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+    but_the_other(&mut fixture, &[0], (0, &[0, 1]));
+    fixture.apply(Delta { topics: vec![(GROUPS.into(), None)], ..Delta::default() });
+    fixture.turn(&mut [&mut conn]);
     assert!(conn.sent.is_empty());
     assert_eq!(conn.flow, Flow::Close);
 }

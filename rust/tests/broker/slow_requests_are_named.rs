@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::double::{Frame, House, frame, of_client};
+use crate::double::{Frame, TestBroker, frame, of_client};
 
 const SECOND_MS: i64 = 1_000;
 
@@ -56,11 +56,11 @@ fn request() -> Frame {
 /// The lines about two requests, where `ms` pass between two looks at the clock.
 fn lines(ms: i64) -> Vec<String> {
     let kept = Lines::default();
-    let mut house = House::new();
-    let mut conn = house.connect();
-    house.clock.tick(ms);
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    fixture.clock.tick(ms);
     tracing::subscriber::with_default(kept.clone(), || {
-        house.event(&mut conn, &[request().bytes, request().bytes]);
+        fixture.event(&mut conn, &[request().bytes, request().bytes]);
     });
     assert!(!conn.sent.is_empty());
     kept.0.lock().unwrap().clone()

@@ -1,8 +1,8 @@
 //! Whatever a log was doing when it ended, any image that a kill or a power cut may leave of the
 //! disk recovers: random work, images taken at random changes and at each kind of change by name.
 //!
-//! `KRUST_IMAGES`: how many images in all (43,000), `KRUST_IMAGES_SEED`: where the films begin.
-//! A failure names its film and image; the same seed makes them again.
+//! `KRUST_IMAGES`: how many images in all (43,000), `KRUST_IMAGES_SEED`: where the runs begin.
+//! A failure names its run and image; the same seed makes them again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,13 +39,13 @@ const RECOVERY: &str = "recovery itself";
 const LEAST: u64 = 30;
 
 /// Xorshift: small, and the same on every machine.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn new(seed: u64) -> Self {
-        let mut dice = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        dice.below(2);
-        dice
+        let mut rng = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        rng.below(2);
+        rng
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -67,7 +67,7 @@ impl Dice {
 type Check = dyn Fn(&Path, usize, &str);
 
 /// What was done to a disk, and what must be there after so many of its changes.
-struct Film {
+struct RecordedRun {
     disk: Arc<RecordingDisk>,
     check: Box<Check>,
     _source: tempfile::TempDir,
@@ -97,17 +97,17 @@ fn home_of_rolls(path: &Path, disk: Option<&Arc<RecordingDisk>>, seed: u64) -> H
 }
 
 /// Appends, flushes, checkpoints, rolls, clean restarts, now and then a truncation.
-fn plain(seed: u64) -> Film {
+fn plain(seed: u64) -> RecordedRun {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let (mut dice, mut synced, mut sequences) = (Dice::new(seed), Synced::default(), Vec::new());
+    let (mut rng, mut synced, mut sequences) = (Rng::new(seed), Synced::default(), Vec::new());
     let (cuts, mut epoch) = (seed.is_multiple_of(3), Epoch(0));
     {
         let mut home = home_of_rolls(source.path(), Some(&disk), seed);
         let mut log = home.open();
-        for step in 0..14 + dice.below(14) {
+        for step in 0..14 + rng.below(14) {
             let end = log.log_end_offset().0;
-            match dice.below(16) {
+            match rng.below(16) {
                 0..=6 => drop(append(&log, &batch(&[&value(end), &value(end + 1)])).unwrap()),
                 7..=9 if !cuts => {
                     let number = i32::try_from(sequences.len()).unwrap();
@@ -133,7 +133,7 @@ fn plain(seed: u64) -> Film {
                     log.set_leader_epoch(epoch);
                 }
                 _ if cuts && end > 0 => {
-                    let to = i64::try_from(dice.below(end.unsigned_abs())).unwrap();
+                    let to = i64::try_from(rng.below(end.unsigned_abs())).unwrap();
                     let least = to.min(synced.at(disk.ops()));
                     synced.note(&disk, cut_at_a_batch(least));
                     log.truncate_to(Offset(to)).unwrap();
@@ -145,7 +145,7 @@ fn plain(seed: u64) -> Film {
     let check = move |image: &Path, ops: usize, what: &str| {
         check_plain(image, (seed, synced.at(ops)), &sequences, what);
     };
-    Film { disk, check: Box::new(check), _source: source }
+    RecordedRun { disk, check: Box::new(check), _source: source }
 }
 
 /// Batches hold two records: a cut inside one takes it whole.
@@ -178,22 +178,22 @@ fn check_plain(image: &Path, (seed, at_least): (u64, i64), sequences: &[i64], wh
 }
 
 /// A table of keys that is cleaned, flushed before or not.
-fn table(seed: u64) -> Film {
+fn table(seed: u64) -> RecordedRun {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let home = compacted::home_on(source.path(), Some(&disk));
     let log = home.open();
-    let flushed = i32::try_from(10 + dice.below(16)).unwrap();
+    let flushed = i32::try_from(10 + rng.below(16)).unwrap();
     compacted::write(&log, 0..flushed);
     log.flush().unwrap();
     home.dir.checkpoint().unwrap();
     let durable = log.log_end_offset().0;
-    compacted::write(&log, flushed..flushed + i32::try_from(dice.below(8)).unwrap());
+    compacted::write(&log, flushed..flushed + i32::try_from(rng.below(8)).unwrap());
     let first = disk.ops();
     let written = pairs_in(&bytes_of(&log));
     // Larger ones than they were written with: several become one.
-    let segment_bytes = if dice.below(2) == 0 { 900 } else { 4000 };
+    let segment_bytes = if rng.below(2) == 0 { 900 } else { 4000 };
     log.reconfigure(Arc::new(LogConfig { segment_bytes, ..(*log.config()).clone() }));
     compact(&home, &log);
     drop((log, home));
@@ -201,7 +201,7 @@ fn table(seed: u64) -> Film {
         let durable = if ops >= first { durable } else { 0 };
         compacted::check(image, &written, durable, what);
     };
-    Film { disk, check: Box::new(check), _source: source }
+    RecordedRun { disk, check: Box::new(check), _source: source }
 }
 
 /// How often a crash came right after a change of each name.
@@ -225,63 +225,63 @@ impl Tally {
     }
 }
 
-/// One image of a film, checked; sometimes the recovery of it is killed as well.
+/// One image of a run, checked; sometimes the recovery of it is killed as well.
 fn one_image(
-    film: &Film,
+    run: &RecordedRun,
     (ops, crash): (usize, Crash),
     tally: &Tally,
-    dice: &mut Dice,
+    rng: &mut Rng,
     name: &str,
 ) {
     let image = scratch();
-    film.disk.crash(ops, crash, image.path()).unwrap();
-    tally.count(&film.disk.label(ops.wrapping_sub(1)));
+    run.disk.crash(ops, crash, image.path()).unwrap();
+    tally.count(&run.disk.label(ops.wrapping_sub(1)));
     let what = format!("{name}, after {ops} changes, {crash:?}");
-    if dice.below(12) > 0 {
-        return (film.check)(image.path(), ops, &what);
+    if rng.below(12) > 0 {
+        return (run.check)(image.path(), ops, &what);
     }
     let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
     drop(Home::on(image.path(), Arc::clone(&again) as _).open());
     if again.ops() == 0 {
-        return (film.check)(image.path(), ops, &what);
+        return (run.check)(image.path(), ops, &what);
     }
     let second = scratch();
-    let at = usize::try_from(dice.below(again.ops() as u64 + 1)).unwrap();
-    let crash = dice.crash();
+    let at = usize::try_from(rng.below(again.ops() as u64 + 1)).unwrap();
+    let crash = rng.crash();
     again.crash(at, crash, second.path()).unwrap();
     *tally.hits.lock().entry(RECOVERY).or_default() += 1;
-    (film.check)(second.path(), ops, &format!("{what}, then in recovery after {at}, {crash:?}"));
+    (run.check)(second.path(), ops, &format!("{what}, then in recovery after {at}, {crash:?}"));
 }
 
-/// Images of a film: at changes by chance, and each choice of what was not synced where that is
+/// Images of a run: at changes by chance, and each choice of what was not synced where that is
 /// little.
-fn images(film: &Film, count: u64, tally: &Tally, (dice, name): (&mut Dice, &str)) {
-    let all = film.disk.ops() as u64;
+fn images(run: &RecordedRun, count: u64, tally: &Tally, (rng, name): (&mut Rng, &str)) {
+    let all = run.disk.ops() as u64;
     let first = all - all.min(220);
     for _ in 0..count {
-        let ops = usize::try_from(first + dice.below(all - first + 1)).unwrap();
-        one_image(film, (ops, dice.crash()), tally, dice, name);
+        let ops = usize::try_from(first + rng.below(all - first + 1)).unwrap();
+        one_image(run, (ops, rng.crash()), tally, rng, name);
     }
-    let ops = usize::try_from(first + dice.below(all - first + 1)).unwrap();
-    let unsynced = film.disk.unsynced(ops);
-    if unsynced <= 4 || (unsynced <= 12 && dice.below(200) == 0) {
+    let ops = usize::try_from(first + rng.below(all - first + 1)).unwrap();
+    let unsynced = run.disk.unsynced(ops);
+    if unsynced <= 4 || (unsynced <= 12 && rng.below(200) == 0) {
         for mask in 0..1u64 << unsynced {
-            one_image(film, (ops, Crash::Chosen { mask }), tally, dice, name);
+            one_image(run, (ops, Crash::Chosen { mask }), tally, rng, name);
         }
     }
 }
 
 #[test]
-fn of_any_film() {
+fn of_any_run() {
     let (total, seed) = (wanted("KRUST_IMAGES", 43_000), wanted("KRUST_IMAGES_SEED", 1));
     let (tally, next) = (Tally::default(), AtomicU64::new(seed));
     let work = || {
         while tally.images.load(Ordering::Relaxed) < total {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            let mut dice = Dice::new(seed ^ 0x5555);
+            let mut rng = Rng::new(seed ^ 0x5555);
             let is_table = seed.is_multiple_of(5);
-            let film = if is_table { table(seed) } else { plain(seed) };
-            images(&film, 60, &tally, (&mut dice, &format!("film {seed}")));
+            let run = if is_table { table(seed) } else { plain(seed) };
+            images(&run, 60, &tally, (&mut rng, &format!("run {seed}")));
         }
     };
     std::thread::scope(|threads| {
@@ -289,11 +289,7 @@ fn of_any_film() {
         all.into_iter().for_each(|thread| thread.join().unwrap());
     });
     let hits = tally.hits.into_inner();
-    println!(
-        "{} images of {} films: {hits:?}",
-        tally.images.into_inner(),
-        next.into_inner() - seed
-    );
+    println!("{} images of {} runs: {hits:?}", tally.images.into_inner(), next.into_inner() - seed);
     for name in POINTS.iter().map(|point| point.0).chain([RECOVERY]) {
         let count = hits.get(name).copied().unwrap_or(0);
         assert!(count >= LEAST || total < 10_000, "{name}: crashed there {count} times only");
@@ -304,17 +300,17 @@ fn of_any_film() {
 #[test]
 fn of_each_choice_of_few_changes() {
     let tally = Tally::default();
-    let mut dice = Dice::new(7);
-    let film = plain(4);
+    let mut rng = Rng::new(7);
+    let run = plain(4);
     let mut seen = 0;
-    for ops in (0..=film.disk.ops()).rev() {
-        let unsynced = film.disk.unsynced(ops);
+    for ops in (0..=run.disk.ops()).rev() {
+        let unsynced = run.disk.unsynced(ops);
         if unsynced > 12 || tally.images.load(Ordering::Relaxed) > 6_000 {
             continue;
         }
         seen = seen.max(unsynced);
         for mask in 0..1u64 << unsynced {
-            one_image(&film, (ops, Crash::Chosen { mask }), &tally, &mut dice, "film 4");
+            one_image(&run, (ops, Crash::Chosen { mask }), &tally, &mut rng, "run 4");
         }
     }
     println!("{} images, up to {seen} unsynced changes", tally.images.into_inner());

@@ -39,7 +39,7 @@ def test_a_cluster_holds_together_whatever_happens(chunk: int) -> None:
             raise
 
 
-def test_a_seed_is_the_same_film_each_time() -> None:
+def test_a_seed_gives_the_same_run_each_time() -> None:
     for seed in range(10):
         assert simulate(seed) == simulate(seed)
 

@@ -35,6 +35,6 @@ def test_invariants_hold_at_every_step(chunk: int) -> None:
         check(seed)
 
 
-def test_a_seed_is_the_same_film_each_time() -> None:
+def test_a_seed_gives_the_same_run_each_time() -> None:
     for seed in range(20):
         assert check(seed) == check(seed)

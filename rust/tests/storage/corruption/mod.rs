@@ -19,9 +19,9 @@ use crate::support::{scratch, wanted};
 const BLOCK: usize = 512;
 
 /// Pseudo-random numbers (splitmix64).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -54,10 +54,10 @@ fn files(root: &Path, under: &Path, found: &mut BTreeMap<String, Vec<PathBuf>>) 
 }
 
 /// Damages a file; what was done.
-fn damage(path: &Path, dice: &mut Dice) -> String {
+fn damage(path: &Path, rng: &mut Rng) -> String {
     let mut bytes = std::fs::read(path).unwrap();
-    let at = dice.below(bytes.len());
-    let what = match dice.below(10) {
+    let at = rng.below(bytes.len());
+    let what = match rng.below(10) {
         0 if !bytes.is_empty() => {
             std::fs::remove_file(path).unwrap();
             return "deleted".to_owned();
@@ -77,7 +77,7 @@ fn damage(path: &Path, dice: &mut Dice) -> String {
             return "deleted, and it was empty".to_owned();
         }
         _ => {
-            let bit = dice.below(8);
+            let bit = rng.below(8);
             bytes[at] ^= 1 << bit;
             format!("bit {bit} of byte {at} flipped")
         }
@@ -124,15 +124,15 @@ fn no_damage_yields_a_wrong_record_or_is_passed_over_in_silence() {
     let mut tally: BTreeMap<(String, &str), [u64; 4]> = BTreeMap::new();
     let mut told = Vec::new();
     for place in 0..places {
-        let mut dice = Dice(seed.wrapping_mul(1 << 32).wrapping_add(place));
-        let which = dice.below(2);
+        let mut rng = Rng(seed.wrapping_mul(1 << 32).wrapping_add(place));
+        let which = rng.below(2);
         let mut kinds = BTreeMap::new();
         files(&images[which], &images[which], &mut kinds);
-        let kind = kinds.keys().nth(dice.below(kinds.len())).unwrap().clone();
-        let file = kinds[&kind][dice.below(kinds[&kind].len())].clone();
+        let kind = kinds.keys().nth(rng.below(kinds.len())).unwrap().clone();
+        let file = kinds[&kind][rng.below(kinds[&kind].len())].clone();
         let copy = home.path().join("copy");
         image::copy_tree(&images[which], &copy);
-        let what = damage(&copy.join(&file), &mut dice);
+        let what = damage(&copy.join(&file), &mut rng);
         let how = if which == 0 { "clean" } else { "killed" };
         let found = inspect::verify_directory(&copy).unwrap();
         let (faults, lines) = judge::judge(&copy, &truths[which]);

@@ -1,9 +1,9 @@
 """Members of a group in ZooKeeper under any order of faults, from a seed: the real connectors on
 the tree in memory, one step at a time.
 
-KRUST_ZOOKEEPER_SEEDS: how many films (100); KRUST_ZOOKEEPER_SEED: the first, as a failure says.
+KRUST_ZOOKEEPER_SEEDS: how many runs (100); KRUST_ZOOKEEPER_SEED: the first, as a failure says.
 
-A film mixes members that come, leave, lose their connection or their session, topics that grow, and
+A run mixes members that come, leave, lose their connection or their session, topics that grow, and
 records that are read. Of every step: a partition is read by one whose session lives, nothing is
 skipped, and nothing is read twice but what a member read that lost its session. In the end, when
 all is quiet, each partition is with whom `share` says, and nothing is left when all have gone.
@@ -46,15 +46,15 @@ GROUP = "g"
 
 
 class OverError(BaseException):
-    """The film is over."""
+    """The run is over."""
 
 
 class Session:
-    """A member's store: what it submits happens when the film lets it, or is lost."""
+    """A member's store: what it submits happens when the run lets it, or is lost."""
 
-    def __init__(self, film: Film) -> None:
-        self.film = film
-        self.real: LocalStore = film.tree.session()
+    def __init__(self, simulation: SimulationRun) -> None:
+        self.simulation = simulation
+        self.real: LocalStore = simulation.tree.session()
         self.waiting: list[tuple[list[Operation], object]] = []
         self.told: list[StoreEvent] = []
         self.connected = True
@@ -71,7 +71,7 @@ class Session:
             self.told.append(Done(token, (Refusal.NO_SESSION,) * len(operations)))
 
     def events(self) -> list[StoreEvent]:
-        self.film.pause()
+        self.simulation.pause()
         if self.waiting:
             self.real.submit(*self.waiting.pop(0))
         if self.connected:
@@ -88,10 +88,10 @@ class Session:
     def close(self) -> None:
         self.real.close()
 
-    def lose(self, dice: random.Random) -> None:
+    def lose(self, rng: random.Random) -> None:
         """The connection is gone; some of what was under way happens, and nobody hears of it."""
         self.told += self.real.events()
-        for operations, token in self.waiting[: dice.randint(0, len(self.waiting))]:
+        for operations, token in self.waiting[: rng.randint(0, len(self.waiting))]:
             self.real.submit(operations, token)
         self.real._nodes.clear()
         self.real._children.clear()
@@ -110,7 +110,7 @@ class Session:
         """The connection is back."""
         if self.expired:
             self.told.append(SessionChanged(SessionState.EXPIRED))
-            self.real, self.expired = self.film.tree.session(), False
+            self.real, self.expired = self.simulation.tree.session(), False
         self.connected = True
         self.told.append(SessionChanged(SessionState.CONNECTED))
         for operations, token in self.lost:
@@ -119,15 +119,17 @@ class Session:
 
 
 class Actor:
-    """A member: its connector's thread runs when the film says so."""
+    """A member: its connector's thread runs when the run says so."""
 
-    def __init__(self, film: Film, number: int, subscription: dict[str, int], pattern: str) -> None:
-        self.film = film
+    def __init__(
+        self, simulation: SimulationRun, number: int, subscription: dict[str, int], pattern: str
+    ) -> None:
+        self.simulation = simulation
         self.go = threading.Semaphore(0)
         self.done = False
         self.name = f"{number}"
         self.connector = ConsumerConnector(
-            zookeeper_connect="film:1",
+            zookeeper_connect="simulated:1",
             group_id=GROUP,
             consumer_id=self.name,
             bootstrap_servers="127.0.0.1:1",
@@ -152,10 +154,10 @@ class Actor:
 
     def _run(self) -> None:
         assert self.go.acquire(timeout=WAIT_S)
-        if not self.film.over:
+        if not self.simulation.over:
             self.connector._run()
         self.done = True
-        self.film.baton.release()
+        self.simulation.baton.release()
 
     @property
     def quiet(self) -> bool:
@@ -163,11 +165,11 @@ class Actor:
         return self.store.idle() and not made._stale and not made._away and made._registered
 
 
-class Film:
+class SimulationRun:
     """One run from a seed."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.tree = Tree()
         self.baton = threading.Semaphore(0)
         self.current: Actor | None = None
@@ -226,8 +228,8 @@ class Film:
         if len(self.actors) >= 4:
             return
         self.number += 1
-        kinds = ({"a": self.dice.randint(1, 3)}, {"a": 1, "b": 2}, {"a|b": self.dice.randint(1, 2)})
-        subscription = self.dice.choice(kinds)
+        kinds = ({"a": self.rng.randint(1, 3)}, {"a": 1, "b": 2}, {"a|b": self.rng.randint(1, 2)})
+        subscription = self.rng.choice(kinds)
         pattern = sharing.WHITE if "a|b" in subscription else sharing.STATIC
         self.actors.append(Actor(self, self.number, subscription, pattern))
 
@@ -245,13 +247,13 @@ class Film:
 
     def lose(self, actor: Actor) -> None:
         if actor.store.connected and not actor.connector._ended:
-            actor.store.lose(self.dice)
+            actor.store.lose(self.rng)
 
     def expire(self, actor: Actor) -> None:
         if not actor.connector._ended:
             self.spoil(actor)
             if actor.store.connected:
-                actor.store.lose(self.dice)
+                actor.store.lose(self.rng)
             actor.store.expire()
 
     def back(self, actor: Actor) -> None:
@@ -259,7 +261,7 @@ class Film:
             actor.store.back()
 
     def grow(self) -> None:
-        topic = self.dice.choice([*self.topics])
+        topic = self.rng.choice([*self.topics])
         if self.topics[topic] < 8:
             self.topics[topic] += 1
             self.act(SetData(znodes.topic(topic), self.assignment(self.topics[topic])))
@@ -268,7 +270,7 @@ class Film:
         """A record is handed out."""
         for stream in actor.streams:
             for place in [*stream._positions]:
-                if stream._halted or stream._closed or self.dice.random() < 0.5:
+                if stream._halted or stream._closed or self.rng.random() < 0.5:
                     continue
                 at = stream._positions[place]
                 expected = self.next.get(place, 0)
@@ -293,11 +295,11 @@ class Film:
                     assert other == actor.name, f"{place} is read by {other} and {actor.name}"
 
     def step(self) -> None:
-        dice = self.dice
+        rng = self.rng
         if not self.actors:
             self.join()
-        actor = dice.choice(self.actors)
-        roll = dice.random()
+        actor = rng.choice(self.actors)
+        roll = rng.random()
         letting = any(isinstance(each, Delete) for ops, _ in actor.store.waiting for each in ops)
         acts: list[tuple[float, Callable[[], None]]] = [
             (0.02, self.join),
@@ -337,7 +339,7 @@ class Film:
             self.join()
         self.settle()
         while any(actor.connector._ended for actor in self.actors):
-            self.run(self.dice.choice([a for a in self.actors if a.connector._ended]))
+            self.run(self.rng.choice([a for a in self.actors if a.connector._ended]))
         if not self.actors:
             self.join()
         self.settle()
@@ -346,7 +348,7 @@ class Film:
             self.read(actor)
             self.leave(actor)
         while self.actors:
-            self.run(self.dice.choice(self.actors))
+            self.run(self.rng.choice(self.actors))
         self.gone()
 
     def shared(self) -> None:
@@ -372,31 +374,31 @@ class Film:
 
 
 @pytest.fixture
-def film(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Plays the film of a seed."""
+def simulation(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Plays the run of a seed."""
 
     def play(seed: int) -> None:
-        film = Film(seed)
-        monkeypatch.setattr(krust.metadata.zookeeper, "open_store", lambda *_: Session(film))
+        simulation = SimulationRun(seed)
+        monkeypatch.setattr(krust.metadata.zookeeper, "open_store", lambda *_: Session(simulation))
         monkeypatch.setattr(KafkaStream, "connect", lambda *_: None)
         try:
-            film.play()
+            simulation.play()
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
         finally:
-            film.end()
+            simulation.end()
 
     return play
 
 
-def test_each_partition_has_one_reader_whatever_happens(film: Callable[[int], None]) -> None:
-    _play(film, range(FIRST, FIRST + SEEDS))
+def test_each_partition_has_one_reader_whatever_happens(simulation: Callable[[int], None]) -> None:
+    _play(simulation, range(FIRST, FIRST + SEEDS))
 
 
-def _play(film: Callable[[int], None], seeds: range) -> None:
+def _play(simulation: Callable[[int], None], seeds: range) -> None:
     for seed in seeds:
-        film(seed)
+        simulation(seed)
 
 
 def _forgets_to_commit(self: Any) -> None:
@@ -463,8 +465,8 @@ BUGS: dict[str, tuple[type, str, Any]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(
-    film: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, bug: str
+    simulation: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, bug: str
 ) -> None:
     monkeypatch.setattr(*BUGS[bug])
     with pytest.raises(AssertionError):
-        _play(film, range(100))
+        _play(simulation, range(100))

@@ -51,7 +51,7 @@ class Broker:
 
     def start(self) -> None:
         if self.process is None:
-            if self.left is not None and self.world.dice.random() < 0.7:
+            if self.left is not None and self.world.rng.random() < 0.7:
                 self.left.end_by_next()
             self.lives += 1
             self.process = Process(self, self.world)
@@ -135,7 +135,7 @@ class Process:
             return
         slept, self.asleep_since = self.world.now - self.asleep_since, -1.0
         backlog, self._backlog = self._backlog, []
-        if self.world.dice.random() < 0.5:
+        if self.world.rng.random() < 0.5:
             self.store.woke(slept)
             slept = 0
         for each in backlog:
@@ -167,7 +167,7 @@ class Process:
         self, api: str, message: Message, answer: Callable[[Any], None], connection: int
     ) -> None:
         """After sleep connections are looked at in any order, each in its own."""
-        wait = self.world.dice.choice((0.0, 0.0, 10.0, 40.0))
+        wait = self.world.rng.choice((0.0, 0.0, 10.0, 40.0))
         if connection:
             wait = self._lateness.setdefault(connection, wait)
         at = self.world.now + wait

@@ -178,4 +178,4 @@ PLANTS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("C5", notices_are_seen_once, "_configure"),
     ("C5", doomed_topics_come_back, ""),
 )
-"""A bug, the check that is for it, and what happens most in the films that are to show it."""
+"""A bug, the check that is for it, and what happens most in the runs that are to show it."""

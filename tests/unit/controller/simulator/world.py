@@ -1,4 +1,4 @@
-"""A film from a seed: brokers, a ZooKeeper, clients, what goes wrong; then rest, and the checks.
+"""A run from a seed: brokers, a ZooKeeper, clients, what goes wrong; then rest, and the checks.
 
 Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
 made; then clients ask for things, tools write into the tree, and faults come: processes are killed
@@ -46,8 +46,8 @@ class World:
     """Everything there is."""
 
     def __init__(self, seed: int, favoured: str = "") -> None:
-        self.dice = random.Random(seed)
-        self._random = self.dice.random
+        self.rng = random.Random(seed)
+        self._random = self.rng.random
         self._acts = [*ACTS, *([getattr(World, favoured)] * 20 if favoured else ())]
         self._lossy = bool(favoured)
         self.now = 0.0
@@ -72,7 +72,7 @@ class World:
         self.brokers = [Broker(self, node_id) for node_id in range(1, BROKERS + 1)]
 
     def _found(self) -> None:
-        """A cluster that was founded before: each film would begin with the same dull minute."""
+        """A cluster that was founded before: founding takes a simulated minute."""
         facts = (ClusterId(CLUSTER).encode(), Features({}).encode())
         made = [Create(path) for path in znodes.PERSISTENT]
         made += [Create("/cluster/id", facts[0]), Create("/feature", facts[1])]
@@ -90,10 +90,10 @@ class World:
 
     def pause(self) -> float:
         """How long something is away: now and then longer than a session lasts."""
-        return self.dice.choice((10.0, 60.0, 200.0, 450.0, 900.0))
+        return self.rng.choice((10.0, 60.0, 200.0, 450.0, 900.0))
 
     def lost(self) -> bool:
-        return self.dice.random() < self.losing
+        return self.rng.random() < self.losing
 
     def new_id(self) -> str:
         return fresh_id(next(self._ids))
@@ -139,9 +139,9 @@ class World:
                 self.at(self.now + self.short(), lambda: answer(message))
 
         late = self.lost()
-        self.at(self.now + (self.dice.choice((310, 500, 900)) if late else self.short()), arrive)
+        self.at(self.now + (self.rng.choice((310, 500, 900)) if late else self.short()), arrive)
 
-    # The film.
+    # The run.
 
     def run(self, ms: float) -> None:
         end = self.now + ms
@@ -150,19 +150,19 @@ class World:
             act()
         self.now = end
 
-    def film(self) -> None:
+    def play(self) -> None:
         for broker in self.brokers:
-            self.at(self.dice.choice((0, 0, 3, 40)), broker.start)
+            self.at(self.rng.choice((0, 0, 3, 40)), broker.start)
         self.run(40)
         for _ in range(2):
             self._create()
         self.run(40)
-        self.losing = 0.3 if self._lossy else self.dice.choice((0.0, 0.0, 0.05, 0.3))
+        self.losing = 0.3 if self._lossy else self.rng.choice((0.0, 0.0, 0.05, 0.3))
         for _ in range(STEPS):
-            act = self.dice.choice(self._acts)
+            act = self.rng.choice(self._acts)
             self.note(act.__name__)
             act(self)
-            self.run(self.dice.choice((0, 1, 3, 10, 50, 300)))
+            self.run(self.rng.choice((0, 1, 3, 10, 50, 300)))
 
     def rest(self) -> None:
         """Mend everything, and let it come to rest."""
@@ -181,7 +181,7 @@ class World:
 
     def _process(self) -> Any:
         able = [each.process for each in self.brokers if each.process and each.process.ready]
-        return self.dice.choice(able) if able else None
+        return self.rng.choice(able) if able else None
 
     def _leader(self) -> Any:
         able = [each.process for each in self.brokers if each.process and each.process.ready]
@@ -189,16 +189,16 @@ class World:
         return next(iter(first or able), None)
 
     def _topic(self) -> str | None:
-        return self.dice.choice(sorted(self.made)) if self.made else None
+        return self.rng.choice(sorted(self.made)) if self.made else None
 
     def _create(self) -> None:
         name = self._name()
-        factor = self.dice.choice((1, 1, 2))
+        factor = self.rng.choice((1, 1, 2))
         process = self._leader()
         if factor > 1 or process is None:
             self._tool_creates(name)
             return
-        count_ = self.dice.choice((1, 2, 3))
+        count_ = self.rng.choice((1, 2, 3))
         facts = {"num_partitions": count_, "replication_factor": 1, "assignments": []}
         topic = {"name": name, **facts, "configs": []}
 
@@ -211,13 +211,11 @@ class World:
 
     def _name(self) -> str:
         old = sorted(self.gone)
-        return (
-            self.dice.choice(old) if old and self.dice.random() < 0.5 else f"t{next(self._names)}"
-        )
+        return self.rng.choice(old) if old and self.rng.random() < 0.5 else f"t{next(self._names)}"
 
     def _tool_creates(self, name: str) -> None:
         """A topic of two replicas, as another controller would have made it."""
-        replicas = self.dice.sample(range(1, BROKERS + 1), 2)
+        replicas = self.rng.sample(range(1, BROKERS + 1), 2)
         topic_id = self.new_id()
         facts = {"partitions": {"0": replicas}, "topic_id": topic_id, "version": 3}
         done = self._write(
@@ -250,7 +248,7 @@ class World:
                     del self.made[name]
 
         topic_id = self._id_of(name)
-        if self.dice.random() < 0.3:
+        if self.rng.random() < 0.3:
             self._write(Create(f"/admin/delete_topics/{name}"))
         process.ask("DeleteTopics", {"topic_names": [name], "timeout_ms": 500}, answer)
 
@@ -270,14 +268,14 @@ class World:
     def _grow(self) -> None:
         name, process = self._topic(), self._leader()
         if name is not None and process is not None:
-            wanted = {"name": name, "count": self.dice.choice((2, 3, 4))}
+            wanted = {"name": name, "count": self.rng.choice((2, 3, 4))}
             process.ask("CreatePartitions", {"topics": [wanted]}, lambda _: None)
 
     def _configure(self) -> None:
         name, process = self._topic(), self._process()
         if name is None or process is None:
             return
-        value, topic_id = str(self.dice.randrange(1000, 9999)), self._id_of(name)
+        value, topic_id = str(self.rng.randrange(1000, 9999)), self._id_of(name)
         pair = {"name": "retention.ms", "config_operation": 0, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": [pair]}
         self.settings.pop(name, None)
@@ -312,7 +310,7 @@ class World:
 
     def _tool_asks(self) -> None:
         name = self._topic() or "nothing"
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             path, data = "/admin/preferred_replica_election", Partitions(((name, 0),)).encode()
         else:
             path, data = "/admin/reassign_partitions", Reassignment(((name, 0, (1,)),)).encode()
@@ -322,7 +320,7 @@ class World:
         self._write(Delete("/controller"))
 
     def _stop_well(self) -> None:
-        broker = self.dice.choice(self.brokers)
+        broker = self.rng.choice(self.brokers)
         process, leader = broker.process, self._leader()
         if process is None or leader is None:
             return
@@ -331,25 +329,25 @@ class World:
         self.at(self.now + 20, broker.kill)
 
     def _kill(self) -> None:
-        self.dice.choice(self.brokers).kill()
+        self.rng.choice(self.brokers).kill()
 
     def _restart(self) -> None:
-        broker = self.dice.choice(self.brokers)
+        broker = self.rng.choice(self.brokers)
         broker.kill()
-        self.at(self.now + self.dice.choice((0, 5, 100, 700)), broker.start)
+        self.at(self.now + self.rng.choice((0, 5, 100, 700)), broker.start)
 
     def _start(self) -> None:
         for broker in self.brokers:
             broker.start()
 
     def _sleep(self) -> None:
-        process = self._leader() if self.dice.random() < 0.6 else self._process()
+        process = self._leader() if self.rng.random() < 0.6 else self._process()
         if process is not None:
             process.sleep()
             self.at(self.now + self.pause(), process.wake)
 
     def _cut(self) -> None:
-        process = self._leader() if self.dice.random() < 0.6 else self._process()
+        process = self._leader() if self.rng.random() < 0.6 else self._process()
         if process is not None and not self.zookeeper.down:
             process.store.cut()
 
@@ -358,12 +356,12 @@ class World:
         leader = self._leader()
         others = [each for each in self.brokers if each.process is not leader]
         if leader is not None and not self.zookeeper.down:
-            if self.dice.random() < 0.5:
+            if self.rng.random() < 0.5:
                 leader.store.cut()
             else:
                 leader.sleep()
                 self.at(self.now + 120, leader.wake)
-            broker = self.dice.choice(others)
+            broker = self.rng.choice(others)
             broker.kill()
             self.at(self.now + 1, broker.start)
 
@@ -407,7 +405,7 @@ ACTS: tuple[Callable[[World], None], ...] = (
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """The same bytes mean the same: each is decoded once for all films."""
+    """The same bytes mean the same: each is decoded once for all runs."""
     with ExitStack() as stack:
         for kind in DECODED:
             decode = lru_cache(2000)(kind.decode)
@@ -416,13 +414,13 @@ def remembering() -> Iterator[None]:
 
 
 def simulate(seed: int, favoured: str = "") -> str:
-    """Show the film of a seed; what it came to, as text.
+    """Play the run of a seed; returns what it came to, as text.
 
     favoured  what happens in it most of the time
     """
     world = World(seed, favoured)
     try:
-        world.film()
+        world.play()
         world.rest()
         world.checks.at_rest()
     except Exception as error:

@@ -295,6 +295,6 @@ class Link:
             return none
         creates = [each for each in asked.operations if isinstance(each, Create)]
         gone = asked.session != self.session and any(each.ephemeral for each in creates)
-        if gone or any(each.sequential for each in creates) or self._world.dice.random() < 0.2:
+        if gone or any(each.sequential for each in creates) or self._world.rng.random() < 0.2:
             return (Refusal.UNKNOWN,) * len(asked.operations)
         return asked.results

@@ -1,5 +1,5 @@
-"""The simulator's own test: a bug is planted for the length of a test, and films are shown until
-the check that is meant for it finds it. Nothing in the product knows of that.
+"""The simulator's own test: it plants a bug in the policy and runs seeds until the check that is
+meant for the bug finds it. The product contains no hook for that.
 """
 
 from __future__ import annotations

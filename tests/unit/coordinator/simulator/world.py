@@ -1,7 +1,7 @@
-"""A world around the coordinator, made from a seed: clients, the core, a clock, and bad luck.
+"""A simulated world around the coordinator, made from a seed: clients, core, clock and faults.
 
-Nothing in it reads a clock or a random source but its own, so a seed is a film: `digest` is the
-same each time it runs. Faults: requests in batches of any cut, answers late, clients that die,
+It reads only its own clock and its own random source. So a seed gives the same run, and the same
+`digest`, each time. Faults: requests in batches of any cut, answers late, clients that die,
 pause, lie or come back under their instance id, connections that close, appends that fail,
 exceptions inside the policy, and a broker that is killed at any point, also between an append and
 the answers that wait for it.
@@ -59,7 +59,7 @@ class World:
         self.groups = ["g", "h"][: rng.randrange(1, 3)]
         self.steps = 0
         self._digest = hashlib.sha256()
-        self._film: list[tuple[int, int, Callable[[], None]]] = []
+        self._schedule: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._tickets = count(1)
         self._connections = count(1)
@@ -80,7 +80,7 @@ class World:
         return Checks(self)
 
     def run(self) -> str:
-        """The whole film; its digest."""
+        """The whole simulation; its digest."""
         for _ in range(self.rng.randrange(1, 7)):
             self._arrive()
         self.later(500, self._sweep)
@@ -98,7 +98,7 @@ class World:
     # -- for the clients
 
     def later(self, ms: int, act: Callable[[], None]) -> None:
-        heappush(self._film, (self.now_ms + ms, next(self._order), act))
+        heappush(self._schedule, (self.now_ms + ms, next(self._order), act))
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -132,8 +132,8 @@ class World:
     # -- time
 
     def _until(self, end_ms: int) -> None:
-        while self._film and self._film[0][0] <= end_ms:
-            self.now_ms, _, act = heappop(self._film)
+        while self._schedule and self._schedule[0][0] <= end_ms:
+            self.now_ms, _, act = heappop(self._schedule)
             self.steps += 1
             act()
         self.now_ms = end_ms

@@ -1,4 +1,4 @@
-"""The door for quotas: what `apply` takes of them, and how it says what it does not take."""
+"""Quotas at the native boundary: what `apply` accepts, and the error for what it refuses."""
 
 from typing import Any
 
