@@ -142,7 +142,7 @@ class Server:
                   group with a record of kind 3 a row has to be published, whatever it says
         """
 
-    def nudge(self) -> None:
+    def wakeup(self) -> None:
         """Make `events` return at once, now or the next time. From any thread."""
 
     def answer(self, ticket: int, response: dict[str, Any]) -> None:

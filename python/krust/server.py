@@ -209,7 +209,7 @@ class Broker:
         if core is not None:
             if not self._quietly:
                 core.server.resume()
-            core.server.nudge()
+            core.server.wakeup()
         self._going.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -232,7 +232,7 @@ class Broker:
         if self._going.is_set():
             self._stands.clear()
             self._going.clear()
-            core.server.nudge()
+            core.server.wakeup()
             self._stands.wait()
             core.server.pause()
         if expire:
@@ -408,7 +408,7 @@ class Broker:
         core = self._running()
         call = _Call(api, message)
         self._calls.append(call)
-        core.server.nudge()
+        core.server.wakeup()
         while not call.done.wait(1.0):
             self._running()
         if call.response is None:

@@ -4,7 +4,8 @@
 //! Memory is leased *before* it is allocated, by the bytes that the allocation may take, and
 //! returned when the lease is dropped. Who gets no lease either waits (the connection is read
 //! again later) or is refused; nobody allocates first and counts afterwards. Read buffers are not
-//! in this pool: each network thread has its own (`net/inbox.rs`). KIP-81 calls it MemoryPool too.
+//! in this pool: each network thread has its own (`net/read_buffer.rs`). KIP-81 calls it MemoryPool
+//! too.
 //! Invariant: used = sum of all leases; a lease alone may exceed the limit only while used was 0,
 //!     so that one large request can always make progress.
 //! Threads: any; two atomic additions a lease, no lock.

@@ -2,7 +2,7 @@
 
 What is decided elsewhere is done here, in this order: transactions go to the store, changes to the
 core's image, then answers leave. Nothing here decides.
-Threads: the policy thread of one broker; `server.nudge` may be called by any.
+Threads: the policy thread of one broker; `server.wakeup` may be called by any.
 Not promised: use after `close`.
 """
 
@@ -344,7 +344,7 @@ class Runtime:
     def _wake(self) -> None:
         """The store has news; called by its own thread."""
         self._woken.set()
-        self.server.nudge()
+        self.server.wakeup()
 
     def _ask(self, ticket: int, request: Request) -> None:
         """Decide a request of a client's; it is answered when its policy is through."""
@@ -507,7 +507,7 @@ class Runtime:
             from krust.runtime.peers import Peers
 
             listener = inter_broker_listener(self.config)
-            self._peers = Peers(self.state.node_id, listener, self.server.nudge)
+            self._peers = Peers(self.state.node_id, listener, self.server.wakeup)
             self._peers.follow(self.state.brokers)
         return self._peers
 

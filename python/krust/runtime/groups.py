@@ -171,7 +171,7 @@ class Groups:
             least_ms = self._state.whole("krust.group.assignor.timeout.ms")
             rules = [Rule(*each) for each in self._rules]
             self._assigning = Assigning(
-                rules, self._server.nudge, least_ms, _parameters(self._state.config)
+                rules, self._server.wakeup, least_ms, _parameters(self._state.config)
             )
             self._assigning.warm()
         return self._assigning

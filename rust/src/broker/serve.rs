@@ -75,7 +75,7 @@ impl Service for Broker {
         }
     }
 
-    fn turns_away(&self, thread: &mut ThreadState, address: IpAddr) -> Option<i64> {
+    fn connection_throttle_ms(&self, thread: &mut ThreadState, address: IpAddr) -> Option<i64> {
         self.refresh(thread);
         let table = thread.image.quotas.as_ref()?;
         self.quotas.refuses(table, address, self.clock.monotonic_ms())

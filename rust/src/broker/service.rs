@@ -87,7 +87,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// A connection from `address` came. `Some`: it is one too many, and closed unheard after so
     /// many milliseconds. Called on the thread that accepts.
-    fn turns_away(&self, thread: &mut Self::Thread, address: IpAddr) -> Option<i64> {
+    fn connection_throttle_ms(&self, thread: &mut Self::Thread, address: IpAddr) -> Option<i64> {
         let _ = (thread, address);
         None
     }

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use mio::event::Event;
 use mio::net::TcpStream;
 
-use super::inbox::{Filled, Inbox, Pool};
-use super::outbox::{Flushed, Outbox, SHARE, SMALL_SHARE};
+use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome};
+use super::send_queue::{Flushed, SHARE, SMALL_SHARE, SendQueue};
 use super::{Options, Shared};
 use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
 use crate::work;
@@ -35,10 +35,10 @@ const TURN_BYTES: usize = 4 << 20;
 const SHORT_MS: i64 = 1;
 
 /// What one reactor thread lends to the connection it serves.
-pub(super) struct Desk<S: Service> {
+pub(super) struct ReactorContext<S: Service> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) thread: S::Thread,
-    pub(super) pool: Pool,
+    pub(super) pool: ReadBufferPool,
     pub(super) scratch: Vec<u8>,
     pub(super) frames: Vec<Range<usize>>,
     /// This turn's time, and that of the last turn in which a short reply left.
@@ -46,9 +46,9 @@ pub(super) struct Desk<S: Service> {
     pub(super) short_ms: i64,
 }
 
-impl<S: Service> Desk<S> {
+impl<S: Service> ReactorContext<S> {
     /// The most one connection sends in this turn.
-    fn share(&self) -> usize {
+    fn send_share(&self) -> usize {
         if self.now_ms.saturating_sub(self.short_ms) <= SHORT_MS { SMALL_SHARE } else { SHARE }
     }
 }
@@ -58,12 +58,12 @@ pub(super) struct Connection<S: Service> {
     pub(super) address: IpAddr,
     pub(super) session: S::Session,
     replies: Replies,
-    inbox: Inbox,
-    outbox: Outbox,
+    read_buffer: ReadBuffer,
+    send_queue: SendQueue,
     /// The socket may have bytes for us.
     readable: bool,
     /// The peer has finished; there may be bytes before that.
-    ended: bool,
+    peer_finished: bool,
     /// The socket takes no bytes.
     blocked: bool,
     held: bool,
@@ -85,7 +85,7 @@ pub(super) struct Connection<S: Service> {
 
 /// What the reactor does with a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ServeOutcome {
     /// Wait for its next event.
     Wait,
     /// Wait for its next event, and serve it at this time.
@@ -102,7 +102,7 @@ pub(super) enum Outcome {
 enum Handled {
     Frames,
     Nothing,
-    Nonsense,
+    Invalid,
 }
 
 impl<S: Service> Connection<S> {
@@ -117,10 +117,10 @@ impl<S: Service> Connection<S> {
             address,
             session,
             replies: Replies::default(),
-            inbox: Inbox::default(),
-            outbox: Outbox::default(),
+            read_buffer: ReadBuffer::default(),
+            send_queue: SendQueue::default(),
             readable: true,
-            ended: false,
+            peer_finished: false,
             blocked: false,
             held: false,
             closing: false,
@@ -135,9 +135,9 @@ impl<S: Service> Connection<S> {
     }
 
     /// Remembers what an event says.
-    pub(super) fn notice(&mut self, event: &Event) {
+    pub(super) fn record_event(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-        self.ended |= event.is_read_closed() || event.is_error();
+        self.peer_finished |= event.is_read_closed() || event.is_error();
         if event.is_writable() {
             self.blocked = false;
         }
@@ -150,58 +150,59 @@ impl<S: Service> Connection<S> {
     }
 
     /// Sends what is ready, reads and handles what may be read.
-    pub(super) fn serve(&mut self, desk: &mut Desk<S>) -> Outcome {
-        let outcome = self.turn(desk).unwrap_or_else(|error| {
+    pub(super) fn serve(&mut self, context: &mut ReactorContext<S>) -> ServeOutcome {
+        let outcome = self.serve_turn(context).unwrap_or_else(|error| {
             tracing::debug!(peer = %self.address, %error, "connection lost");
-            Outcome::Close
+            ServeOutcome::Close
         });
-        self.inbox.settle(&mut desk.pool);
+        self.read_buffer.end_turn(&mut context.pool);
         outcome
     }
 
-    fn turn(&mut self, desk: &mut Desk<S>) -> io::Result<Outcome> {
+    fn serve_turn(&mut self, context: &mut ReactorContext<S>) -> io::Result<ServeOutcome> {
         if self.held && self.replies.parked() == 0 {
             self.held = false;
-            self.frame_ms = desk.now_ms;
+            self.frame_ms = context.now_ms;
         }
-        self.heed(desk.now_ms);
-        let mut again = self.send(desk)?;
+        self.update_muted(context.now_ms);
+        let mut again = self.send(context)?;
         let (mut read, before) = (0, work::done());
-        while self.may_read(&desk.shared.options) {
-            match self.handle(desk) {
+        while self.may_read(&context.shared.options) {
+            match self.handle(context) {
                 Handled::Frames => {
-                    again |= self.send(desk)?;
+                    again |= self.send(context)?;
                     if work::since(before) >= work::SHARE {
                         again = true;
                         break;
                     }
                     continue;
                 }
-                Handled::Nonsense => self.closing = true,
-                Handled::Nothing if read >= TURN_BYTES => return Ok(Outcome::Again),
+                Handled::Invalid => self.closing = true,
+                Handled::Nothing if read >= TURN_BYTES => return Ok(ServeOutcome::Again),
                 Handled::Nothing if self.readable => {
-                    let before = self.inbox.filled();
-                    if let Some(outcome) = self.read(desk)? {
+                    let before = self.read_buffer.filled();
+                    if let Some(outcome) = self.read(context)? {
                         return Ok(outcome);
                     }
-                    read += self.inbox.filled() - before;
+                    read += self.read_buffer.filled() - before;
                     continue;
                 }
                 Handled::Nothing => {}
             }
             break;
         }
-        let gone = (self.held && self.ended) || (self.closing && self.outbox.is_empty());
+        let gone =
+            (self.held && self.peer_finished) || (self.closing && self.send_queue.is_empty());
         Ok(match (gone, again, self.muted_until_ms) {
-            (true, ..) => Outcome::Close,
-            (false, true, _) => Outcome::Again,
-            (false, false, Some(until_ms)) => Outcome::Muted(until_ms),
-            (false, false, None) => Outcome::Wait,
+            (true, ..) => ServeOutcome::Close,
+            (false, true, _) => ServeOutcome::Again,
+            (false, false, Some(until_ms)) => ServeOutcome::Muted(until_ms),
+            (false, false, None) => ServeOutcome::Wait,
         })
     }
 
     /// Is muted where the service said so, and no longer when the time is over.
-    fn heed(&mut self, now_ms: i64) {
+    fn update_muted(&mut self, now_ms: i64) {
         if self.replies.is_muted() {
             let until_ms = now_ms.saturating_add(i64::from(self.replies.muted_ms()));
             self.muted_until_ms = self.muted_until_ms.max(Some(until_ms));
@@ -212,71 +213,71 @@ impl<S: Service> Connection<S> {
     }
 
     /// Reads once. `Some`: nothing more can be done with this connection now.
-    fn read(&mut self, desk: &mut Desk<S>) -> io::Result<Option<Outcome>> {
-        let limit = desk.shared.options.request_max_bytes;
-        let before = self.inbox.filled();
-        match self.inbox.fill(&mut self.stream, &mut desk.pool, limit)? {
-            Filled::Full => {}
-            Filled::Drained => self.readable = self.ended,
-            Filled::Nothing => self.readable = false,
-            Filled::Ended => return Ok(Some(Outcome::Close)),
-            Filled::Starved => return Ok(Some(Outcome::Starved)),
+    fn read(&mut self, context: &mut ReactorContext<S>) -> io::Result<Option<ServeOutcome>> {
+        let limit = context.shared.options.request_max_bytes;
+        let before = self.read_buffer.filled();
+        match self.read_buffer.fill(&mut self.stream, &mut context.pool, limit)? {
+            ReadOutcome::Full => {}
+            ReadOutcome::Drained => self.readable = self.peer_finished,
+            ReadOutcome::Empty => self.readable = false,
+            ReadOutcome::Ended => return Ok(Some(ServeOutcome::Close)),
+            ReadOutcome::Starved => return Ok(Some(ServeOutcome::Starved)),
         }
-        let came = self.inbox.filled().saturating_sub(before);
-        let earned = came.saturating_mul(1000) / desk.shared.options.frame_rate.max(1);
+        let came = self.read_buffer.filled().saturating_sub(before);
+        let earned = came.saturating_mul(1000) / context.shared.options.frame_rate.max(1);
         self.frame_ms = match before {
-            0 => desk.now_ms,
-            _ => self.frame_ms.saturating_add(earned as i64).min(desk.now_ms),
+            0 => context.now_ms,
+            _ => self.frame_ms.saturating_add(earned as i64).min(context.now_ms),
         };
-        self.active_ms = desk.now_ms;
+        self.active_ms = context.now_ms;
         Ok(None)
     }
 
     /// Hands all whole frames over.
-    fn handle(&mut self, desk: &mut Desk<S>) -> Handled {
-        let limit = desk.shared.options.request_max_bytes;
-        if let Err(error) = self.inbox.frames(limit, &mut desk.frames) {
+    fn handle(&mut self, context: &mut ReactorContext<S>) -> Handled {
+        let limit = context.shared.options.request_max_bytes;
+        if let Err(error) = self.read_buffer.frames(limit, &mut context.frames) {
             tracing::debug!(peer = %self.address, %error, "not a Kafka frame: closing");
-            return Handled::Nonsense;
+            return Handled::Invalid;
         }
-        if desk.frames.is_empty() {
+        if context.frames.is_empty() {
             return Handled::Nothing;
         }
-        let at = At { thread: &mut desk.thread, session: &mut self.session };
-        let received = Received { buf: self.inbox.bytes(), frames: &desk.frames };
-        let flow = desk.shared.service.event(at, received, &mut self.replies);
-        let handled = desk.frames.len().saturating_sub(self.replies.left());
-        let end = handled.checked_sub(1).and_then(|last| desk.frames.get(last));
-        self.inbox.consume(end.map_or(0, |range| range.end));
-        self.frame_ms = desk.now_ms;
-        self.heed(desk.now_ms);
+        let at = At { thread: &mut context.thread, session: &mut self.session };
+        let received = Received { buf: self.read_buffer.bytes(), frames: &context.frames };
+        let flow = context.shared.service.event(at, received, &mut self.replies);
+        let handled = context.frames.len().saturating_sub(self.replies.left());
+        let end = handled.checked_sub(1).and_then(|last| context.frames.get(last));
+        self.read_buffer.consume(end.map_or(0, |range| range.end));
+        self.frame_ms = context.now_ms;
+        self.update_muted(context.now_ms);
         self.closing |= flow == Flow::Close;
         self.held = flow == Flow::Hold && self.replies.parked() > 0;
         let may_leave_all = self.replies.is_full() || self.muted_until_ms.is_some();
-        if handled == 0 && !may_leave_all { Handled::Nonsense } else { Handled::Frames }
+        if handled == 0 && !may_leave_all { Handled::Invalid } else { Handled::Frames }
     }
 
     /// Sends what is ready. True where there is more and the socket would take it.
-    fn send(&mut self, desk: &mut Desk<S>) -> io::Result<bool> {
-        let begins = self.outbox.is_empty();
+    fn send(&mut self, context: &mut ReactorContext<S>) -> io::Result<bool> {
+        let begins = self.send_queue.is_empty();
         if begins {
-            self.sent_ms = desk.now_ms;
+            self.sent_ms = context.now_ms;
         }
         while let Some(output) = self.replies.take() {
-            self.outbox.push(output);
+            self.send_queue.push(output);
         }
-        if self.blocked || self.outbox.is_empty() {
+        if self.blocked || self.send_queue.is_empty() {
             return Ok(false);
         }
-        let share = desk.share();
-        let (flushed, sent) = self.outbox.flush(&self.stream, &mut desk.scratch, share)?;
+        let share = context.send_share();
+        let (flushed, sent) = self.send_queue.flush(&self.stream, &mut context.scratch, share)?;
         self.blocked = flushed == Flushed::Blocked;
         if begins && flushed == Flushed::All && sent < SMALL_SHARE {
-            desk.short_ms = desk.now_ms;
+            context.short_ms = context.now_ms;
         }
         if sent > 0 {
-            self.sent_ms = desk.now_ms;
-            self.active_ms = desk.now_ms;
+            self.sent_ms = context.now_ms;
+            self.active_ms = context.now_ms;
         }
         Ok(flushed == Flushed::Enough)
     }
@@ -285,7 +286,7 @@ impl<S: Service> Connection<S> {
         !self.closing
             && !self.held
             && self.muted_until_ms.is_none()
-            && self.outbox.memory() + self.replies.held() < options.out_max_bytes
+            && self.send_queue.memory() + self.replies.held() < options.out_max_bytes
             && self.replies.parked() < options.parked_max
     }
 
@@ -295,10 +296,10 @@ impl<S: Service> Connection<S> {
         if self.replies.parked() == 0 {
             deadline = self.active_ms.saturating_add(options.idle_ms);
         }
-        if self.inbox.holds() && self.may_read(options) {
+        if self.read_buffer.is_pending() && self.may_read(options) {
             deadline = deadline.min(self.frame_ms.saturating_add(options.frame_ms));
         }
-        if !self.outbox.is_empty() {
+        if !self.send_queue.is_empty() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
         }
         deadline
@@ -306,20 +307,21 @@ impl<S: Service> Connection<S> {
 
     /// By how many milliseconds the large frame that is half here lags behind the least rate.
     pub(super) fn lag_ms(&self, options: &Options, now_ms: i64) -> Option<i64> {
-        let waits_for_peer = self.inbox.is_large() && !self.starving && self.may_read(options);
+        let waits_for_peer =
+            self.read_buffer.is_large() && !self.starving && self.may_read(options);
         waits_for_peer.then(|| now_ms.saturating_sub(self.frame_ms))
     }
 
     /// Sends what is ready, once; reads nothing more.
-    pub(super) fn finish(&mut self, desk: &mut Desk<S>) {
+    pub(super) fn finish(&mut self, context: &mut ReactorContext<S>) {
         self.closing = true;
-        if let Err(error) = self.send(desk) {
+        if let Err(error) = self.send(context) {
             tracing::debug!(peer = %self.address, %error, "connection lost at the end");
         }
     }
 
     /// Gives the read buffer back before the connection goes.
-    pub(super) fn release(&mut self, pool: &mut Pool) {
-        self.inbox.release(pool);
+    pub(super) fn release(&mut self, pool: &mut ReadBufferPool) {
+        self.read_buffer.release(pool);
     }
 }

@@ -1,12 +1,13 @@
-//! Where connections come in: binding addresses, and accepting within the limits.
+//! Listening: binding addresses, and Kafka's ConnectionQuotas.
 //!
-//! A name or an empty host stands for several addresses; with port 0 all of them share the port the
-//! first was given. An address family the machine does not have is warned of once and left out, as
-//! long as one address is bound.
+//! A host name or an empty host stands for several addresses. With port 0 all of them share the
+//! port that the first address was given. If the machine lacks an address family, the server warns
+//! once and leaves it out, as long as one address is bound.
 //! Connections leave the last descriptors of the process (`sys::reserved_descriptors`) to files,
-//! modules and pipes, without which nobody who is connected can be served.
-//! Out of other descriptors, or with `max.connections` open, accepting pauses: what arrives waits
-//! in the kernel's queue until a connection closes or a moment has passed. Nothing spins.
+//! modules and pipes, because the broker needs those to serve its open connections.
+//! When the process is out of other descriptors, or `max.connections` are open, accepting pauses:
+//! new connections wait in the kernel's queue until one closes or a moment has passed. No thread
+//! spins.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +23,7 @@ use crate::sys;
 
 /// How many connections may wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
-/// How often a free port of the first address is tried on the others.
+/// How many free ports of the first address are tried on the other addresses.
 const PORT_ATTEMPTS: usize = 16;
 
 /// An address to listen on.
@@ -36,16 +37,16 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// An address that is listened on.
+/// An address that the server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundListener {
     /// The listener's name.
     pub name: Arc<str>,
     /// The address, with the real port.
     pub address: SocketAddr,
 }
 
-/// Why an endpoint cannot be listened on.
+/// Why the server cannot listen on an endpoint.
 #[derive(Debug, Error)]
 #[error("cannot listen on {host}:{port} (listener {name}): {reason}")]
 pub struct BindError {
@@ -53,7 +54,7 @@ pub struct BindError {
     host: String,
     port: u16,
     reason: String,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
@@ -61,16 +62,16 @@ pub struct BindError {
 /// A bound socket.
 pub(super) struct Listener {
     pub(super) socket: TcpListener,
-    pub(super) bound: Bound,
+    pub(super) bound: BoundListener,
 }
 
-/// The connections of one server, counted over all of its threads.
-pub(super) struct Census {
+/// The open connections of one server, counted over all its threads, and their limits.
+pub(super) struct ConnectionQuotas {
     all: AtomicUsize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
     max: AtomicUsize,
     max_per_address: AtomicUsize,
-    /// Whether the accepting thread wants to hear of the next connection that closes.
+    /// Whether the accepting thread waits for a connection to close.
     pub(super) paused: AtomicBool,
 }
 
@@ -134,7 +135,7 @@ fn bind_together(endpoint: &Endpoint, hosts: &[IpAddr]) -> io::Result<Vec<Listen
             Ok(socket) => {
                 let address = socket.local_addr()?;
                 let name = Arc::clone(&endpoint.name);
-                bound.push(Listener { socket, bound: Bound { name, address } });
+                bound.push(Listener { socket, bound: BoundListener { name, address } });
             }
             Err(error) if is_missing(&error) => missing = Some((host, error)),
             Err(error) => return Err(error),
@@ -166,7 +167,7 @@ fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-impl Census {
+impl ConnectionQuotas {
     pub(super) fn new(max: usize, max_per_address: usize) -> Self {
         Self {
             all: AtomicUsize::new(0),
@@ -177,9 +178,9 @@ impl Census {
         }
     }
 
-    /// Counts to other limits from here on; those that are open stay. True where the accepting
-    /// thread waits for that.
-    pub(super) fn limit(&self, max: usize, max_per_address: usize) -> bool {
+    /// Changes the limits; open connections stay open. Returns whether the accepting thread waits
+    /// for a change.
+    pub(super) fn set_limits(&self, max: usize, max_per_address: usize) -> bool {
         self.max.store(max, Ordering::SeqCst);
         self.max_per_address.store(max_per_address, Ordering::Relaxed);
         self.paused.swap(false, Ordering::SeqCst)
@@ -190,8 +191,8 @@ impl Census {
         self.all.load(Ordering::SeqCst)
     }
 
-    /// True where no further connection is to be accepted until it is no longer paused.
-    pub(super) fn pauses(&self) -> bool {
+    /// Whether the limit is reached. Accepting is paused then until `paused` is false again.
+    pub(super) fn pause_if_full(&self) -> bool {
         let is_full = || self.count() >= self.max.load(Ordering::SeqCst);
         is_full() && {
             self.paused.store(true, Ordering::SeqCst);
@@ -199,8 +200,8 @@ impl Census {
         }
     }
 
-    /// Counts a connection from `address` in; false where it has as many as it may.
-    pub(super) fn enter(&self, address: IpAddr) -> bool {
+    /// Counts a new connection from `address`; false if that address has reached its limit.
+    pub(super) fn try_increment(&self, address: IpAddr) -> bool {
         let mut by_address = self.by_address.lock();
         let count = by_address.get(&address).copied().unwrap_or_default();
         if count >= self.max_per_address.load(Ordering::Relaxed) {
@@ -211,8 +212,8 @@ impl Census {
         true
     }
 
-    /// Counts a connection out; true where the accepting thread waits for that.
-    pub(super) fn leave(&self, address: IpAddr) -> bool {
+    /// Counts a closed connection. Returns whether the accepting thread waits for it.
+    pub(super) fn decrement(&self, address: IpAddr) -> bool {
         let mut by_address = self.by_address.lock();
         if let Some(count) = by_address.get_mut(&address) {
             *count -= 1;
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn both_families_share_a_free_port() {
+    fn port_zero_binds_both_address_families_to_the_same_port() {
         let listeners = bind(&[endpoint("localhost", 0)]).unwrap();
         let port = listeners[0].bound.address.port();
         assert_ne!(port, 0);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_said_clearly() {
+    fn the_error_of_a_port_in_use_names_the_address_and_the_listener() {
         let first = bind(&[endpoint("127.0.0.1", 0)]).unwrap();
         let port = first[0].bound.address.port();
         let Err(error) = bind(&[endpoint("127.0.0.1", port)]) else { panic!("bound twice") };
@@ -256,26 +257,38 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_by_address() {
-        let census = Census::new(3, 1);
+    fn each_address_has_its_own_limit_of_connections() {
+        let connection_quotas = ConnectionQuotas::new(3, 1);
         let here = IpAddr::from([127, 0, 0, 1]);
         let there = IpAddr::from([127, 0, 0, 2]);
-        assert!(census.enter(here) && !census.enter(here) && census.enter(there));
-        assert_eq!(census.count(), 2);
-        census.leave(here);
-        assert!(census.enter(here));
+        assert!(
+            connection_quotas.try_increment(here)
+                && !connection_quotas.try_increment(here)
+                && connection_quotas.try_increment(there)
+        );
+        assert_eq!(connection_quotas.count(), 2);
+        connection_quotas.decrement(here);
+        assert!(connection_quotas.try_increment(here));
     }
 
     #[test]
-    fn a_limit_that_changes_counts_those_that_are_open() {
-        let census = Census::new(usize::MAX, usize::MAX);
+    fn a_changed_limit_counts_the_connections_that_are_open() {
+        let connection_quotas = ConnectionQuotas::new(usize::MAX, usize::MAX);
         let here = IpAddr::from([127, 0, 0, 1]);
-        assert!(census.enter(here) && census.enter(here) && !census.pauses());
-        assert!(!census.limit(2, 2));
-        assert!(census.pauses() && !census.enter(here));
-        assert!(census.leave(here));
-        assert!(!census.pauses() && census.enter(here) && census.pauses());
-        assert!(census.limit(3, 2));
-        assert!(!census.pauses() && !census.enter(here));
+        assert!(
+            connection_quotas.try_increment(here)
+                && connection_quotas.try_increment(here)
+                && !connection_quotas.pause_if_full()
+        );
+        assert!(!connection_quotas.set_limits(2, 2));
+        assert!(connection_quotas.pause_if_full() && !connection_quotas.try_increment(here));
+        assert!(connection_quotas.decrement(here));
+        assert!(
+            !connection_quotas.pause_if_full()
+                && connection_quotas.try_increment(here)
+                && connection_quotas.pause_if_full()
+        );
+        assert!(connection_quotas.set_limits(3, 2));
+        assert!(!connection_quotas.pause_if_full() && !connection_quotas.try_increment(here));
     }
 }

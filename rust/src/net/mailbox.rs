@@ -18,7 +18,7 @@ use crate::broker::Mailbox;
 
 /// The mailboxes of all reactor threads of one server.
 pub struct Mailboxes<W> {
-    boxes: Vec<PostBox<W>>,
+    mailboxes: Vec<ThreadMailbox<W>>,
 }
 
 /// A connection on its way to the thread that will own it.
@@ -28,96 +28,96 @@ pub(super) struct Accepted {
     pub(super) remote: std::net::SocketAddr,
 }
 
-struct PostBox<W> {
-    content: Mutex<Content<W>>,
+struct ThreadMailbox<W> {
+    content: Mutex<MailboxContents<W>>,
     /// There while its thread is.
     waker: RwLock<Option<Waker>>,
     closed: AtomicBool,
 }
 
-pub(super) struct Content<W> {
+pub(super) struct MailboxContents<W> {
     pub(super) wakes: Vec<W>,
     pub(super) accepted: Vec<Accepted>,
 }
 
 thread_local! {
-    /// The box this thread owns: the address of its `PostBox`, 0 where it is no reactor.
+    /// The box this thread owns: the address of its `ThreadMailbox`, 0 where it is no reactor.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<W> Mailboxes<W> {
     /// Boxes for `threads` reactor threads. What is posted before they start is kept for them.
     pub fn new(threads: usize) -> Arc<Self> {
-        let boxes = (0..threads)
-            .map(|_| PostBox {
+        let mailboxes = (0..threads)
+            .map(|_| ThreadMailbox {
                 content: Mutex::default(),
                 waker: RwLock::default(),
                 closed: AtomicBool::new(false),
             })
             .collect();
-        Arc::new(Self { boxes })
+        Arc::new(Self { mailboxes })
     }
 
-    /// How many reactor threads there are boxes for.
+    /// How many reactor threads there are mailboxes for.
     pub fn threads(&self) -> usize {
-        self.boxes.len()
+        self.mailboxes.len()
     }
 
     /// Binds box `thread` to the calling thread.
-    pub(super) fn own(&self, thread: usize, waker: Waker) {
-        if let Some(post) = self.boxes.get(thread) {
-            OWN.set(post.address());
-            *post.waker.write() = Some(waker);
+    pub(super) fn bind(&self, thread: usize, waker: Waker) {
+        if let Some(mailbox) = self.mailboxes.get(thread) {
+            OWN.set(mailbox.address());
+            *mailbox.waker.write() = Some(waker);
         }
     }
 
     /// Takes all that lies in box `thread`: the caller's empty lists are exchanged for the full
     /// ones.
-    pub(super) fn take(&self, thread: usize, into: &mut Content<W>) {
-        if let Some(post) = self.boxes.get(thread) {
-            std::mem::swap(&mut *post.content.lock(), into);
+    pub(super) fn take(&self, thread: usize, into: &mut MailboxContents<W>) {
+        if let Some(mailbox) = self.mailboxes.get(thread) {
+            std::mem::swap(&mut *mailbox.content.lock(), into);
         }
     }
 
     /// True where nothing lies in box `thread`.
     pub(super) fn is_empty(&self, thread: usize) -> bool {
-        self.boxes.get(thread).is_none_or(|post| post.content.lock().is_empty())
+        self.mailboxes.get(thread).is_none_or(|mailbox| mailbox.content.lock().is_empty())
     }
 
     /// Empties box `thread` for good: its thread is gone.
     pub(super) fn close(&self, thread: usize) {
-        if let Some(post) = self.boxes.get(thread) {
-            let mut content = post.content.lock();
-            post.closed.store(true, Ordering::Relaxed);
-            *content = Content::default();
-            post.waker.write().take();
+        if let Some(mailbox) = self.mailboxes.get(thread) {
+            let mut content = mailbox.content.lock();
+            mailbox.closed.store(true, Ordering::Relaxed);
+            *content = MailboxContents::default();
+            mailbox.waker.write().take();
         }
     }
 
-    pub(super) fn hand_over(&self, thread: usize, accepted: Accepted) {
+    pub(super) fn post_accepted(&self, thread: usize, accepted: Accepted) {
         self.put(thread, |content| content.accepted.push(accepted));
     }
 
     /// Wakes thread `thread` without leaving anything.
-    pub(super) fn nudge(&self, thread: usize) {
-        if let Some(post) = self.boxes.get(thread) {
-            post.wake();
+    pub(super) fn wakeup(&self, thread: usize) {
+        if let Some(mailbox) = self.mailboxes.get(thread) {
+            mailbox.wake();
         }
     }
 
-    fn put(&self, thread: usize, add: impl FnOnce(&mut Content<W>)) {
-        let Some(post) = self.boxes.get(thread) else { return };
+    fn put(&self, thread: usize, add: impl FnOnce(&mut MailboxContents<W>)) {
+        let Some(mailbox) = self.mailboxes.get(thread) else { return };
         let first = {
-            let mut content = post.content.lock();
-            if post.closed.load(Ordering::Relaxed) {
+            let mut content = mailbox.content.lock();
+            if mailbox.closed.load(Ordering::Relaxed) {
                 return;
             }
             let first = content.is_empty();
             add(&mut content);
             first
         };
-        if first && OWN.get() != post.address() {
-            post.wake();
+        if first && OWN.get() != mailbox.address() {
+            mailbox.wake();
         }
     }
 }
@@ -128,7 +128,7 @@ impl<W: Send> Mailbox<W> for Mailboxes<W> {
     }
 }
 
-impl<W> PostBox<W> {
+impl<W> ThreadMailbox<W> {
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -142,13 +142,13 @@ impl<W> PostBox<W> {
     }
 }
 
-impl<W> Content<W> {
+impl<W> MailboxContents<W> {
     pub(super) fn is_empty(&self) -> bool {
         self.wakes.is_empty() && self.accepted.is_empty()
     }
 }
 
-impl<W> Default for Content<W> {
+impl<W> Default for MailboxContents<W> {
     fn default() -> Self {
         Self { wakes: Vec::new(), accepted: Vec::new() }
     }

@@ -1,22 +1,23 @@
-//! Threads, sockets, order and back-pressure: what lies between a peer and a [`Service`]. Knows
-//! frames, no API by name.
+//! The network layer: threads, sockets, order of replies and back-pressure between a peer and a
+//! [`Service`]. It knows frames; it knows no API by name.
 //!
-//! One loop a thread (`reactor`); a connection lives on one thread from accept to close
-//! (`connection`); other threads reach it through its mailbox (`mailbox`). The first thread accepts
-//! and hands connections to the thread that has the fewest.
-//! Threads: [`Server`] may be used and dropped from any thread; dropping it stops it.
-//! Promised: replies leave in the order of their requests; a frame is refused by its length before
-//! memory is reserved; a peer that does not read, does not finish its frame or does nothing costs a
-//! known sum and is closed in the end; an idle connection holds no buffer.
-//! Not done: TLS (its place is `transport/`, between a connection's socket and its inbox).
+//! Each thread runs one event loop (`reactor`). A connection stays on one thread from accept to
+//! close (`connection`). Other threads reach it through that thread's mailbox (`mailbox`). The
+//! first thread accepts connections and gives each to the thread that has the fewest.
+//! Threads: any thread may use and drop [`Server`]. Dropping it stops the server.
+//! Promised: replies leave in the order of their requests. A frame that is too long is refused
+//! before memory is reserved for it. A peer that does not read, does not finish its frame or does
+//! nothing costs a bounded amount of memory and is closed in the end. An idle connection holds no
+//! buffer.
+//! Not done: TLS. It belongs in `transport/`, between the socket and the read buffer.
 
 mod connection;
-mod gate;
-mod inbox;
 mod listener;
 mod mailbox;
-mod outbox;
+mod pause_barrier;
 mod reactor;
+mod read_buffer;
+mod send_queue;
 mod slab;
 mod throttled;
 
@@ -28,45 +29,45 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use self::gate::Gate;
-pub use self::listener::{BindError, Bound, Endpoint};
-use self::listener::{Census, Listener};
+pub use self::listener::{BindError, BoundListener, Endpoint};
+use self::listener::{ConnectionQuotas, Listener};
 pub use self::mailbox::Mailboxes;
+use self::pause_barrier::PauseBarrier;
 use self::reactor::Reactor;
 use crate::broker::Service;
 use crate::clock::Clock;
 
-/// How a server listens, and its limits. Times in milliseconds, sizes in bytes.
+/// Where a server listens, and its limits. Times are in milliseconds, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to listen.
     pub endpoints: Vec<Endpoint>,
-    /// `max.connections`: beyond these, connections wait to be accepted.
+    /// `max.connections`: further connections wait in the kernel to be accepted.
     pub max_connections: usize,
-    /// `max.connections.per.ip`: beyond these, connections of one address are closed at once.
+    /// `max.connections.per.ip`: further connections of one address are closed at once.
     pub max_connections_per_ip: usize,
-    /// `connections.max.idle.ms`: a connection on which nothing moves is closed.
+    /// `connections.max.idle.ms`: a connection without traffic for this long is closed.
     pub idle_ms: i64,
     /// `socket.request.max.bytes`: a longer frame closes its connection.
     pub request_max_bytes: usize,
-    /// `queued.max.request.bytes`, or a default: read buffers of all connections together. Never
-    /// less than two frames of the largest size a thread.
+    /// `queued.max.request.bytes`, or a default: the read buffers of all connections together. Each
+    /// thread gets at least two frames of the largest size.
     pub request_memory: usize,
-    /// A frame may lag so far behind the least rate ...
+    /// How far a frame may fall behind the minimum rate before its connection is closed.
     pub frame_ms: i64,
-    /// ... of so many bytes a second. What came faster before does not count. Where the read
-    /// buffers are used up, whoever lags most makes room for who waits.
+    /// The minimum rate of a frame in bytes a second. Earlier bytes that came faster do not count.
+    /// When the read buffers are used up, the slowest connection is closed to make room.
     pub frame_rate: usize,
-    /// A connection that takes none of the bytes it is sent is closed after this.
+    /// A connection that accepts none of the bytes sent to it is closed after this time.
     pub stalled_ms: i64,
-    /// A connection with this much waiting for it is not read from.
+    /// A connection with this many bytes of unsent replies is not read from.
     pub out_max_bytes: usize,
     /// A connection with this many requests parked is not read from.
     pub parked_max: usize,
-    /// For how many microseconds a thread looks for more before it blocks; 0: not at all. Costs
-    /// CPU, saves the wake-up of a halted core.
+    /// For how many microseconds a thread polls before it blocks; 0: not at all. Polling costs CPU
+    /// and saves the wake-up of a halted core.
     pub busy_poll_us: u64,
-    /// `SO_SNDBUF` towards loopback and private networks; the kernel tunes the others.
+    /// `SO_SNDBUF` for peers on loopback and private networks. The kernel tunes the others.
     pub near_send_buffer: usize,
 }
 
@@ -93,7 +94,7 @@ impl Default for Options {
 /// Why a server did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The system refused a thread or a descriptor.
@@ -107,10 +108,10 @@ pub(crate) struct Shared<S: Service> {
     mailboxes: Arc<Mailboxes<S::Wake>>,
     options: Options,
     clock: Arc<dyn Clock>,
-    census: Census,
+    connection_quotas: ConnectionQuotas,
     /// Connections by thread.
     load: Vec<AtomicUsize>,
-    gate: Gate,
+    pause_barrier: PauseBarrier,
     stopping: AtomicBool,
     failed: AtomicBool,
 }
@@ -118,13 +119,13 @@ pub(crate) struct Shared<S: Service> {
 /// A running server: its listeners and its threads.
 pub struct Server<S: Service> {
     shared: Arc<Shared<S>>,
-    bound: Vec<Bound>,
+    bound: Vec<BoundListener>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<S: Service> Server<S> {
-    /// Binds the endpoints and starts one thread for each of `mailboxes`. Connections are accepted
-    /// when this returns.
+    /// Binds the endpoints and starts one thread for each of `mailboxes`. The server accepts
+    /// connections when this returns.
     pub fn start(
         options: Options,
         service: Arc<S>,
@@ -135,9 +136,12 @@ impl<S: Service> Server<S> {
         let bound = listeners.iter().map(|listener| listener.bound.clone()).collect();
         let count = mailboxes.threads();
         let shared = Arc::new(Shared {
-            census: Census::new(options.max_connections, options.max_connections_per_ip),
+            connection_quotas: ConnectionQuotas::new(
+                options.max_connections,
+                options.max_connections_per_ip,
+            ),
             load: (0..count).map(|_| AtomicUsize::new(0)).collect(),
-            gate: Gate::default(),
+            pause_barrier: PauseBarrier::default(),
             stopping: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             service,
@@ -153,44 +157,43 @@ impl<S: Service> Server<S> {
         Ok(server)
     }
 
-    /// The addresses that are listened on.
-    pub fn bound(&self) -> &[Bound] {
+    /// The addresses that the server listens on.
+    pub fn bound(&self) -> &[BoundListener] {
         &self.bound
     }
 
     /// How many connections are open.
     pub fn connections(&self) -> usize {
-        self.shared.census.count()
+        self.shared.connection_quotas.count()
     }
 
-    /// Lets so many connections be open, and so many of one address; those that are open stay.
-    pub fn limit(&self, max_connections: usize, max_connections_per_ip: usize) {
-        if self.shared.census.limit(max_connections, max_connections_per_ip) {
-            self.shared.mailboxes.nudge(0);
+    /// Changes the connection limits. Open connections stay open.
+    pub fn set_limits(&self, max_connections: usize, max_connections_per_ip: usize) {
+        if self.shared.connection_quotas.set_limits(max_connections, max_connections_per_ip) {
+            self.shared.mailboxes.wakeup(0);
         }
     }
 
-    /// True where a thread ended by a panic: all threads stop then, and nothing is answered any
-    /// more.
+    /// Whether a thread panicked. All threads stop then, and the server answers no more requests.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Acquire)
     }
 
-    /// Answers nobody until `resume`: connections stay, and what comes waits. Nothing more leaves
-    /// when this returns.
+    /// Stops answering until `resume`. Connections stay open and requests wait. No byte is sent
+    /// after this returns.
     pub fn pause(&self) {
         let shared = &self.shared;
         let ended = || shared.stopping.load(Ordering::Acquire);
-        shared.gate.shut(shared.mailboxes.threads(), || shared.nudge(), ended);
+        shared.pause_barrier.pause(shared.mailboxes.threads(), || shared.wakeup(), ended);
     }
 
-    /// Goes on after `pause`.
+    /// Answers again after `pause`.
     pub fn resume(&self) {
-        self.shared.gate.open();
+        self.shared.pause_barrier.resume();
     }
 
-    /// Closes the listeners, sends what is ready, closes all connections, ends the threads. Does
-    /// nothing the second time.
+    /// Closes the listeners, sends the replies that are ready, closes all connections and ends the
+    /// threads. A second call does nothing.
     pub fn stop(&self) {
         self.shared.stop();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -211,8 +214,8 @@ impl<S: Service> Server<S> {
                     shared.fail();
                 }
             };
-            // A panic is a bug of ours; what it left half-done is not known, so nothing is answered
-            // any more: the connections close with the reactor, the other threads stop as well.
+            // A panic is our bug and leaves unknown state behind, so the server stops answering.
+            // The connections close with the reactor, and the other threads stop as well.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
                 tracing::error!("a network thread panicked: the server stops");
                 shared.fail();
@@ -230,12 +233,12 @@ impl<S: Service> Drop for Server<S> {
 impl<S: Service> Shared<S> {
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.gate.open();
-        self.nudge();
+        self.pause_barrier.resume();
+        self.wakeup();
     }
 
-    fn nudge(&self) {
-        (0..self.mailboxes.threads()).for_each(|thread| self.mailboxes.nudge(thread));
+    fn wakeup(&self) {
+        (0..self.mailboxes.threads()).for_each(|thread| self.mailboxes.wakeup(thread));
     }
 
     fn fail(&self) {
@@ -244,13 +247,13 @@ impl<S: Service> Shared<S> {
     }
 
     /// The thread with the fewest connections.
-    fn idlest(&self) -> usize {
+    fn least_loaded_thread(&self) -> usize {
         let loads = self.load.iter().map(|load| load.load(Ordering::Relaxed));
         loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(index, _)| index)
     }
 }
 
-/// True for peers whose path is short: loopback and private networks.
+/// Whether a peer is close by: on loopback or in a private network.
 fn is_near(address: SocketAddr) -> bool {
     match address.ip().to_canonical() {
         std::net::IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),

@@ -1,4 +1,4 @@
-//! The loop of one network thread: events, then mail, then what is due; then it blocks.
+//! The loop of one network thread: events, then mailbox, then what is due; then it blocks.
 //!
 //! A turn serves every connection that has an event, takes the mailbox until it is empty, answers
 //! what has expired, and closes what is overdue. Connections left over from the last turn come
@@ -17,10 +17,10 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::net::sockopt;
 
-use super::connection::{Connection, Desk, Outcome};
-use super::inbox::Pool;
+use super::connection::{Connection, ReactorContext, ServeOutcome};
 use super::listener::Listener;
-use super::mailbox::{Accepted, Content};
+use super::mailbox::{Accepted, MailboxContents};
+use super::read_buffer::ReadBufferPool;
 use super::slab::Slab;
 use super::throttled::Throttled;
 use super::{Shared, is_near};
@@ -47,12 +47,12 @@ pub(super) struct Reactor<S: Service> {
     poll: Poll,
     listeners: Vec<(TcpListener, Arc<str>)>,
     connections: Slab<Connection<S>>,
-    desk: Desk<S>,
-    mail: Content<S::Wake>,
+    context: ReactorContext<S>,
+    mailbox: MailboxContents<S::Wake>,
     done: Vec<Done>,
     /// Connections to serve without a new event; whether they let others go first in the last turn.
-    again: Vec<ConnId>,
-    rested: bool,
+    unfinished: Vec<ConnId>,
+    unfinished_waited: bool,
     /// Connections that wait for read buffers, and what was lent when the last one joined them.
     starved: Vec<ConnId>,
     starved_at: usize,
@@ -65,7 +65,7 @@ pub(super) struct Reactor<S: Service> {
     trim_ms: i64,
     refused: bool,
     /// The last connection took a descriptor of the reserve.
-    scarce: bool,
+    descriptors_scarce: bool,
     throttled: Throttled,
 }
 
@@ -76,7 +76,7 @@ impl<S: Service> Reactor<S> {
         poll: Poll,
         listeners: Vec<Listener>,
     ) -> io::Result<Self> {
-        shared.mailboxes.own(index, Waker::new(poll.registry(), WAKER)?);
+        shared.mailboxes.bind(index, Waker::new(poll.registry(), WAKER)?);
         let mut listening = Vec::new();
         for (number, listener) in listeners.into_iter().enumerate() {
             let mut socket = TcpListener::from_std(listener.socket);
@@ -86,10 +86,10 @@ impl<S: Service> Reactor<S> {
         }
         let threads = shared.mailboxes.threads().max(1);
         let least = shared.options.request_max_bytes.saturating_mul(2);
-        let pool = Pool::new((shared.options.request_memory / threads).max(least));
+        let pool = ReadBufferPool::new((shared.options.request_memory / threads).max(least));
         let thread = shared.service.thread(index);
         let now_ms = shared.clock.monotonic_ms();
-        let desk = Desk {
+        let context = ReactorContext {
             shared,
             thread,
             pool,
@@ -103,11 +103,11 @@ impl<S: Service> Reactor<S> {
             poll,
             listeners: listening,
             connections: Slab::new(),
-            desk,
-            mail: Content::default(),
+            context,
+            mailbox: MailboxContents::default(),
             done: Vec::new(),
-            again: Vec::new(),
-            rested: false,
+            unfinished: Vec::new(),
+            unfinished_waited: false,
             starved: Vec::new(),
             starved_at: 0,
             evict_ms: i64::MAX,
@@ -115,7 +115,7 @@ impl<S: Service> Reactor<S> {
             accept_ms: None,
             trim_ms: i64::MAX,
             refused: false,
-            scarce: false,
+            descriptors_scarce: false,
             throttled: Throttled::default(),
         })
     }
@@ -123,19 +123,19 @@ impl<S: Service> Reactor<S> {
     pub(super) fn run(&mut self) {
         let mut events = Events::with_capacity(EVENTS);
         // Who shut it before this thread could be woken waits for this thread.
-        self.shared().gate.pass();
+        self.shared().pause_barrier.wait_while_paused();
         while !self.shared().stopping.load(Ordering::Acquire) {
             if let Err(error) = self.wait(&mut events) {
                 tracing::error!(%error, "a network thread cannot wait for events");
                 self.shared().fail();
                 break;
             }
-            self.shared().gate.pass();
-            self.desk.now_ms = self.shared().clock.monotonic_ms();
-            if events.is_empty() || self.rested {
-                self.serve_again();
+            self.shared().pause_barrier.wait_while_paused();
+            self.context.now_ms = self.shared().clock.monotonic_ms();
+            if events.is_empty() || self.unfinished_waited {
+                self.serve_unfinished();
             } else {
-                self.rested = !self.again.is_empty();
+                self.unfinished_waited = !self.unfinished.is_empty();
             }
             for event in &events {
                 match event.token() {
@@ -143,21 +143,21 @@ impl<S: Service> Reactor<S> {
                     Token(token) if token > LISTENERS - self.listeners.len() => self.accept(),
                     Token(token) => {
                         let id = ConnId(token as u64);
-                        if let Some(connection) = self.connections.at(id) {
-                            connection.notice(event);
+                        if let Some(connection) = self.connections.get_mut(id) {
+                            connection.record_event(event);
                             self.serve(id);
                         }
                     }
                 }
             }
-            self.read_mail();
+            self.read_mailbox();
             self.run_due();
         }
-        self.finish();
+        self.shut_down();
     }
 
     fn shared(&self) -> &Shared<S> {
-        &self.desk.shared
+        &self.context.shared
     }
 
     /// Blocks until something happens or is due.
@@ -187,11 +187,11 @@ impl<S: Service> Reactor<S> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || !self.shared().mailboxes.is_empty(self.index) {
+        if !self.unfinished.is_empty() || !self.shared().mailboxes.is_empty(self.index) {
             return Some(Duration::ZERO);
         }
         let next = self.sweep_ms.min(self.trim_ms).min(self.accept_ms.unwrap_or(i64::MAX));
-        let parked = self.shared().service.next_deadline(&self.desk.thread).unwrap_or(i64::MAX);
+        let parked = self.shared().service.next_deadline(&self.context.thread).unwrap_or(i64::MAX);
         let next = next.min(parked).min(self.throttled.next_ms()).min(self.evict_ms);
         if next == i64::MAX {
             return None;
@@ -201,39 +201,40 @@ impl<S: Service> Reactor<S> {
     }
 
     fn serve(&mut self, id: ConnId) {
-        let Some(connection) = self.connections.at(id) else { return };
-        let outcome = connection.serve(&mut self.desk);
-        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.desk.shared.options));
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let outcome = connection.serve(&mut self.context);
+        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.context.shared.options));
         match outcome {
-            Outcome::Wait => {}
-            Outcome::Muted(until_ms) => {
-                let had = connection.timer_ms.replace(until_ms);
-                if had != Some(until_ms) {
-                    self.throttled.mute(id, had, until_ms);
+            ServeOutcome::Wait => {}
+            ServeOutcome::Muted(until_ms) => {
+                let previous_ms = connection.timer_ms.replace(until_ms);
+                if previous_ms != Some(until_ms) {
+                    self.throttled.mute(id, previous_ms, until_ms);
                 }
             }
-            Outcome::Again => {
+            ServeOutcome::Again => {
                 if !std::mem::replace(&mut connection.listed, true) {
-                    self.again.push(id);
+                    self.unfinished.push(id);
                 }
             }
-            Outcome::Starved => {
-                self.starved_at = self.desk.pool.lent();
-                self.evict_ms = self.evict_ms.min(self.desk.now_ms);
+            ServeOutcome::Starved => {
+                self.starved_at = self.context.pool.lent();
+                self.evict_ms = self.evict_ms.min(self.context.now_ms);
                 if !std::mem::replace(&mut connection.starving, true) {
                     self.starved.push(id);
                 }
             }
-            Outcome::Close => self.close(id),
+            ServeOutcome::Close => self.close(id),
         }
     }
 
-    /// Serves the connections that had more to do than their share of an earlier turn: at once
-    /// where nobody has an event, else every second turn, so that requests go before long replies.
-    fn serve_again(&mut self) {
-        self.rested = false;
-        for id in std::mem::take(&mut self.again) {
-            if let Some(connection) = self.connections.at(id) {
+    /// Serves the connections that used up their share of an earlier turn and have more to do: at
+    /// once if no connection has an event, else every second turn, so that requests go before long
+    /// replies.
+    fn serve_unfinished(&mut self) {
+        self.unfinished_waited = false;
+        for id in std::mem::take(&mut self.unfinished) {
+            if let Some(connection) = self.connections.get_mut(id) {
                 connection.listed = false;
                 self.serve(id);
             }
@@ -241,9 +242,9 @@ impl<S: Service> Reactor<S> {
     }
 
     /// Lets the connections that waited for a read buffer try again: some were given back.
-    fn feed_starved(&mut self) {
+    fn retry_starved(&mut self) {
         for id in std::mem::take(&mut self.starved) {
-            if let Some(connection) = self.connections.at(id) {
+            if let Some(connection) = self.connections.get_mut(id) {
                 connection.starving = false;
                 self.serve(id);
             }
@@ -252,21 +253,21 @@ impl<S: Service> Reactor<S> {
 
     /// Somebody waits for a read buffer: of those who have one, closes who lags most behind the
     /// least rate, if that is [`STALE_MS`].
-    fn evict_stalest(&mut self) {
+    fn evict_slowest(&mut self) {
         if self.starved.is_empty() {
             self.evict_ms = i64::MAX;
             return;
         }
-        let now_ms = self.desk.now_ms;
-        let mut stalest = (0, None);
+        let now_ms = self.context.now_ms;
+        let mut slowest = (0, None);
         for id in self.connections.ids() {
-            let Some(connection) = self.connections.at(id) else { continue };
-            match connection.lag_ms(&self.desk.shared.options, now_ms) {
-                Some(lag_ms) if lag_ms > stalest.0 => stalest = (lag_ms, Some(id)),
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            match connection.lag_ms(&self.context.shared.options, now_ms) {
+                Some(lag_ms) if lag_ms > slowest.0 => slowest = (lag_ms, Some(id)),
                 _ => {}
             }
         }
-        let (lag_ms, id) = stalest;
+        let (lag_ms, id) = slowest;
         self.evict_ms = now_ms.saturating_add((STALE_MS - lag_ms).max(EVICT_EVERY_MS));
         if let Some(id) = id.filter(|_| lag_ms >= STALE_MS) {
             tracing::debug!(lag_ms, "a frame that does not go on makes room for others");
@@ -276,44 +277,44 @@ impl<S: Service> Reactor<S> {
 
     fn close(&mut self, id: ConnId) {
         let Some(mut connection) = self.connections.remove(id) else { return };
-        connection.release(&mut self.desk.pool);
+        connection.release(&mut self.context.pool);
         self.throttled.forget(id, connection.timer_ms);
         let Connection { mut stream, session, address, .. } = connection;
         if let Err(error) = self.poll.registry().deregister(&mut stream) {
             tracing::debug!(%error, "a closed connection was not registered");
         }
         drop(stream);
-        let shared = Arc::clone(&self.desk.shared);
-        shared.service.closed(&mut self.desk.thread, id, session);
-        self.leave(address);
+        let shared = Arc::clone(&self.context.shared);
+        shared.service.closed(&mut self.context.thread, id, session);
+        self.release_quota(address);
     }
 
     /// Counts a connection out; the accepting thread hears of it if it waits for room.
-    fn leave(&self, address: std::net::IpAddr) {
+    fn release_quota(&self, address: std::net::IpAddr) {
         let shared = self.shared();
         if let Some(load) = shared.load.get(self.index) {
             load.fetch_sub(1, Ordering::Relaxed);
         }
-        if shared.census.leave(address) {
-            shared.mailboxes.nudge(0);
+        if shared.connection_quotas.decrement(address) {
+            shared.mailboxes.wakeup(0);
         }
     }
 
     /// Takes mail until there is none: handling it may bring more.
-    fn read_mail(&mut self) {
-        let shared = Arc::clone(&self.desk.shared);
+    fn read_mailbox(&mut self) {
+        let shared = Arc::clone(&self.context.shared);
         loop {
-            shared.mailboxes.take(self.index, &mut self.mail);
-            if self.mail.is_empty() {
+            shared.mailboxes.take(self.index, &mut self.mailbox);
+            if self.mailbox.is_empty() {
                 return;
             }
-            for accepted in std::mem::take(&mut self.mail.accepted) {
-                self.adopt(accepted);
+            for accepted in std::mem::take(&mut self.mailbox.accepted) {
+                self.open(accepted);
             }
-            if !self.mail.wakes.is_empty() {
-                let thread = &mut self.desk.thread;
-                shared.service.wake(thread, &mut self.mail.wakes, &mut self.done);
-                self.mail.wakes.clear();
+            if !self.mailbox.wakes.is_empty() {
+                let thread = &mut self.context.thread;
+                shared.service.wake(thread, &mut self.mailbox.wakes, &mut self.done);
+                self.mailbox.wakes.clear();
             }
             self.deliver();
         }
@@ -323,7 +324,7 @@ impl<S: Service> Reactor<S> {
     fn deliver(&mut self) {
         let mut touched = Vec::new();
         for done in self.done.drain(..) {
-            if let Some(connection) = self.connections.at(done.conn) {
+            if let Some(connection) = self.connections.get_mut(done.conn) {
                 connection.fill(done.slot, done.output, done.flow);
                 if touched.last() != Some(&done.conn) {
                     touched.push(done.conn);
@@ -339,49 +340,49 @@ impl<S: Service> Reactor<S> {
 
     /// Does what is due by the clock.
     fn run_due(&mut self) {
-        let now_ms = self.desk.now_ms;
-        let shared = Arc::clone(&self.desk.shared);
-        if shared.service.next_deadline(&self.desk.thread).is_some_and(|due| due <= now_ms) {
-            shared.service.expire(&mut self.desk.thread, now_ms, &mut self.done);
+        let now_ms = self.context.now_ms;
+        let shared = Arc::clone(&self.context.shared);
+        if shared.service.next_deadline(&self.context.thread).is_some_and(|due| due <= now_ms) {
+            shared.service.expire(&mut self.context.thread, now_ms, &mut self.done);
             self.deliver();
         }
-        while let Some(id) = self.throttled.due(now_ms) {
-            if let Some(connection) = self.connections.at(id) {
+        while let Some(id) = self.throttled.take_due(now_ms) {
+            if let Some(connection) = self.connections.get_mut(id) {
                 connection.timer_ms = None;
                 self.serve(id);
             }
         }
         self.throttled.close_due(now_ms);
         if self.sweep_ms <= now_ms {
-            self.sweep();
+            self.close_overdue();
         }
         if self.evict_ms <= now_ms {
-            self.evict_stalest();
+            self.evict_slowest();
         }
-        if !self.starved.is_empty() && self.desk.pool.lent() < self.starved_at {
-            self.feed_starved();
+        if !self.starved.is_empty() && self.context.pool.lent() < self.starved_at {
+            self.retry_starved();
         }
-        let freed = !shared.census.paused.load(Ordering::Acquire);
+        let freed = !shared.connection_quotas.paused.load(Ordering::Acquire);
         if self.accept_ms.is_some_and(|due| freed || due <= now_ms) {
             self.accept();
         }
         if self.trim_ms <= now_ms {
-            self.desk.pool.trim();
-            self.desk.scratch = Vec::new();
+            self.context.pool.trim();
+            self.context.scratch = Vec::new();
             self.trim_ms = i64::MAX;
         }
-        if self.trim_ms == i64::MAX && self.desk.pool.holds() {
+        if self.trim_ms == i64::MAX && self.context.pool.has_free() {
             self.trim_ms = now_ms.saturating_add(TRIM_MS);
         }
     }
 
     /// Closes what is overdue.
-    fn sweep(&mut self) {
-        let now_ms = self.desk.now_ms;
+    fn close_overdue(&mut self) {
+        let now_ms = self.context.now_ms;
         let mut overdue = Vec::new();
         self.sweep_ms = i64::MAX;
         for (id, connection) in self.connections.iter_mut() {
-            let deadline = connection.deadline_ms(&self.desk.shared.options);
+            let deadline = connection.deadline_ms(&self.context.shared.options);
             if deadline <= now_ms {
                 overdue.push(id);
             } else {
@@ -395,35 +396,39 @@ impl<S: Service> Reactor<S> {
 
     /// Accepts what waits, within the limits.
     fn accept(&mut self) {
-        let shared = Arc::clone(&self.desk.shared);
+        let shared = Arc::clone(&self.context.shared);
         self.accept_ms = None;
         let mut number = 0;
         let mut accepted = 0;
         while let Some((socket, name)) = self.listeners.get(number) {
             if accepted == ACCEPT_SHARE {
-                self.accept_ms = Some(self.desk.now_ms);
+                self.accept_ms = Some(self.context.now_ms);
                 return;
             }
-            if shared.census.pauses() {
+            if shared.connection_quotas.pause_if_full() {
                 self.accept_ms = Some(i64::MAX);
                 return;
             }
-            self.scarce = self.scarce && sys::is_next_descriptor_reserved(socket);
-            if self.scarce {
-                return self.rest(&"few descriptors are left to this process (ulimit -n)");
+            self.descriptors_scarce =
+                self.descriptors_scarce && sys::is_next_descriptor_reserved(socket);
+            if self.descriptors_scarce {
+                return self
+                    .pause_accepting(&"few descriptors are left to this process (ulimit -n)");
             }
             match socket.accept() {
                 Ok((stream, remote)) => {
                     self.refused = false;
-                    self.scarce = sys::is_descriptor_reserved(&stream);
+                    self.descriptors_scarce = sys::is_descriptor_reserved(&stream);
                     accepted += 1;
-                    let thread = &mut self.desk.thread;
-                    if let Some(after_ms) = shared.service.turns_away(thread, remote.ip()) {
-                        let until_ms = self.desk.now_ms.saturating_add(after_ms);
-                        self.throttled.turn_away(stream, until_ms);
-                    } else if shared.census.enter(remote.ip()) {
+                    let thread = &mut self.context.thread;
+                    if let Some(after_ms) =
+                        shared.service.connection_throttle_ms(thread, remote.ip())
+                    {
+                        let until_ms = self.context.now_ms.saturating_add(after_ms);
+                        self.throttled.close_later(stream, until_ms);
+                    } else if shared.connection_quotas.try_increment(remote.ip()) {
                         let listener = Arc::clone(name);
-                        self.place(Accepted { stream, listener, remote });
+                        self.assign(Accepted { stream, listener, remote });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => number += 1,
@@ -432,35 +437,35 @@ impl<S: Service> Reactor<S> {
                         error.kind(),
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
-                Err(error) => return self.rest(&error),
+                Err(error) => return self.pause_accepting(&error),
             }
         }
     }
 
     /// Accepts nothing until a connection closes or a moment has passed.
-    fn rest(&mut self, why: &dyn std::fmt::Display) {
+    fn pause_accepting(&mut self, why: &dyn std::fmt::Display) {
         if !std::mem::replace(&mut self.refused, true) {
             tracing::warn!("cannot accept connections, they wait until others close: {why}");
         }
-        self.shared().census.paused.store(true, Ordering::Release);
-        self.accept_ms = Some(self.desk.now_ms.saturating_add(ACCEPT_REST_MS));
+        self.shared().connection_quotas.paused.store(true, Ordering::Release);
+        self.accept_ms = Some(self.context.now_ms.saturating_add(ACCEPT_REST_MS));
     }
 
     /// Gives a connection to the thread that has the fewest.
-    fn place(&mut self, accepted: Accepted) {
-        let target = self.shared().idlest();
+    fn assign(&mut self, accepted: Accepted) {
+        let target = self.shared().least_loaded_thread();
         if let Some(load) = self.shared().load.get(target) {
             load.fetch_add(1, Ordering::Relaxed);
         }
         if target == self.index {
-            self.adopt(accepted);
+            self.open(accepted);
         } else {
-            self.shared().mailboxes.hand_over(target, accepted);
+            self.shared().mailboxes.post_accepted(target, accepted);
         }
     }
 
     /// Takes a connection in.
-    fn adopt(&mut self, accepted: Accepted) {
+    fn open(&mut self, accepted: Accepted) {
         let Accepted { mut stream, listener, remote } = accepted;
         let conn = self.connections.next_id();
         let send_buffer = self.shared().options.near_send_buffer;
@@ -476,26 +481,26 @@ impl<S: Service> Reactor<S> {
         match prepared {
             Ok(local) => {
                 let peer = Peer { conn, listener, local, remote };
-                let shared = Arc::clone(&self.desk.shared);
-                let session = shared.service.opened(&mut self.desk.thread, peer);
-                let now_ms = self.desk.now_ms;
+                let shared = Arc::clone(&self.context.shared);
+                let session = shared.service.opened(&mut self.context.thread, peer);
+                let now_ms = self.context.now_ms;
                 self.connections.insert(Connection::new(stream, remote.ip(), session, now_ms));
                 self.serve(conn);
             }
             Err(error) => {
                 tracing::debug!(%remote, %error, "connection lost before it began");
-                self.leave(remote.ip());
+                self.release_quota(remote.ip());
             }
         }
     }
 
     /// The end: replies that are ready are sent as far as the sockets take them.
-    fn finish(&mut self) {
+    fn shut_down(&mut self) {
         self.listeners.clear();
-        self.read_mail();
+        self.read_mailbox();
         for id in self.connections.ids() {
-            if let Some(connection) = self.connections.at(id) {
-                connection.finish(&mut self.desk);
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.finish(&mut self.context);
             }
             self.close(id);
         }

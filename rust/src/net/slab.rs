@@ -1,63 +1,63 @@
-//! Connections by number: a number is never used twice, finding one is an index.
+//! The connections of one thread by id. Finding one is an array access, and no id is used twice.
 //!
-//! The low half of an id is a place, the high half counts the connections there have been, so that
-//! an event or a reply for a connection that is gone finds nothing.
+//! The low half of an id is a slot. The high half counts the connections that the thread has had,
+//! so that an event or a reply for a closed connection finds nothing.
 
 use crate::broker::ConnId;
 
-/// The things of one thread, by id.
+/// The values of one thread, by id.
 pub(super) struct Slab<T> {
-    places: Vec<Option<(ConnId, T)>>,
+    slots: Vec<Option<(ConnId, T)>>,
     free: Vec<usize>,
-    made: u64,
+    inserted: u64,
 }
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), made: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), inserted: 0 }
     }
 
-    /// The id the next insert gives.
+    /// The id that the next insert returns.
     pub(super) fn next_id(&self) -> ConnId {
-        let place = self.free.last().copied().unwrap_or(self.places.len());
-        ConnId(((self.made + 1) << 32) | place as u64)
+        let slot = self.free.last().copied().unwrap_or(self.slots.len());
+        ConnId(((self.inserted + 1) << 32) | slot as u64)
     }
 
-    pub(super) fn insert(&mut self, thing: T) -> ConnId {
+    pub(super) fn insert(&mut self, value: T) -> ConnId {
         let id = self.next_id();
-        self.made += 1;
-        match self.free.pop().and_then(|place| self.places.get_mut(place)) {
-            Some(place) => *place = Some((id, thing)),
-            None => self.places.push(Some((id, thing))),
+        self.inserted += 1;
+        match self.free.pop().and_then(|slot| self.slots.get_mut(slot)) {
+            Some(slot) => *slot = Some((id, value)),
+            None => self.slots.push(Some((id, value))),
         }
         id
     }
 
-    pub(super) fn at(&mut self, id: ConnId) -> Option<&mut T> {
-        match self.places.get_mut(place_of(id)) {
-            Some(Some((found, thing))) if *found == id => Some(thing),
+    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
+        match self.slots.get_mut(slot_of(id)) {
+            Some(Some((stored, value))) if *stored == id => Some(value),
             _ => None,
         }
     }
 
     pub(super) fn remove(&mut self, id: ConnId) -> Option<T> {
-        self.at(id)?;
-        let place = place_of(id);
-        let (_, thing) = self.places.get_mut(place)?.take()?;
-        self.free.push(place);
-        Some(thing)
+        self.get_mut(id)?;
+        let slot = slot_of(id);
+        let (_, value) = self.slots.get_mut(slot)?.take()?;
+        self.free.push(slot);
+        Some(value)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut T)> {
-        self.places.iter_mut().flatten().map(|(id, thing)| (*id, thing))
+        self.slots.iter_mut().flatten().map(|(id, value)| (*id, value))
     }
 
     pub(super) fn ids(&self) -> Vec<ConnId> {
-        self.places.iter().flatten().map(|(id, _)| *id).collect()
+        self.slots.iter().flatten().map(|(id, _)| *id).collect()
     }
 }
 
-fn place_of(id: ConnId) -> usize {
+fn slot_of(id: ConnId) -> usize {
     (id.0 & 0xffff_ffff) as usize
 }
 
@@ -66,17 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_id_finds_nothing_in_a_used_place() {
+    fn an_old_id_finds_nothing_in_a_slot_that_is_used_again() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
         let second = slab.insert('b');
         assert_eq!(slab.remove(first), Some('a'));
         let third = slab.insert('c');
-        assert_eq!(place_of(first), place_of(third));
-        assert_eq!(slab.at(first), None);
+        assert_eq!(slot_of(first), slot_of(third));
+        assert_eq!(slab.get_mut(first), None);
         assert_eq!(slab.remove(first), None);
-        assert_eq!(slab.at(second).copied(), Some('b'));
-        assert_eq!(slab.at(third).copied(), Some('c'));
+        assert_eq!(slab.get_mut(second).copied(), Some('b'));
+        assert_eq!(slab.get_mut(third).copied(), Some('c'));
         assert_eq!(slab.ids(), [third, second]);
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Events {
 struct State {
     waiting: VecDeque<Event>,
     closed: bool,
-    nudged: bool,
+    woken: bool,
     hurried: bool,
 }
 
@@ -43,28 +43,28 @@ impl Events {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let due = broker.session_due_ms().map_or(left, Duration::from_millis);
-            let (mut events, nudged) = self.wait(left.min(due))?;
+            let (mut events, woken) = self.wait(left.min(due))?;
             events.extend(broker.expire_sessions());
-            if nudged || !events.is_empty() || Instant::now() >= end {
+            if woken || !events.is_empty() || Instant::now() >= end {
                 return Some(events);
             }
         }
     }
 
-    /// What waits, and whether somebody nudged.
+    /// What waits, and whether somebody woken.
     fn wait(&self, timeout: Duration) -> Option<(Vec<Event>, bool)> {
         let mut state = self.state.lock();
-        if state.waiting.is_empty() && !state.closed && !state.nudged && !state.hurried {
+        if state.waiting.is_empty() && !state.closed && !state.woken && !state.hurried {
             self.changed.wait_for(&mut state, timeout);
         }
         state.hurried = false;
-        let nudged = std::mem::take(&mut state.nudged);
-        (!state.closed).then(|| (state.turn(), nudged))
+        let woken = std::mem::take(&mut state.woken);
+        (!state.closed).then(|| (state.turn(), woken))
     }
 
     /// Lets a taker go on at once, with nothing if nothing waits.
-    pub(super) fn nudge(&self) {
-        self.state.lock().nudged = true;
+    pub(super) fn wakeup(&self) {
+        self.state.lock().woken = true;
         self.changed.notify_all();
     }
 

@@ -164,7 +164,7 @@ impl Server {
         let table = Table(delta);
         if let Some(changed) = table.maybe::<Bound<'_, PyDict>>("settings")? {
             self.broker.set_settings(settings::broker(&Table(&changed), self.settings.node_id)?);
-            self.limit(settings::network(&Table(&changed))?);
+            self.set_limits(settings::network(&Table(&changed))?);
             if let Some(options) = settings::cleaner(&Table(&changed))? {
                 self.broker.set_cleaner(options);
             }
@@ -262,8 +262,8 @@ impl Server {
         Ok(Some(list))
     }
 
-    fn nudge(&self) {
-        self.events.nudge();
+    fn wakeup(&self) {
+        self.events.wakeup();
     }
 
     fn answer(&self, py: Python<'_>, ticket: u64, response: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -442,9 +442,9 @@ impl Server {
     }
 
     /// What of the network's settings can change while it runs.
-    fn limit(&self, options: net::Options) {
+    fn set_limits(&self, options: net::Options) {
         if let Some(net) = &*self.net.lock() {
-            net.limit(options.max_connections, options.max_connections_per_ip);
+            net.set_limits(options.max_connections, options.max_connections_per_ip);
         }
         *self.options.lock() = options;
     }

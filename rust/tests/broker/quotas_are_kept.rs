@@ -314,7 +314,9 @@ fn connections_beyond_the_rate_of_their_address_are_turned_away() {
     let entity = Entity { ip: named("10.0.0.1"), ..Entity::default() };
     let mut fixture = fixture(vec![(entity, limits(|it| it.connection_creation_rate = Some(2.0)))]);
     let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    let came = |fixture: &mut TestBroker, ip| fixture.broker.turns_away(&mut fixture.thread, ip);
+    let came = |fixture: &mut TestBroker, ip| {
+        fixture.broker.connection_throttle_ms(&mut fixture.thread, ip)
+    };
     assert!((0..20).all(|_| came(&mut fixture, here).is_none()));
     assert_eq!(came(&mut fixture, here), Some(500));
     assert_eq!(came(&mut fixture, here), Some(500), "who is turned away does not count");

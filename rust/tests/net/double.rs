@@ -33,7 +33,7 @@ pub enum Word {
 }
 
 /// What one reactor thread keeps.
-pub struct Desk {
+pub struct ThreadState {
     index: usize,
     parked: HashMap<u8, (ConnId, Slot)>,
 }
@@ -60,12 +60,12 @@ pub struct Double {
 }
 
 impl Service for Double {
-    type Thread = Desk;
+    type Thread = ThreadState;
     type Session = ConnId;
     type Wake = Word;
 
     fn thread(&self, index: usize) -> Self::Thread {
-        Desk { index, parked: HashMap::new() }
+        ThreadState { index, parked: HashMap::new() }
     }
 
     fn opened(&self, _thread: &mut Self::Thread, peer: Peer) -> ConnId {
@@ -73,7 +73,7 @@ impl Service for Double {
         peer.conn
     }
 
-    fn turns_away(&self, _thread: &mut Self::Thread, _address: IpAddr) -> Option<i64> {
+    fn connection_throttle_ms(&self, _thread: &mut Self::Thread, _address: IpAddr) -> Option<i64> {
         let away_ms = Some(self.away_ms.load(Ordering::SeqCst)).filter(|ms| *ms > 0);
         self.away.fetch_add(usize::from(away_ms.is_some()), Ordering::SeqCst);
         away_ms

@@ -37,8 +37,8 @@ fn limits_that_are_raised_let_those_in_that_wait() {
     second.send(b"e2");
     site.turn();
     assert_eq!(site.server.connections(), 1);
-    site.server.limit(2, 2);
+    site.server.set_limits(2, 2);
     assert_eq!(second.reply(), b"e2");
-    site.server.limit(9, 2);
+    site.server.set_limits(9, 2);
     assert!(site.connect().is_closed());
 }

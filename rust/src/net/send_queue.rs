@@ -33,7 +33,7 @@ const RANGE_COST: usize = size_of::<(usize, FileRange)>();
 
 /// What waits to be sent on one connection.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     outputs: VecDeque<Output>,
     /// Bytes sent of the first output's `buf`.
     buf_at: usize,
@@ -60,7 +60,7 @@ enum Piece<'a> {
     File { range: &'a FileRange, from: usize },
 }
 
-impl Outbox {
+impl SendQueue {
     pub(super) fn push(&mut self, output: Output) {
         if !output.is_empty() {
             self.memory += cost(&output);
@@ -340,18 +340,18 @@ mod tests {
                 far.read_to_end(&mut all).unwrap();
                 all
             });
-            let mut outbox = Outbox::default();
-            outputs.into_iter().for_each(|output| outbox.push(output));
+            let mut send_queue = SendQueue::default();
+            outputs.into_iter().for_each(|output| send_queue.push(output));
             let mut scratch = Vec::new();
             loop {
-                let (flushed, sent) = outbox.flush(&near, &mut scratch, share).unwrap();
+                let (flushed, sent) = send_queue.flush(&near, &mut scratch, share).unwrap();
                 assert!(sent < share + SHORT, "{sent} bytes of a share of {share}");
                 if flushed == Flushed::All {
                     break;
                 }
                 std::thread::yield_now();
             }
-            assert_eq!(outbox.memory(), 0);
+            assert_eq!(send_queue.memory(), 0);
             drop(near);
             assert!(reader.join().unwrap() == wire);
         }
@@ -363,10 +363,10 @@ mod tests {
         let (near, _far) = UnixStream::pair().unwrap();
         for len in [200, 50_000] {
             let range = FileRange { file: Arc::clone(&file), position: 99_900, len };
-            let mut outbox = Outbox::default();
-            outbox.push(Output { buf: vec![], files: vec![(0, range)], ..Output::default() });
+            let mut send_queue = SendQueue::default();
+            send_queue.push(Output { buf: vec![], files: vec![(0, range)], ..Output::default() });
             let error = loop {
-                match outbox.flush(&near, &mut Vec::new(), SHARE) {
+                match send_queue.flush(&near, &mut Vec::new(), SHARE) {
                     Ok(_) => {}
                     Err(error) => break error,
                 }

@@ -17,21 +17,21 @@ use crate::transport::frame::{self, FrameError, Next};
 /// How much is read before the size of a frame is known.
 pub(super) const READ_AHEAD: usize = 64 << 10;
 /// Buffers above this are freed, not kept for the next frame.
-const KEEP_MAX: usize = 4 << 20;
+const KEPT_BUFFER_MAX: usize = 4 << 20;
 /// How many buffers one thread keeps.
-const KEEP_COUNT: usize = 4;
+const KEPT_BUFFERS: usize = 4;
 /// How many connections may sit on a buffer far larger than what they have received.
-const LOOSE_COUNT: usize = 8;
+const SPARSE_BUFFERS: usize = 8;
 
 /// The read buffers of one thread that are free, and the sum of those that are not.
-pub(super) struct Pool {
+pub(super) struct ReadBufferPool {
     free: Vec<Vec<u8>>,
     /// Bytes of buffers lent to connections.
     lent: usize,
     /// The most that may be lent before connections with large frames have to wait.
     limit: usize,
     /// Connections that keep a buffer over a turn though most of it is empty.
-    loose: usize,
+    sparse: usize,
     /// Whether one connection was let past the limit: without that, many frames that are half
     /// here could wait for each other for ever.
     exempt: bool,
@@ -41,35 +41,35 @@ pub(super) struct Pool {
 
 /// The unhandled bytes of one connection.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct ReadBuffer {
     buf: Vec<u8>,
     filled: usize,
-    loose: bool,
+    sparse: bool,
     exempt: bool,
 }
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub(super) enum ReadOutcome {
     /// As many bytes as there was room for: there may be more.
     Full,
     /// Fewer than there was room for: the socket is empty now.
     Drained,
     /// None: the socket was empty.
-    Nothing,
+    Empty,
     /// The peer has finished.
     Ended,
     /// None was asked for, because the thread's buffers are used up.
     Starved,
 }
 
-impl Pool {
+impl ReadBufferPool {
     pub(super) fn new(limit: usize) -> Self {
-        Self { free: Vec::new(), lent: 0, limit, loose: 0, exempt: false, used: false }
+        Self { free: Vec::new(), lent: 0, limit, sparse: 0, exempt: false, used: false }
     }
 
     /// True where there are buffers that could be freed.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
@@ -94,7 +94,7 @@ impl Pool {
 
     fn give_back(&mut self, buf: Vec<u8>) {
         self.lent -= buf.len();
-        if self.free.len() < KEEP_COUNT && (READ_AHEAD..=KEEP_MAX).contains(&buf.len()) {
+        if self.free.len() < KEPT_BUFFERS && (READ_AHEAD..=KEPT_BUFFER_MAX).contains(&buf.len()) {
             self.free.push(buf);
         }
     }
@@ -116,14 +116,14 @@ impl Pool {
     }
 }
 
-impl Inbox {
+impl ReadBuffer {
     /// Reads once from `stream`. `limit` is the largest frame taken; its content is checked before.
     pub(super) fn fill(
         &mut self,
         stream: &mut impl Read,
-        pool: &mut Pool,
+        pool: &mut ReadBufferPool,
         limit: usize,
-    ) -> io::Result<Filled> {
+    ) -> io::Result<ReadOutcome> {
         if self.buf.is_empty() {
             self.buf = pool.borrow();
         }
@@ -137,24 +137,24 @@ impl Inbox {
             size.min(self.buf.len().max(2 * self.filled).max(READ_AHEAD))
         };
         if end > self.buf.len() && !self.grow(pool, end) {
-            return Ok(Filled::Starved);
+            return Ok(ReadOutcome::Starved);
         }
-        let Some(room) = self.buf.get_mut(self.filled..end) else { return Ok(Filled::Full) };
+        let Some(room) = self.buf.get_mut(self.filled..end) else { return Ok(ReadOutcome::Full) };
         let wanted = room.len();
         match stream.read(room) {
-            Ok(0) => Ok(Filled::Ended),
+            Ok(0) => Ok(ReadOutcome::Ended),
             Ok(count) => {
                 self.filled += count;
-                Ok(if count < wanted { Filled::Drained } else { Filled::Full })
+                Ok(if count < wanted { ReadOutcome::Drained } else { ReadOutcome::Full })
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Filled::Full),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(ReadOutcome::Empty),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(ReadOutcome::Full),
             Err(error) => Err(error),
         }
     }
 
     /// Makes room for `size` bytes; false where that is more than the thread may lend.
-    fn grow(&mut self, pool: &mut Pool, size: usize) -> bool {
+    fn grow(&mut self, pool: &mut ReadBufferPool, size: usize) -> bool {
         if size > READ_AHEAD && pool.lent + size > pool.limit && !self.exempt {
             if pool.exempt {
                 return false;
@@ -171,7 +171,7 @@ impl Inbox {
     }
 
     /// True where part of a frame, or a frame, waits here.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.filled > 0
     }
 
@@ -185,7 +185,7 @@ impl Inbox {
         self.filled
     }
 
-    /// Lists the whole frames, as ranges of [`Inbox::bytes`].
+    /// Lists the whole frames, as ranges of [`ReadBuffer::bytes`].
     pub(super) fn frames(
         &self,
         limit: usize,
@@ -213,31 +213,31 @@ impl Inbox {
     }
 
     /// At the end of a turn: gives an empty buffer back; keeps a half-filled one, but changes it
-    /// for a small one where it is loose and too many of those are kept already.
-    pub(super) fn settle(&mut self, pool: &mut Pool) {
+    /// for a small one where it is sparse and too many of those are kept already.
+    pub(super) fn end_turn(&mut self, pool: &mut ReadBufferPool) {
         if self.buf.is_empty() {
             return;
         }
-        let loose = self.filled < self.buf.len() / 2;
+        let sparse = self.filled < self.buf.len() / 2;
         if self.filled == 0 {
             self.release(pool);
-        } else if loose && !self.loose && pool.loose >= LOOSE_COUNT {
+        } else if sparse && !self.sparse && pool.sparse >= SPARSE_BUFFERS {
             let exact = self.bytes().to_vec();
             let filled = self.filled;
             self.release(pool);
             pool.lent += exact.len();
             self.buf = exact;
             self.filled = filled;
-        } else if loose != self.loose {
-            pool.loose = if loose { pool.loose + 1 } else { pool.loose - 1 };
-            self.loose = loose;
+        } else if sparse != self.sparse {
+            pool.sparse = if sparse { pool.sparse + 1 } else { pool.sparse - 1 };
+            self.sparse = sparse;
         }
     }
 
     /// Gives the buffer back, whatever it holds.
-    pub(super) fn release(&mut self, pool: &mut Pool) {
-        if std::mem::take(&mut self.loose) {
-            pool.loose -= 1;
+    pub(super) fn release(&mut self, pool: &mut ReadBufferPool) {
+        if std::mem::take(&mut self.sparse) {
+            pool.sparse -= 1;
         }
         if std::mem::take(&mut self.exempt) {
             pool.exempt = false;
