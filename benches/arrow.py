@@ -3,10 +3,11 @@
     python benches/arrow.py [--count 1000000] [--rounds 5] [--codec none]
 
 One broker (`krust serve`, a process of its own), one partition, keys of 10 bytes and values of 90,
-different ones; the contenders take turns, what counts are the medians. `scan files` reads the
-segments beside that broker. confluent-kafka's consumer touches key and value of every message. CPU
-is this process's, all threads; rows a core are rows a second of that. The table of `.arrow()` is
-kept as a whole, `batches` are dropped one by one. No test: a target that is missed is said.
+all different. The contenders take turns; the medians count. `scan files` reads the segments beside
+that broker. confluent-kafka's consumer touches key and value of every message. CPU is this
+process's, all threads; rows a core are rows a second of that. The table of `.arrow()` is kept as a
+whole, `batches` are dropped one by one. It is no test: it reports a missed target and does not
+fail.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ ROWS_A_CORE = {"scan files .arrow()": 8e6}
 
 
 def fill(place: Place, codec: str) -> None:
-    """Values differ and shrink to about a half."""
+    """Values differ, and compress to about a half."""
     with krust.Producer(bootstrap_servers=place.bootstrap, compression_type=codec) as producer:
         for number in range(place.count):
             value = b'{"id": %d, "user": "user-%d", "amount": %d.50, "currency": "EUR", "ok": true}'

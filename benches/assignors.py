@@ -1,15 +1,14 @@
-"""What Produce and Fetch of others notice of assignors that misbehave.
+"""How much misbehaving assignors slow down other clients' Produce and Fetch.
 
     python benches/assignors.py [--rounds 40] [--requests 400]
 
 A broker, and groups that rebalance ten times a second each, for which krust assigns by an assignor
 that works, sleeps a second, or raises for ever; beside them the same groups with their leaders
-assigning, and no groups at all. Meanwhile one record a request is produced, and produced to a fetch
-that waits for it; what counts is the 99th percentile beside that of the leaders. The contenders
-take turns, in one run of many short rounds; beside the median of the rounds stands the lower
-quartile, which says more where the machine has other work. No test: nothing fails when the target
-is missed, it is said.
-PEERS_BIN is where the project's own programs lie (default target/release/examples).
+assigning, and no groups at all. Meanwhile clients produce one record a request, with and without a
+waiting fetch. The 99th percentile counts, as a ratio to that of the leaders. The contenders take
+turns, in one run of many short rounds; beside the median of the rounds stands the lower quartile,
+which says more where the machine has other work. It is no test: it reports a missed target and does
+not fail. PEERS_BIN is the folder of the project's own programs (default target/release/examples).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ LOADS = {
 
 
 class Works:
-    """All to one."""
+    """Assigns all partitions to one member."""
 
     name = "works"
 
@@ -59,7 +58,7 @@ class Works:
 
 
 class Sleeps(Works):
-    """A second is twenty times what it may take."""
+    """Sleeps for a second, twenty times the deadline."""
 
     def assign(self, group: Any, topics: Any) -> Any:
         time.sleep(1)
@@ -67,7 +66,7 @@ class Sleeps(Works):
 
 
 class Raises(Works):
-    """It never works."""
+    """Always raises."""
 
     def assign(self, group: Any, topics: Any) -> Any:
         raise LookupError("on purpose")
@@ -92,7 +91,7 @@ def broker(folder: Path, assignor: str) -> Iterator[Running]:
 
 
 def churn(bootstrap: str) -> None:
-    """Members of groups of their own come back with news, until standard input ends."""
+    """Members of separate groups join again with new subscriptions, until standard input ends."""
     import select
 
     from krust._krust import Client

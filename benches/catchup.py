@@ -11,8 +11,9 @@ with one request of 1 KiB each (throughput, and the latency that others feel), a
 to 4 partitions. A round whose reader came to its end before the producers did is left out.
 
 Medians of the rounds; the ratio is that of the medians with and without the reader. krust is the
-`core` program; `--before` is another build of it, which takes its turns too. PEERS_BIN is where
-the programs lie (default target/release/examples). No test: nothing fails when a target is missed.
+`core` program; `--before` is another build of it, which takes its turns too. PEERS_BIN is the
+folder of the programs (default target/release/examples). It is no test: a missed target does not
+fail.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Broker(NamedTuple):
-    """One that runs, and where its cold files lie."""
+    """A running broker, and the folder of its cold files."""
 
     name: str
     pid: int
@@ -68,7 +69,7 @@ class Broker(NamedTuple):
         return [*command, "--pid", str(self.pid), *more]
 
     def read_bytes(self) -> int:
-        """What it had from the disk so far."""
+        """The bytes that it read from the disk so far."""
         lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
         return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
@@ -98,14 +99,14 @@ def apache(folder: Path) -> Iterator[Broker]:
 
 
 def drive(command: list[str]) -> dict[str, Any]:
-    """What the driver says of its run."""
+    """The driver's report of its run."""
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def forget(folder: Path) -> None:
-    """Have the system forget the files."""
+    """Drop the files from the page cache."""
     warm = pages = 0
     for path in folder.glob("*.log"):
         file = os.open(path, os.O_RDONLY)
@@ -122,7 +123,7 @@ def forget(folder: Path) -> None:
 
 
 def resident(file: int, size: int) -> int:
-    """Pages of a file that are in memory."""
+    """How many pages of a file are in memory."""
     place = mmap.mmap(file, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     try:
         pages = (ctypes.c_ubyte * -(-size // PAGE))()
@@ -138,7 +139,7 @@ def resident(file: int, size: int) -> int:
 
 
 def beside(it: Broker, cold: tuple[str, ...], load: list[str]) -> dict[str, Any] | None:
-    """The load while a reader catches up; `None` where that came to its end first."""
+    """The load while a reader catches up; `None` if the reader ended first."""
     forget(it.cold)
     before, began = it.read_bytes(), time.perf_counter()
     fetch = ("--fetch-bytes", str(FETCH_BYTES))
@@ -186,7 +187,7 @@ def measured(brokers: list[Broker], cold_mb: int, rounds: int, seconds: float) -
 
 
 def line(load: str, name: str, alone: list[dict[str, Any]], both: list[dict[str, Any]]) -> str:
-    """What came of a load on a broker."""
+    """The result of a load on a broker."""
     if not both:
         return f"{load}, {name}: no round whose reader lasted: more --cold-mb"
 

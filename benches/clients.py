@@ -3,9 +3,9 @@
     python benches/clients.py [--count 300000] [--rounds 5] [--bootstrap HOST:PORT]
 
 One broker (`krust serve`, a process of its own, unless another is named), one partition, keys of 10
-bytes and values of 90, no codec, idempotence on both sides; the contenders take turns, what counts
-are the medians. Consumers touch key and value of every record. CPU is this process's, all threads.
-No test: nothing fails when a target is missed, it is said.
+bytes and values of 90, no codec, idempotence on both sides. The contenders take turns; the medians
+count. Consumers touch key and value of every record. CPU is this process's, all threads.
+It is no test: it reports a missed target and does not fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TARGETS = {
     "krust poll": ("confluent consume", 0.67),
     "krust count": ("confluent consume", 0.33),
 }
-"""At most so much of the other's CPU; `krust count` makes no objects: the floor of batches."""
+"""The most CPU, as a ratio; `krust count` makes no objects and is the lower bound of batches."""
 
 
 def confluent_produce(bootstrap: str, topic: str, count: int) -> None:

@@ -1,7 +1,7 @@
 """What a cluster of three brokers on one ZooKeeper costs with 3,000 partitions.
 
 Prints one line a figure: topics made and known everywhere, the controller at rest, Metadata of all
-as bytes on a socket, a broker's restart, the office after its holder was killed (counted from the
+as bytes on a socket, a broker's restart, a new controller after the old one was killed (from the
 end of its session), a rolling restart under an idempotent producer: failures, losses, longest gap.
 Metadata is asked by turns with three brokers of Kafka 3.9.1 on the same ZooKeeper, after WARM
 requests for Java to get going; `--only metadata` is that alone.
@@ -56,7 +56,7 @@ def main() -> None:
             if only:
                 return
             restart(cluster)
-            office(cluster)
+            new_controller(cluster)
             rolling(cluster)
 
 
@@ -65,7 +65,7 @@ def say(what: str, value: float, unit: str) -> None:
 
 
 def led(cluster: Cluster, number: int) -> int:
-    """How many partitions have a leader, as a broker says."""
+    """How many partitions have a leader, by a broker's metadata."""
     topics = cluster.view(number).get("topics", ())
     return sum(each["leader_id"] >= 0 for topic in topics for each in topic["partitions"])
 
@@ -181,7 +181,7 @@ def restart(cluster: Cluster) -> None:
     say("and is back, leading", seconds(back), "s")
 
 
-def office(cluster: Cluster) -> None:
+def new_controller(cluster: Cluster) -> None:
     held = cluster.controller
     cluster.kill(held)
     until(lambda: held not in cluster.ids())

@@ -5,10 +5,10 @@
 For values of 100 B and 1 KiB, plain and lz4: the `compaction` program writes a log of so many
 megabytes of records in which each key is there twice; a Kafka is given a copy and cleans it, then
 krust cleans the original. Both have one thread and 128 MiB for keys; where that does not hold all
-keys, both go over the log several times. Figures are megabytes of the log for each
-CPU-second of the cleaner's thread; Kafka's compilers run in threads of their own, which are told
-apart. Without a Kafka (it needs Java and Maven) krust's figure stands alone. PEERS_BIN is where the
-program lies (default target/release/examples). No test: nothing fails when a target is missed.
+keys, both go over the log several times. Figures are megabytes of the log for each CPU-second of
+the cleaner's thread; Kafka's compilers run in threads of their own, which are told apart. Without a
+Kafka (it needs Java and Maven) krust's figure stands alone. PEERS_BIN is the folder of the program
+(default target/release/examples). It is no test: a missed target does not fail.
 """
 
 from __future__ import annotations

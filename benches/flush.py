@@ -2,17 +2,17 @@
 
     python benches/flush.py [--rounds 7] [--dir FOLDER] [--only flush|recovery] [--sync-ms N]
 
-`krust.flush.mode=ack`: N closed-loop producers of one record a request, acks=1, against
-N / (fdatasync + round trip), both measured in the same rounds: fdatasync of N small appends to a
-file beside the log, a round trip apart, right before and right after the producers; the round trip
-by one producer against a broker that does not wait for the disk. The ratio by the medians of times
-is told too: a machine that is busy with other things spoils rates first. Disks that others use
+`krust.flush.mode=ack`: N closed-loop producers of one record a request, acks=1, against N /
+(fdatasync + round trip), both measured in the same rounds: fdatasync of N small appends to a file
+beside the log, a round trip apart, right before and right after the producers; the round trip by
+one producer against a broker that does not wait for the disk. The program also prints the ratio of
+the medians of times, because other work on the machine spoils rates first. Disks that others use
 change within seconds: a round counts only where the broker's own syncs took as long as those beside
-it, within a third. Where fdatasync takes less than 1 ms the ratio says nothing: it is said.
-`--sync-ms` makes each sync take so much longer, of the broker and of the probe alike; with
-`--dir /dev/shm` that is a disk whose sync takes just so long, always.
-The brokers are the `core` program. PEERS_BIN is where the programs lie (default
-target/release/examples). No test: nothing fails when a target is missed, it is said.
+it, within a third. If fdatasync takes less than 1 ms, the ratio means nothing, and the program says
+so. `--sync-ms` makes each sync take so much longer, of the broker and of the probe alike; with
+`--dir /dev/shm` that is a disk whose sync takes just so long, always. The brokers are the `core`
+program. PEERS_BIN is the folder of the programs (default target/release/examples). It is no test:
+it reports a missed target and does not fail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROBE_S = 0.3
 
 
 class Round(NamedTuple):
-    """What one round came to."""
+    """The result of one round."""
 
     ratio: float
     rate: float
@@ -56,12 +56,12 @@ class Round(NamedTuple):
     """the ratio by medians: (sync + round trip) / latency of a producer"""
 
     def counts(self) -> bool:
-        """Whether the disk was one and the same for the broker and the probe."""
+        """Whether the disk was equally fast for the broker and the probe."""
         return 1 / SAME <= self.own_s / self.sync_s <= SAME
 
 
 class Core(NamedTuple):
-    """A broker that runs, and what its syncs have cost."""
+    """A running broker, and the cost of its syncs."""
 
     process: subprocess.Popen[str]
     port: int
@@ -126,7 +126,7 @@ def fdatasync_s(folder: Path, appends: int, sync_ms: int, trip_s: float) -> list
 def one_round(
     waits: Core, floor: Core, parent: Path, load: tuple[int, int], sync_ms: int
 ) -> tuple[Round, str]:
-    """One load beside the disk; what is to be said of it."""
+    """One load beside the disk; returns its report."""
     producers, partitions = load
     trip = drive(floor, 1, 1, 2000)
     trip_s = 1 / trip["requests_s"]

@@ -1,10 +1,10 @@
-"""What a user of a group feels: subscribe to first record, with real clients, beside other brokers.
+"""From subscribe to the first record, with real clients, beside other brokers.
 
     python benches/groups.py [--rounds 20]
 
 A fresh group and a fresh consumer each round, a topic of 3 partitions that holds records; the
 contenders take turns. krust runs in dev mode, Apache Kafka with group.initial.rebalance.delay.ms=0.
-Prints the medians in milliseconds. No test: nothing fails when a target is missed, it is said.
+Prints the medians in milliseconds. It is no test: it reports a missed target and does not fail.
 """
 
 from __future__ import annotations

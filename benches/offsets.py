@@ -4,9 +4,9 @@
 
 The load is that of the `driver` program (see `peers.py`, whose rules hold here), so that what is
 measured is the server. Commits are taken in interleaved rounds; for the others each server is
-started anew, because what they take is memory and time of one that does nothing else.
+restarted, so that its memory and time are measured without other work.
 Prints the figures beside what was wanted, writes `benches/results/DATE-groups-N-cores.json`.
-No test: nothing fails when a target is missed, it is said.
+It is no test: it reports a missed target and does not fail.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ASSIGNORS = ("range", "uniform", "sticky")
 
 @contextlib.contextmanager
 def fresh(name: str, parent: Path, *settings: str) -> Iterator[Running]:
-    """A server that nobody has used; krust with one network thread keeps to its core."""
+    """A fresh server; krust with one network thread stays on its core."""
     with (
         # A Kafka that is slow to stop still writes there.
         tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as folder,
@@ -159,7 +159,7 @@ PARTS: dict[str, Callable[[Path, int], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure what was asked for; see the head of this file."""
+    """Measure what was asked for; see the docstring of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default=",".join(PARTS))

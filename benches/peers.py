@@ -1,12 +1,12 @@
-"""krust beside the floor, Apache Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
+"""krust beside its floor, Apache Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
 
     python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..]
 
-PEERS_BIN is where the project's own programs lie (default target/release/examples).
+PEERS_BIN is the folder of the project's own programs (default target/release/examples).
 
 Every scenario is one call of the `driver` program a round, the contenders taking turns, so that a
-machine that changes under the run changes for all of them; what counts are the medians, and of
-those the ratios. Rounds are short and their topics are deleted, because a page of memory that the
+change of the machine during the run affects all of them. The medians count, and of those the
+ratios. Rounds are short and their topics are deleted, because a page of memory that the
 machine sees for the first time costs more than everything a broker does.
 
 Whether two processes share a core changes the price of a byte on the loopback by four. So the
@@ -15,7 +15,7 @@ cores) on the first; the others, which use several threads, run where they like.
 
 The floor is the same work with no broker around it (`benches/floor.rs`). A peer that cannot be had
 is left out with the reason; one that fails in a scenario is `n/a` there. Prints a table, writes
-`benches/results/DATE-HOST.json`. No test: nothing fails when a target is missed, it is said.
+`benches/results/DATE-HOST.json`. It is no test: it reports a missed target and does not fail.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Target:
     least: bool = False
 
     def holds(self, mine: float, other: float) -> bool:
-        """Whether `mine` is good enough beside `other`."""
+        """Whether `mine` meets the target beside `other`."""
         return mine >= self.ratio * other if self.least else mine <= self.ratio * other
 
 
@@ -171,7 +171,7 @@ SCENARIOS = (
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """A server that takes connections."""
+    """A server that accepts connections."""
 
     bootstrap: str
     pid: int
@@ -200,7 +200,7 @@ def _child(command: Sequence[str], stderr: Path, **options: Any) -> Iterator[sub
 
 @contextlib.contextmanager
 def _announcing(command: Sequence[str], folder: Path) -> Iterator[Running]:
-    """Start one of the project's own programs, which say where they listen."""
+    """Start one of the project's own programs, which print their address."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     log = folder / "stderr"
     with _child(command, log, **pipes) as process:
@@ -306,7 +306,7 @@ def pin(pid: int, core: int) -> None:
 def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
     """Run the driver once against a server.
 
-    raises  RuntimeError: it failed; the text is the last thing it said
+    raises  RuntimeError: it failed; the text is the last line of its output
     """
     command = [
         str(BINARIES / "driver"),
@@ -334,7 +334,7 @@ def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
 
 
 class Bench:
-    """The programs, the servers that run, and what they came to."""
+    """The programs, the running servers and their results."""
 
     def __init__(self, folder: Path, rounds: int) -> None:
         self.folder, self.rounds = folder, rounds
@@ -425,7 +425,7 @@ def show(scenario: Scenario, result: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """The machine of the figures."""
     model = ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -436,7 +436,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what was asked for; see the head of this file."""
+    """Run what was asked for; see the docstring of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default="", help="scenarios, by a part of their name")

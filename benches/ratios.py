@@ -20,7 +20,7 @@ class Compared(NamedTuple):
     """Its multiple of the loop by the baseline's; None: the baseline has no such bench."""
 
     def verdict(self, tolerance: float) -> str:
-        """What the ratio means where runs of one build differ by a factor of 1 + tolerance."""
+        """The meaning of the ratio, if runs of one build differ by up to `tolerance`."""
         if self.ratio is None:
             return "new"
         if self.ratio > 1 + tolerance:
@@ -29,7 +29,7 @@ class Compared(NamedTuple):
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
-    """What of a run is worth keeping: nothing of the machine's, medians alone.
+    """The part of a run that is kept: the medians, without the machine's description.
 
     run  what `--benchmark-json` wrote; a summary is its own summary
     """

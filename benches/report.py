@@ -4,7 +4,8 @@
 
 RUN is what `pytest benches --benchmark-json RUN.json` wrote. Prints the table, with the ratio to
 the baseline where there is one. --save keeps what a later run is compared with; --docs writes
-throughput.md and throughput.svg. Ends with 0: a slower bench is said and is no failure.
+throughput.md and throughput.svg. The exit code is always 0: it reports a slower bench and does not
+fail.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benches.ratios import Compared, compare, summary
 
 BASELINE = Path(__file__).with_name("results") / "throughput.json"
 TOLERANCE = 0.25
-"""Runs of one build on a shared machine differ by so much."""
+"""Runs of one build on a shared machine differ by up to this part."""
 SVG, FONT = "http://www.w3.org/2000/svg", 'font-family="sans-serif" font-size="12"'
 ROW, LEFT, WIDTH = 20, 300, 900
 ABOUT = """# Throughput

@@ -4,15 +4,15 @@
 
 One Spark session (local[2]) and one broker, krust's, for both; two topics of 4 partitions, keys of
 16 bytes, values of 100 bytes or 1 KiB that shrink to a half, no codec. The sources take turns
-within a case, who is first changes; a first round is not counted. Time is the wall clock of the
-whole action, planning and (of streams) starting and stopping; for streams the micro-batches alone
-are told too, as Spark says it of itself: that is what a stream that runs for hours comes to. CPU is
-that of the JVM and all Python processes, without the broker's. Both read into Spark's `noop` sink,
-all columns, unless said otherwise. The connector's batches and streams are written as Parquet by
-Spark, krust's by its tasks (`materialize`, and as a table by `pipeline.to_parquet`); snappy all.
-Tables lie in memory where there is /dev/shm: krust syncs its files, Spark does not, and the disk is
-not what is compared. The sink writes a quarter of the rows from a cached table. No test: a target
-that is missed is said.
+within a case and alternate in going first; the first round does not count. Time is the wall clock
+of the whole action, with planning and (for streams) starting and stopping. For streams the program
+also prints the micro-batches alone, as Spark reports them; a stream that runs for hours costs that.
+CPU is that of the JVM and all Python processes, without the broker's. Both read into Spark's `noop`
+sink, all columns, unless said otherwise. The connector's batches and streams are written as Parquet
+by Spark, krust's by its tasks (`materialize`, and as a table by `pipeline.to_parquet`); snappy all.
+Tables are in memory if there is a /dev/shm: krust syncs its files and Spark does not, and the disk
+is not compared. The sink writes a quarter of the rows from a cached table. It is no test: it
+reports a missed target and does not fail.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Bench:
     count: int = 0
 
     def place(self) -> Path:
-        """A folder that nothing has used."""
+        """A new folder."""
         self.count += 1
         return self.tables / str(self.count)
 
@@ -96,7 +96,7 @@ def batch(bench: Bench, kind: str, size: str) -> None:
 
 
 def batch_hash(bench: Bench, kind: str, size: str) -> None:
-    """Every byte of every column is looked at, by the JVM; both sources have to agree."""
+    """The JVM reads every byte of every column; both sources have to agree."""
     frame = bench.reader(kind, size).load()
     columns = ", ".join(frame.columns)
     [row] = frame.selectExpr("count(*)", f"bit_xor(xxhash64({columns}))").collect()
@@ -196,7 +196,7 @@ CASES: dict[tuple[str, str], tuple[Action, float | None]] = {
 
 
 def cpu_s(besides: int) -> float:
-    """CPU of this process and all below it, the ones that have ended too; not `besides`."""
+    """CPU of this process and its descendants, ended ones included, without `besides`."""
     total = 0
     for pid in {os.getpid(), *descendants(os.getpid())} - {besides}:
         with suppress(FileNotFoundError, ProcessLookupError):

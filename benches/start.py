@@ -1,11 +1,11 @@
-"""What it costs to start, to stop, to stand idle, and to hold many partitions.
+"""The cost of a start, a stop, an idle broker and many partitions.
 
     python benches/start.py [--partitions 10000] [--topics 100] [--written] [--only partitions]
 
 --written puts a record into each partition, so that each has a directory that a start opens.
 
-Times are medians; a process is compared with `python -c 'import click'` of the same run, because
-nothing that speaks click can be faster. Prints a table and ends.
+Times are medians. A process is compared with `python -c 'import click'` of the same run, because no
+command that uses click can be faster. Prints a table and ends.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def many_partitions(count: int, topics: int, *, written: bool) -> None:
 
 
 def held(when: str, pid: int, most: int, limit: int) -> None:
-    """What a broker holds."""
+    """The memory and descriptors of a broker."""
     show(f"memory {when}", f"{memory(pid)} MB", f"<= {most}")
     show(
         f"descriptors {when}", f"{sum(1 for _ in Path(f'/proc/{pid}/fd').iterdir())}", f"<= {limit}"
@@ -130,7 +130,7 @@ def held(when: str, pid: int, most: int, limit: int) -> None:
 
 
 def fill(bootstrap: str, topics: list[str], partitions: int) -> None:
-    """A record into each partition."""
+    """Write a record into each partition."""
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         for topic in topics:
             for partition in range(partitions):

@@ -1,4 +1,4 @@
-"""What groups cost: members that join together, and offsets committed one after the other."""
+"""The cost of groups: members that join together, and offset commits one after the other."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ CROWD = [FIRST._replace(clients=4)]
 
 
 def fill(bootstrap: str, topic: str, case: Case) -> None:
-    """Write what a bench reads: as many records as one client of the case reads."""
+    """Write as many records as one client of the case reads."""
     writer = load.Writer(bootstrap, {"compression.type": case.codec}, topic)
     for _ in writer.write(load.value(case.size), case.count):
         pass
@@ -56,7 +56,7 @@ def fill(bootstrap: str, topic: str, case: Case) -> None:
 
 
 def tell(benchmark: BenchmarkFixture, case: Case, records: int) -> None:
-    """What a round did, into the JSON."""
+    """Add the work of a round to the JSON."""
     benchmark.extra_info.update(case._asdict() | {"records": records, "bytes": records * case.size})
 
 

@@ -4,7 +4,7 @@
 
 Two confluent-kafka consumers, each in a thread, subscribe at the same moment; a fresh group each
 round. krust runs in dev mode, Apache Kafka 3.9.1 with group.initial.rebalance.delay.ms=0, and they
-take turns. No test: nothing fails when krust does so oftener than Kafka, it is said.
+take turns. It is no test: it reports when krust does so more often than Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Member(threading.Thread):
-    """A consumer that remembers what it was assigned, time after time."""
+    """A consumer that remembers each of its assignments."""
 
     def __init__(self, bootstrap: str, group_id: str, start: threading.Barrier) -> None:
         super().__init__(daemon=True)

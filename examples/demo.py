@@ -1,4 +1,4 @@
-"""A real data set through three clients that share nothing, a kill -9, SHA-256 of each record.
+"""A real data set goes through three unrelated clients and a kill -9; SHA-256 checks each record.
 
     make demo     (python examples/demo.py, with confluent-kafka, kafka-python, vega_datasets)
 

@@ -13,7 +13,7 @@ DATA = Path(__file__).parent / "data/kafka-dirs"
 
 
 class Seen(NamedTuple):
-    """A record as a reader must see it; timestamp None: the format has none."""
+    """A record as a reader must see it; timestamp None: the format has no timestamp."""
 
     offset: int
     timestamp: int | None
@@ -30,13 +30,13 @@ def unpack(name: str, target: Path) -> Path:
 
 
 def facts(name: str) -> Any:
-    """The JSON that belongs to a directory."""
+    """The JSON description of a directory."""
     with lzma.open(DATA / f"{name}.json.xz", "rt") as file:
         return json.load(file)
 
 
 def acknowledged() -> dict[tuple[int, int], bytes]:
-    """(partition, offset) -> value of what the killed broker had acknowledged."""
+    """(partition, offset) -> value, of the records that the killed broker had acknowledged."""
     rows = facts("kafka-3.9.1-killed.acked").items()
     return {_place(place): str(value).encode() for place, value in rows}
 

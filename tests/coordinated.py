@@ -1,7 +1,7 @@
-"""When groups can be asked about: their coordinator's partitions are made, or read again, first.
+"""Waits until a broker has created or replayed the partitions of its groups.
 
-A broker serves before it has read its groups; what is asked until then is answered with a code
-that clients of groups wait out.
+A broker serves before it has replayed its groups. Until then it answers group requests with a code
+after which clients retry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_YET = (14, 15, 16)
 
 
 def ready(client: Client, *groups: str) -> None:
-    """Return when all of these groups are coordinated."""
+    """Return when the broker coordinates all of these groups."""
     for group in groups:
         until(partial(_is_ready, client, group))
 

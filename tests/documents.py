@@ -1,10 +1,10 @@
-"""Code blocks of documents: found, and looked at as far as that goes without running them.
+"""Finds the code blocks of documents and checks them as far as possible without running them.
 
-A document is any Markdown file of the checkout, a block is what stands between two fences. Its
-language is said at the fence and is one of LANGUAGES. A block that cannot run as it stands has
-`<!-- not run: WHY -->` on the line before; it is looked at all the same.
+A document is any Markdown file of the checkout. A block is the text between two fences; the fence
+names its language, one of LANGUAGES. A block that cannot run has `<!-- not run: WHY -->` on the
+line before; it is checked all the same.
 
-`problems` says what is wrong with a block: Python that does not compile or imports what krust does
+`problems` lists what is wrong with a block: Python that does not compile or imports what krust does
 not have, command lines that krust, make or pip would refuse, files that krust would not read.
 Blocks of Python run in `tests/run_blocks.py`.
 """
@@ -51,7 +51,7 @@ _PLACE = re.compile(r"(?:docs|examples|tests|benches|python|rust)/[\w./-]+")
 
 
 class Block(NamedTuple):
-    """What stands between two fences; `line` is that of its first line."""
+    """The text between two fences; `line` is that of its first line."""
 
     page: str
     line: int
@@ -107,7 +107,7 @@ def blocks(text: str, page: str) -> list[Block]:
 
 
 def mentions(text: str, page: str) -> Iterator[tuple[str, str]]:
-    """Place and words of each `krust ...` that stands in a sentence."""
+    """Place and text of each `krust ...` in a sentence."""
     bare = re.sub(r"^```.*?^```$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.DOTALL)
     for found in _SPAN.finditer(bare):
         line = bare.count("\n", 0, found.start()) + 1
@@ -115,7 +115,7 @@ def mentions(text: str, page: str) -> Iterator[tuple[str, str]]:
 
 
 def problems(block: Block) -> list[str]:
-    """What is wrong with a block, as far as that is seen without running it."""
+    """The problems of a block that can be found without running it."""
     if block.language in PYTHON:
         return _of_python(block)
     if block.language in SHELL:
@@ -142,7 +142,7 @@ def _of_python(block: Block) -> list[str]:
 
 
 def _unknown_import(node: ast.AST) -> Iterator[str]:
-    """What is imported from krust and is not there."""
+    """An import from krust that does not exist."""
     names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
     if isinstance(node, ast.ImportFrom):
         names = [node.module or ""]
@@ -159,7 +159,7 @@ def _unknown_import(node: ast.AST) -> Iterator[str]:
 
 
 def lines_of_shell(block: Block) -> list[str]:
-    """The command lines of a block: in `console` what stands behind `$`, else all of it."""
+    """The command lines of a block: in `console` the text after `$`, else all of it."""
     joined = re.sub(r"\\\n(?:> )?", " ", block.code).split("\n")
     if block.language == "console":
         return [line[2:] for line in joined if line.startswith("$ ")]
@@ -183,7 +183,7 @@ def _of_shell(block: Block) -> list[str]:
 
 
 def simple_commands(line: str) -> list[list[str]]:
-    """The commands of a line, without what redirects them and what they are given to."""
+    """The commands of a line, without redirections and pipes."""
     split = shlex.shlex(re.sub(r"\d>&\d", "", line), posix=True, punctuation_chars=True)
     split.whitespace_split = True
     found: list[list[str]] = [[]]
@@ -218,7 +218,7 @@ def _of_command(words: list[str]) -> Iterator[str]:
 
 
 def of_krust(words: list[str]) -> Iterator[str]:
-    """What click says to the words behind `krust`."""
+    """click's errors for the arguments of `krust`."""
     command: click.Command = root
     try:
         with redirect_stdout(io.StringIO()):  # --help writes its page
@@ -236,7 +236,7 @@ def of_krust(words: list[str]) -> Iterator[str]:
 
 
 def of_mention(text: str) -> list[str]:
-    """The same for words in a sentence, which may end before they are a whole command line."""
+    """The same for a sentence, which may quote only the start of a command line."""
     spoken = re.sub(r"\s*(\.\.\.?|…)$", "", text)
     wrong: list[str] = []
     for line in simple_commands(spoken):

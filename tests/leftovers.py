@@ -1,6 +1,6 @@
-"""What a test leaves in this process: threads, child processes, descriptors that were not there.
+"""Threads, child processes and descriptors that a test leaves in this process.
 
-Told by what is new, not by how many there are: what an earlier test left may end at any moment.
+The check compares which ones exist, not how many: those of an earlier test may end at any moment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def held() -> set[object]:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """What runs inside leaves no thread, process or descriptor behind."""
+    """The block leaves no thread, process or descriptor behind."""
     before, running = held(), tasks()
     yield
     left = held() - before

@@ -2,8 +2,8 @@
 
     python -m tests.planted [NAME...]
 
-For each: the sources are changed in one place, and the named tests must fail, after they passed
-on the copy as it was. Exit 1 if one survives. Takes minutes a bug: each is a build.
+For each bug the program changes the sources in one place. The named tests must pass before the
+change and fail after it. Exit code 1: a bug survived. Each bug is a build and takes minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORAGE = "rust/src/storage/"
 
 
 class Planted(NamedTuple):
-    """One bug: in which file what becomes what, and which tests of `storage` must see it.
+    """One bug: the file, the old and the new text, and the tests of `storage` that must find it.
 
     test   of `rust/tests/storage`, or behind `lib ` of the crate itself
     """
@@ -184,7 +184,7 @@ BUGS = [
 
 
 def run(copy: Path, test: str) -> tuple[bool, str]:
-    """Whether the tests passed, and what they said."""
+    """Whether the tests passed, and their output."""
     where = ["--test", "storage", test]
     if test.startswith("lib "):
         where = ["--lib", test.removeprefix("lib ")]

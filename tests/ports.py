@@ -1,10 +1,9 @@
-"""Ports for servers that are told theirs before they run, or come back to it.
+"""Ports for servers that need a fixed port, before they start or when they come back.
 
-A port that the kernel chooses (0) comes from the range that outgoing connections and everybody's
-port 0 are served from: as soon as its server is gone, it may be another's. These lie below that
-range, each worker of pytest-xdist has its own, and none is given out twice in a row. Who gets one
-locks a file of its number until it ends: another suite that runs here does not take it before its
-server has it.
+The kernel takes port 0 and the ports of outgoing connections from one range, so another process may
+get the port of a stopped server. The ports here are below that range. Each worker of pytest-xdist
+has its own, and gives none out twice in a row. The process locks a file for each port until it
+ends, so another test run on this machine does not take it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _next = random.Random(os.getpid()).randrange(EACH)
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports, one after the other, that nobody listens on."""
+    """This many consecutive ports on which nobody listens."""
     global _next
     for _ in range(EACH):
         begin = _OURS[_next % (EACH - count)]
@@ -47,12 +46,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port() -> int:
-    """One of them."""
+    """One free port."""
     return free_ports(1)[0]
 
 
 def _lock(port: int) -> bool:
-    """Whether it is this process's; no other process of this user gets it while this one runs."""
+    """Whether this process got the port; no other process of this user gets it meanwhile."""
     if port not in _locked:
         _LOCKS.mkdir(exist_ok=True)
         descriptor = os.open(_LOCKS / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)

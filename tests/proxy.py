@@ -75,7 +75,7 @@ class Cutting:
 
 
 class Proxy:
-    """Stands between clients and a broker; `answer` may delay, cut or lose each answer, `asked`
+    """A proxy between clients and a broker; `answer` may delay, cut or lose each answer, `asked`
     sees each request before it (API key, frame)."""
 
     def __init__(self, answer: Answer, asked: Callable[[int, bytes], object] | None = None) -> None:

@@ -30,7 +30,7 @@ OPTIONAL = {"duckdb", "pandas", "polars", "pyarrow", "pyspark", "deltalake", "py
 
 
 class EnoughError(BaseException):
-    """An endless block has shown that it works."""
+    """Raised when an endless block has printed a line."""
 
 
 def session() -> Any:
@@ -40,7 +40,7 @@ def session() -> Any:
 
 
 def run(block: dict[str, Any], names: dict[str, Any], earlier: str) -> str:
-    """Run a block in `names`. What is wrong, or nothing."""
+    """Run a block in `names`; returns what is wrong, or nothing."""
     code, kind = block["code"], block["kind"]
     if kind == "tests":
         file = Path(f"test_block_{block['line']}.py").absolute()

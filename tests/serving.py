@@ -1,4 +1,4 @@
-"""`krust serve` as a process of its own, for tests that kill it, starve it or share it.
+"""`krust serve` as a process, for tests that kill it, limit it or share it.
 
 Readiness is a line on a pipe (`--ready-fd`), never a sleep. The child ends with its parent: its
 standard input is a pipe, and `--exit-on-stdin-close` is set.
@@ -45,12 +45,12 @@ STOP_S = 60
 
 
 def environment() -> dict[str, str]:
-    """What a command of krust's is given: this process's, without what is for the tests."""
+    """The environment of a krust command: this process's, without the variables of the tests."""
     return {name: text for name, text in os.environ.items() if name not in OURS}
 
 
 class NotReadyError(AssertionError):
-    """The process ended or stayed silent; `.code` is its exit code, `.stderr` what it said."""
+    """The process ended or did not become ready; `.code` is its exit code, `.stderr` its output."""
 
     def __init__(self, code: int | None, stderr: str) -> None:
         super().__init__(f"krust serve: exit {code}\n{stderr}")
@@ -117,13 +117,13 @@ class Served:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
-        """End it without warning, as a crash of the process does."""
+        """Kill it without warning, like a crash of the process."""
         self.process.kill()
         self.process.wait(STOP_S)
         self._close()
 
     def stop(self) -> int:
-        """Ask it to end, as a service manager does; its exit code."""
+        """Ask it to end, as a service manager does; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(STOP_S)

@@ -1,9 +1,9 @@
-"""Every code block of every document runs, or is looked at as far as it goes.
+"""Every code block of every document runs, or is checked as far as possible.
 
-Python runs: all of it in one process, that of Spark in another with one session. A broker of this
-process stands where a block says `localhost:9092`, its files where one says `/var/lib/krust`.
-Files of pipelines are checked as `krust pipeline check` does it. Command lines are parsed by the
-real parser, those in sentences too. A page that is new is looked at without being named here.
+Python runs: plain blocks in one process, Spark's in another with one session. `localhost:9092` in a
+block becomes a broker of this process, and `/var/lib/krust` its directory. Pipeline files are
+checked as `krust pipeline check` does. The real parser parses command lines, also those in
+sentences. New pages are included automatically.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def broker() -> Iterator[krust.Broker]:
 
 
 def here(text: str, broker: krust.Broker, folder: Path) -> str:
-    """A block with the places of this test for those that stand in documents."""
+    """A block with this test's addresses and folders instead of the document's."""
     text = text.replace("localhost:9092", broker.bootstrap)
     return text.replace("/var/lib/krust", str(broker.data_dir)).replace("/lake", f"{folder}/lake")
 
@@ -62,7 +62,7 @@ def kind(block: Block) -> str:
 def run(blocks: list[Block], broker: krust.Broker, folder: Path, *, spark: bool) -> list[str]:
     """Run blocks in a process of their own; the test fails with what is wrong, and where.
 
-    What needs a package that is not here is told, with its reason.
+    Blocks that need a missing package are reported with the reason.
     """
     pages: dict[str, list[dict[str, object]]] = {}
     for each in blocks:
@@ -97,14 +97,14 @@ def run(blocks: list[Block], broker: krust.Broker, folder: Path, *, spark: bool)
 
 
 def with_spark(folder: Path) -> dict[str, str]:
-    """What surrounds a process whose sessions are those of tests: loopback only, and quick."""
+    """The environment for Spark sessions of tests: loopback only, and quick."""
     told = {**settings(folder, []), "spark.log.level": "ERROR"}
     words = " ".join(f"--conf '{name}={value}'" for name, value in told.items())
     return environment() | {"PYSPARK_SUBMIT_ARGS": f"{words} pyspark-shell"}
 
 
 def runnable(blocks: list[Block], *, spark: bool) -> list[Block]:
-    """The blocks that run, those of Spark or the others."""
+    """The blocks that run: Spark's or the others."""
 
     def wants_spark(block: Block) -> bool | None:
         if block.language in PYTHON:
@@ -131,7 +131,7 @@ def test_what_a_page_shows_is_what_its_reader_can_write(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_does_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_block_that_does_not_run_gives_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     marked = [each for each in BLOCKS if each.reason]
     with capsys.disabled():
         for each in marked:
@@ -201,7 +201,7 @@ def test_a_mark_with_its_reason_belongs_to_the_next_block_alone() -> None:
     assert [(each.reason, each.code) for each in found] == [("it needs a moon", "a\n"), ("", "b\n")]
 
 
-def test_a_block_that_fails_or_does_not_end_is_told_with_its_place(
+def test_a_block_that_fails_or_does_not_end_is_reported_with_its_place(
     broker: krust.Broker, tmp_path: Path
 ) -> None:
     text = "```py\na = 1\n```\n```py\nb = a\nb.c\n```\n```py\nimport os\nos._exit(0)\n```\n"
@@ -213,7 +213,7 @@ def test_a_block_that_fails_or_does_not_end_is_told_with_its_place(
     assert "page.md:9: it did not end" in told
 
 
-def test_what_the_page_of_threats_names_exists() -> None:
+def test_everything_that_the_page_of_threats_names_exists() -> None:
     text = (ROOT / "docs/threats.md").read_text()
     names = re.findall(r"`([a-z][a-z0-9_./]*[a-z0-9])`", text)
     files = {name for name in names if "/" in name}

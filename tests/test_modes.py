@@ -1,4 +1,4 @@
-"""Which mode is on, what the banner says of it, and what it means for groups."""
+"""Dev and prod mode: which one holds, what the banner says, and what it changes for groups."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_lone_member_waits_for_others_in_prod_mode_only(broker: Served, is_dev
 
 
 def connections_end(broker: Served, group: str) -> None:
-    """A member that is there, and whose process is gone: its socket closes, it says nothing."""
+    """A member whose process is killed: its socket closes without a LeaveGroup."""
     client = Client(broker.bootstrap)
     sync(client, group, join(client, group))
     del client
@@ -119,7 +119,7 @@ def test_an_embedded_broker_is_in_dev_mode() -> None:
 
 
 def test_a_member_that_is_heard_through_another_connection_stays() -> None:
-    """It joined through one that closes then."""
+    """It joined through a connection that closes afterwards."""
     with krust.Broker(config={"krust.group.connection.grace.ms": 300}) as broker:
         first, second = Client(broker.bootstrap), Client(broker.bootstrap)
         joined = join(first, "stays")

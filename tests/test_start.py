@@ -1,4 +1,4 @@
-"""Starting and stopping: no descriptor, thread or memory stays behind; one line where it cannot."""
+"""Starts and stops leave no descriptor, thread or memory; a failed start prints one line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cycle() -> None:
 
 
 def many_starts() -> None:
-    """In a process of its own: in a shared one others open and end things meanwhile."""
+    """In its own process, because in a shared one other tests open and close things meanwhile."""
     for _ in range(WARM_UP):
         cycle()
     gc.collect()
@@ -64,7 +64,7 @@ def test_a_thousand_starts_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_the_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with Served(tmp_path / "data") as broker:
         broker.process.send_signal(number)
         assert broker.process.wait(STOP_S) == 0
@@ -72,14 +72,14 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert "Traceback" not in broker.stderr()
 
 
-def test_the_end_of_standard_input_stops_it(tmp_path: Path) -> None:
+def test_the_end_of_standard_input_stops_the_broker(tmp_path: Path) -> None:
     with Served(tmp_path / "data") as broker:
         assert broker.process.stdin is not None
         broker.process.stdin.close()
         assert broker.process.wait(STOP_S) == 0
 
 
-def test_the_ready_file_tells_where_and_goes_with_the_broker(tmp_path: Path) -> None:
+def test_the_ready_file_has_the_address_and_goes_with_the_broker(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     with Served(tmp_path / "data", "--ready-file", str(ready)) as broker:
         facts = json.loads(ready.read_text())
@@ -92,7 +92,7 @@ def test_the_ready_file_tells_where_and_goes_with_the_broker(tmp_path: Path) -> 
 
 
 def refused(tmp_path: Path, *flags: str, data: str = "data", port: int = 0) -> str:
-    """Start where it cannot; the one line it says."""
+    """Start where it has to fail; returns the one line that it prints."""
     with pytest.raises(NotReadyError) as caught:
         Served(tmp_path / data, *flags, port=port)
     assert caught.value.code == 3, caught.value.stderr
@@ -102,18 +102,18 @@ def refused(tmp_path: Path, *flags: str, data: str = "data", port: int = 0) -> s
     return lines[0]
 
 
-def test_a_taken_port_is_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_taken_port_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
     with Served(tmp_path / "first") as broker:
         line = refused(tmp_path, data="second", port=broker.address[1])
     assert str(broker.address[1]) in line
 
 
-def test_a_directory_in_use_is_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_directory_in_use_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
     with Served(tmp_path / "data"):
         assert str(tmp_path / "data") in refused(tmp_path)
 
 
-def test_a_directory_of_another_cluster_is_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_directory_of_another_cluster_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
     with Served(tmp_path / "data"):
         pass
     with Served(tmp_path / "other"):
@@ -124,7 +124,7 @@ def test_a_directory_of_another_cluster_is_one_line_and_exit_3(tmp_path: Path) -
     assert "cluster" in line
 
 
-def test_a_file_for_a_directory_is_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     assert str(tmp_path / "data") in refused(tmp_path)
 

@@ -27,7 +27,7 @@ from tests.serving import AT_ONCE, Served
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: bytes
@@ -112,7 +112,7 @@ def krust(
 
 
 def led(bootstrap: str, name: str) -> int:
-    """How many partitions of a topic have leaders, as its brokers tell."""
+    """How many partitions of a topic have leaders, by its brokers' metadata."""
     client = Client(bootstrap)
     asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     known = [each["node_id"] for each in client.request("Metadata", {"topics": []})["brokers"]]

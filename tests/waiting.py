@@ -1,4 +1,4 @@
-"""How a test waits: for what is to be so, and not for a time."""
+"""Tests wait for a condition, not for a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAIT_S = 60.0
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """What it is when it is true."""
+    """Wait until `fact` returns something true; returns that."""
     deadline = time.monotonic() + WAIT_S
     while not (found := true()):
         assert time.monotonic() < deadline
@@ -20,7 +20,7 @@ def until(true: Callable[[], Any]) -> Any:
 
 
 def until_is(wanted: object, look: Callable[[], object]) -> None:
-    """Wait until it is that: who answers to a change may show it a moment later."""
+    """Wait until it equals the value: an answered change may become visible a moment later."""
     deadline = time.monotonic() + WAIT_S
     while (found := look()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)

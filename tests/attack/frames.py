@@ -1,15 +1,15 @@
-"""Frames that ask for much: of any API and version, by its layout, of about the size that is asked.
+"""Expensive frames of any API and version, made from its layout, of about the requested size.
 
-Each array of a request is filled in turn, its ancestors holding one element; and a request without
-arrays gets the longest strings. Nothing here knows single APIs, but for the names that exist in the
-broker under attack (KNOWN) and what a compressed batch is: so an API that is added to the schema is
-attacked like all others.
+Each array of a request is filled in turn, while its ancestors hold one element. A request without
+arrays gets the longest strings. The code knows no single API, except for the names that exist in
+the broker under attack (KNOWN) and the form of a compressed batch. So it attacks a new API of the
+schema like all others.
 
-    same       one name n times, of something that exists, with all that hangs on it
+    same       one existing name n times, with all its fields
     distinct   n names, or the numbers from 0 to n
     colliding  n names that differ in `.` and `_` alone
     longest    n names of 249 letters; without an array, one string as long as strings may be
-    smallest   elements without anything in them: as many as fit
+    smallest   as many empty elements as fit
     nested     as many elements in each of the arrays as in the one that holds them
     bomb       records that are compressed about 1000:1
     pipelined  one small request n times
@@ -96,7 +96,7 @@ class Attack:
         return struct.pack(">i", len(whole)) + whole
 
     def frames(self) -> bytes:
-        """All that is sent."""
+        """All frames of the attack."""
         return b"".join(self.frame(number) for number in range(self.times))
 
     @property
@@ -105,7 +105,7 @@ class Attack:
 
 
 def attacks(layout: Layout, version: int, size: int, topic_id: bytes) -> Iterator[Attack]:
-    """Every kind that the request can be."""
+    """Every kind of attack that the request allows."""
     maker = Maker(layout, version, topic_id)
     paths = list(_arrays(layout.fields, version))
     for path in paths:
@@ -177,7 +177,7 @@ class Maker:
         return self.body(path[:-1], many)
 
     def fillings(self, field: Field, size: int) -> Iterator[tuple[str, bytes]]:
-        """What the array can be filled with."""
+        """The possible contents of the array."""
         same = self._element(field)
         yield "same", self._repeated(same, size)
         self._small = True
@@ -220,7 +220,7 @@ class Maker:
         return count(number, flexible=self.flexible) + piece * number
 
     def _varying(self, field: Field) -> Field | None:
-        """What tells one element from another."""
+        """The field that makes elements differ."""
         if not field.inner:
             return field
         inner = [
@@ -269,7 +269,7 @@ class Maker:
         return scalar(field.kind, self._value(field, holder), flexible=self.flexible)
 
     def _value(self, field: Field, holder: str) -> Value:
-        """What stands in a field: what exists in the broker, or else nothing."""
+        """The value of a field: a name that exists in the broker, or else empty."""
         if id(field) in self._values:
             return self._values[id(field)]
         number = field.kind in NUMBERS
@@ -341,7 +341,7 @@ _ZEROS = 1 << 20
 
 
 def _record(number: int, zeros: int) -> tuple[bytes, int]:
-    """What stands before the zeros of a record's value."""
+    """The bytes before the zeros of a record's value."""
     body = b"\0\0" + _zigzag(number) + b"\x01" + _zigzag(zeros)
     return _zigzag(len(body) + zeros + 1) + body, zeros
 
@@ -379,7 +379,7 @@ def _zigzag(value: int) -> bytes:
 def _gzip(size: int, record: Callable[[int], tuple[bytes, int]], end: int) -> bytes:
     """A gzip stream of records of zeros, about 1000 times `size` long.
 
-    The zeros are deflated once; what stands before them is put in as it is, in stored blocks.
+    The zeros are deflated once; the bytes before them are inserted in stored blocks.
     """
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     zeros = bytes(_ZEROS)

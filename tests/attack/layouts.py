@@ -1,7 +1,7 @@
 """The requests of every API by krust's schema, and an encoder for them that shares no code with it.
 
-The texts in `rust/schema` are the one place where an API is added, so whatever walks them meets an
-API that is added later. What each line means is told in `rust/build/schema.rs`.
+An API is added in `rust/schema` alone, so this code meets each new one. `rust/build/schema.rs`
+explains the format of the lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = None | bool | int | float | bytes | list["Value"] | dict[str, "Value"]
 
 @dataclass
 class Field:
-    """One line of a schema: `kind` is a scalar's word, or the struct's fields stand in `inner`."""
+    """One line of a schema: `kind` is a scalar's type, or `inner` has the struct's fields."""
 
     name: str
     kind: str

@@ -2,8 +2,8 @@
 
     python -m tests.attack.neighbours HOST PORT
 
-A line on standard input ends a period; what was measured in it is printed, as JSON: of each kind
-the milliseconds of every request, with the age of one that has no answer yet.
+A line on standard input ends a period. The process then prints its measurements as JSON: the
+milliseconds of every request by kind, and the age of a request that has no answer yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ask = Callable[[Connection], object]
 
 
 def requests() -> dict[str, Ask]:
-    """What a neighbour asks, by kind."""
+    """The requests of a neighbour, by kind."""
     one = struct.pack(">i", 1)
     records = scalar("records", plain(3), flexible=False)
     produce = struct.pack(">hhii", -1, -1, 30_000, 1) + text(TOPIC) + one + b"\0\0\0\0" + records

@@ -1,4 +1,4 @@
-"""Connections that send bytes as they are, and what the attack has to ask before it begins."""
+"""Connections that send raw bytes, and the requests that prepare an attack."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Connection(Closing):
         return self.exactly(size)[4:]
 
     def skip(self) -> int:
-        """Read a reply and forget it; its size."""
+        """Read and discard a reply; returns its size."""
         (size,) = struct.unpack(">i", self.exactly(4))
         left = int(size)
         while left:
@@ -63,7 +63,7 @@ def text(value: bytes) -> bytes:
 
 
 def create_topic(connection: Connection, name: bytes, partitions: int) -> None:
-    """Make a topic, or leave it as it is."""
+    """Create a topic unless it exists."""
     body = struct.pack(">i", 1) + text(name) + struct.pack(">ihii", partitions, 1, 0, 0)
     reply = connection.ask(19, 0, body + struct.pack(">i", 30_000))
     (error,) = struct.unpack(">h", reply[-2:])
@@ -71,7 +71,7 @@ def create_topic(connection: Connection, name: bytes, partitions: int) -> None:
 
 
 def prepare(address: Address) -> bytes:
-    """Make what KNOWN names, with records in each partition; the id of the wide topic."""
+    """Create the topics of KNOWN, with records in each partition; returns the wide topic's id."""
     with Connection(address) as connection:
         create_topic(connection, WIDE, WIDE_PARTITIONS)
         connection.ask(0, 3, filling(WIDE, WIDE_PARTITIONS, 64 << 10))
@@ -103,7 +103,7 @@ def versions(layout: Layout, first: int, last: int) -> list[int]:
 
 
 def strike(address: Address, frames: bytes, times: int, patience_s: float) -> str:
-    """Send it, take the answers for as long as there is patience, and hang up."""
+    """Send the attack, read answers until the time-out, and hang up."""
     until, sent, got, total = time.monotonic() + patience_s, 0, 0, 0
     with Connection(address) as connection:
         connection.socket.setblocking(False)

@@ -1,4 +1,4 @@
-"""Several `krust serve` on one ZooKeeper, for tests that kill them, stop them and look at them."""
+"""Several `krust serve` on one ZooKeeper, for tests that kill, stop and inspect them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cluster:
     """Brokers 1 to `count`; the first one is the controller at first.
 
     connect  their ZooKeeper, as the test itself reaches it
-    through  as the brokers do, where that is another way
+    through  as the brokers reach it, if that differs
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Cluster:
             raise
 
     def start(self, number: int) -> Served:
-        """Start a broker, or start it again, where it was."""
+        """Start a broker, or start it again on its port and directory."""
         options = {"zookeeper.session.timeout.ms": LONG_MS, **self._settings}
         flags = ("--zookeeper", self.connect, "--node-id", str(number))
         port = self._ports[number]
@@ -65,7 +65,7 @@ class Cluster:
         return served
 
     def mend(self) -> None:
-        """All brokers run, and know each other and their controller."""
+        """Start what is down; wait until all brokers know each other and the controller."""
         for number in range(1, self.count + 1):
             if number in self.brokers:
                 self.resume(number)
@@ -82,7 +82,7 @@ class Cluster:
         self.brokers.pop(number).kill()
 
     def missed(self, number: int) -> None:
-        """The time of a broker's session is over: it was killed, or has stood still for long."""
+        """Wait until the session of a killed or suspended broker has ended."""
         facts = json.loads((self.folder(number) / "krust-session.json").read_text())
         credentials = Credentials(facts["session"], bytes.fromhex(facts["password"]))
         assert end_session(Ensemble(self.connect), credentials)
@@ -91,7 +91,7 @@ class Cluster:
         assert self.brokers.pop(number).stop() == 0
 
     def pause(self, number: int) -> None:
-        """Let it stand still; what it is connected to notices nothing at first."""
+        """Suspend the process; its connections stay open."""
         self.brokers[number].process.send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
@@ -102,7 +102,7 @@ class Cluster:
         return self._folder / str(number)
 
     def bootstrap(self, *numbers: int) -> str:
-        """The addresses of these brokers; of all that run, without any."""
+        """The addresses of these brokers; without arguments, of all that run."""
         chosen = numbers or tuple(self.brokers)
         return ",".join(self.brokers[each].bootstrap for each in chosen)
 
@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def controller(self) -> int:
-        """Who holds the office, by the tree; -1: nobody."""
+        """The controller by the tree; -1: there is none."""
         try:
             data, _ = self.tree.retry(self.tree.get, "/controller")
         except NoNodeError:
@@ -119,11 +119,11 @@ class Cluster:
 
     @property
     def epoch(self) -> int:
-        """How often the office was taken."""
+        """The controller epoch."""
         return int(self.tree.retry(self.tree.get, "/controller_epoch")[0])
 
     def ids(self) -> list[int]:
-        """Who is registered."""
+        """The registered brokers."""
         return sorted(map(int, self.tree.retry(self.tree.get_children, "/brokers/ids")))
 
     def view(self, number: int) -> dict[str, Any]:
@@ -135,11 +135,11 @@ class Cluster:
             return {}
 
     def told_controllers(self) -> set[int]:
-        """Who is the controller, as the brokers that run say; -1: one of them says nothing."""
+        """The controller as each running broker names it; -1: a broker names none."""
         return {int(self.view(each).get("controller_id", -1)) for each in self.brokers}
 
     def leaders(self, topic: str, number: int) -> list[int]:
-        """Who leads each partition, as a broker says."""
+        """The leader of each partition, as a broker names it."""
         for each in self.view(number).get("topics", ()):
             if each["name"] == topic:
                 parts = sorted(each["partitions"], key=lambda one: one["partition_index"])
@@ -147,7 +147,7 @@ class Cluster:
         return []
 
     def agree(self, topic: str, true: Callable[[list[int]], bool]) -> list[int]:
-        """Wait until all brokers that run say the same leaders, and it is `true` of them."""
+        """Wait until all running brokers name the same leaders, and `true` holds for them."""
 
         def found() -> list[int] | None:
             seen = [self.leaders(topic, each) for each in self.brokers]
@@ -158,7 +158,7 @@ class Cluster:
         return leaders
 
     def diagnosis(self) -> dict[str, Any]:
-        """What the tree and each broker say of the office."""
+        """The controller as the tree and each broker name it."""
         told = {each: self.view(each).get("controller_id") for each in self.brokers}
         asked = {"name": "diagnosis", "num_partitions": 1, "replication_factor": 1}
         answers = {}
@@ -169,13 +169,13 @@ class Cluster:
                 answers[number] = done["topics"][0]["error_code"]
             except KrustError as error:
                 answers[number] = str(error)
-        office = {"controller": self.controller, "epoch": self.epoch, "ids": self.ids()}
-        return {**office, "told": told, "answers": answers}
+        controller = {"controller": self.controller, "epoch": self.epoch, "ids": self.ids()}
+        return {**controller, "told": told, "answers": answers}
 
     # -- what clients do
 
     def create(self, name: str, partitions: int = 1, through: str = "", **config: str) -> None:
-        """Make a topic, asking again while the office changes hands."""
+        """Create a topic; retry while another broker becomes the controller."""
         deadline = time.monotonic() + WAIT_S
         while True:
             # One that has been refused by a former controller would go on asking it.
@@ -195,7 +195,7 @@ class Cluster:
     def produce(
         self, topic: str, values: Iterable[str], partition: int = -1, **config: Any
     ) -> None:
-        """Produce, and see that all is acknowledged."""
+        """Produce, and check that all records are acknowledged."""
         errors: list[Any] = []
         producer = Producer({"bootstrap.servers": self.bootstrap(), **config})
         for value in values:
@@ -206,7 +206,7 @@ class Cluster:
         assert {str(error) for error in errors} == {"None"}
 
     def consume(self, topic: str, count: int, group: str = "readers", **config: Any) -> list[str]:
-        """So many values, as a member of a group, committed."""
+        """Consume this many values as a member of a group, and commit."""
         settings = {
             "bootstrap.servers": self.bootstrap(),
             "group.id": group,

@@ -12,7 +12,7 @@ from tests.peers import zookeeper as peer
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three brokers that all tests share; skipped, with the reason, where there is no ZooKeeper."""
+    """Three brokers that all tests share; skipped with the reason if there is no ZooKeeper."""
     if reason := peer.missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("cluster")
@@ -26,6 +26,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def three(shared: Cluster) -> Cluster:
-    """Three brokers that know each other, whatever the test before did to them."""
+    """Three brokers that run and know each other again, whatever the last test did to them."""
     shared.mend()
     return shared

@@ -1,10 +1,10 @@
-"""What a ZooKeeper did, in its order, from its own transaction log; and who led by it.
+"""The changes of a ZooKeeper in order, from its own transaction log, and who was the controller.
 
 Format (big-endian): `ZKLG`, version 2, an id; then for each change a checksum, a length, the
 change, the byte `B`; zeros behind the last. A change is session, cxid, zxid, time, type, record; a
-multi's record holds types and records of its own. What was refused is an error there: left out.
-An effective controller is one whose writes the tree takes: `two_controllers` tells of every write
-of the office that another session made than the one that was elected last, or in another epoch.
+multi's record holds types and records of its own. Refused changes are errors there; they are left
+out. `two_controllers` finds each write of a controller that was not the last elected session, or
+that was made in another epoch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Write(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What happened as a whole."""
+    """One atomic change."""
 
     zxid: int
     session: int
@@ -55,7 +55,7 @@ class _Record:
 
 
 def read(folder: Path) -> list[Changed]:
-    """All changes that the servers of an ensemble have logged below a folder, once each."""
+    """All changes that the servers of an ensemble have logged below a folder, each once."""
     found: dict[int, Changed] = {}
     for file in folder.rglob("version-2/log.*"):
         found |= {each.zxid: each for each in _changes(file.read_bytes())}
@@ -109,13 +109,13 @@ def two_controllers(changes: Iterable[Changed], root: str) -> list[str]:
 
 
 def _intrusion(each: Write, writes: list[Write], elected: bool, epoch: int) -> str:
-    """Why a write is none of the controller's that was elected last; empty: it is."""
+    """Why a write is not the last elected controller's; empty: it is."""
     standing = (CREATE, "/latest_producer_id_block")
     ours = each.path.startswith(_OF_THE_OFFICE) and (each.kind, each.path) != standing
     if not ours or each.kind == CHECK:
         return ""
     if not elected:
-        return "is written by a session that does not hold the office"
+        return "is written by a session that is not the controller"
     if (CHECK, "/controller_epoch") not in [(one.kind, one.path) for one in writes]:
         return "is written without a look at the epoch"
     if each.path.endswith("/state") and each.data:

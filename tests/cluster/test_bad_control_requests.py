@@ -1,4 +1,4 @@
-"""Who claims to be a controller or a broker may send anything: the policy answers and lives on."""
+"""Anyone who claims to be a controller or broker may send anything: the policy goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMES: dict[str, list[Any]] = {
 
 
 class Line:
-    """A connection that is made anew when the broker closes it."""
+    """A connection that is opened again when the broker closes it."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""krust and Kafka 3.9.1 are brokers of one cluster, whoever of them holds the controller's office.
+"""krust and Kafka 3.9.1 are brokers of one cluster, whichever of them is the controller.
 
 KRUST_KAFKA_CLUSTER=1 starts the Kafka. There is no replication between them yet.
 """
@@ -50,7 +50,7 @@ def krusts(folder: Path, connect: str) -> Served:
 
 
 def leaders(place: str, topic: str) -> list[int]:
-    """As one broker tells them."""
+    """The leaders as one broker names them."""
     asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
     told = Client(place).request("Metadata", asked)["topics"][0]
     partitions = sorted(told["partitions"], key=lambda each: each["partition_index"])
@@ -58,7 +58,7 @@ def leaders(place: str, topic: str) -> list[int]:
 
 
 def is_one_cluster(places: tuple[str, str], controller: int, topic: str) -> None:
-    """Topics come and go on both, records and groups flow, whichever broker a client knows."""
+    """Topics, records and groups work on both brokers, whichever one a client knows."""
     for place in places:
         until(partial(_knows, place, controller))
     one, other = (AdminClient({"bootstrap.servers": place}) for place in places)
@@ -102,7 +102,7 @@ def is_one_cluster(places: tuple[str, str], controller: int, topic: str) -> None
 
 
 def limited(place: str, places: tuple[str, str]) -> None:
-    """A quota that one broker is given is everybody's, and its end too."""
+    """A quota set or removed through one broker holds on all."""
     entity = [{"entity_type": "user", "entity_name": f"of {place}"}]
     component = {"entity_type": "user", "match_type": 0, "match": f"of {place}"}
     asked = {"components": [component], "strict": True}
@@ -125,7 +125,7 @@ def _knows(place: str, controller: int) -> bool:
     return known == {KAFKA, KRUST} and view["controller_id"] == controller
 
 
-def test_krust_is_a_broker_under_a_controller_of_kafkas(shared: Cluster, tmp_path: Path) -> None:
+def test_krust_works_under_a_kafka_controller(shared: Cluster, tmp_path: Path) -> None:
     connect = f"{shared.connect}/under-kafka"
     with kafkas(tmp_path / "kafka", connect) as theirs:
         krust = krusts(tmp_path / "krust", connect)
@@ -137,7 +137,7 @@ def test_krust_is_a_broker_under_a_controller_of_kafkas(shared: Cluster, tmp_pat
         assert krust.stop() == 0
 
 
-def test_kafka_is_a_broker_under_a_controller_of_krusts(shared: Cluster, tmp_path: Path) -> None:
+def test_kafka_works_under_a_krust_controller(shared: Cluster, tmp_path: Path) -> None:
     connect = f"{shared.connect}/over-kafka"
     with krusts(tmp_path / "krust", connect) as krust:
         for topic in ("first", "second"):  # in between it stops cleanly, and comes back
@@ -146,7 +146,9 @@ def test_kafka_is_a_broker_under_a_controller_of_krusts(shared: Cluster, tmp_pat
         assert "Traceback" not in krust.stderr()
 
 
-def test_the_office_goes_from_kafka_to_krust_and_back(shared: Cluster, tmp_path: Path) -> None:
+def test_the_controllership_moves_from_kafka_to_krust_and_back(
+    shared: Cluster, tmp_path: Path
+) -> None:
     connect = f"{shared.connect}/with-kafka"
     with kafkas(tmp_path / "kafka", connect):
         krust = krusts(tmp_path / "krust", connect)

@@ -1,4 +1,4 @@
-"""Brokers die, stand still and come back; ZooKeeper goes away: what must stay, stays."""
+"""Brokers die, hang and come back, and ZooKeeper goes away: records, topics and groups stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT: dict[str, Any] = {"zookeeper.session.timeout.ms": 10_000}
 
 
 def filled(cluster: Cluster, topic: str) -> list[int]:
-    """A topic with a record in each partition of three; who leads them."""
+    """Create a topic with a record in each of three partitions; returns their leaders."""
     cluster.create(topic, 3)
     leaders = cluster.agree(topic, lambda all_of: sorted(all_of) == [1, 2, 3])
     for partition in range(3):
@@ -28,7 +28,7 @@ def filled(cluster: Cluster, topic: str) -> list[int]:
     return leaders
 
 
-def test_a_killed_broker_takes_only_its_own_partitions_along_and_brings_them_back(
+def test_a_killed_broker_affects_only_its_own_partitions_and_leads_them_again(
     three: Cluster,
 ) -> None:
     leaders = filled(three, "kept")
@@ -78,8 +78,8 @@ def test_a_stopped_broker_brings_its_groups_back(three: Cluster) -> None:
         assert three.consume("stopped", 1, f"g{number}") == ["new"], "its offsets were kept"
 
 
-def test_the_office_of_one_that_stands_still_is_taken_and_it_finds_out(three: Cluster) -> None:
-    leaders = filled(three, "office")
+def test_a_suspended_controller_is_replaced_and_notices_it(three: Cluster) -> None:
+    leaders = filled(three, "orders")
     still, epoch = three.controller, three.epoch
     three.pause(still)
     three.missed(still)
@@ -90,14 +90,14 @@ def test_the_office_of_one_that_stands_still_is_taken_and_it_finds_out(three: Cl
     three.resume(still)
     until(lambda: three.ids() == [1, 2, 3])
     three.agree("without", lambda all_of: sorted(all_of) == awake)
-    assert three.agree("office", lambda all_of: -1 not in all_of) == leaders
+    assert three.agree("orders", lambda all_of: -1 not in all_of) == leaders
     new = three.controller
     assert new != still
     until(lambda: three.told_controllers() == {new})
-    three.produce("office", ["after"], leaders.index(still))
+    three.produce("orders", ["after"], leaders.index(still))
 
 
-def test_without_zookeeper_leaders_serve_on_and_afterwards_all_is_one_again(
+def test_leaders_serve_without_zookeeper_and_the_cluster_is_whole_afterwards(
     tmp_path: Path,
 ) -> None:
     if reason := peer.missing():

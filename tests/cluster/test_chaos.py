@@ -1,10 +1,10 @@
 """Rounds of faults against three brokers and their three ZooKeepers while records flow.
 
 KRUST_CLUSTER_ROUNDS: how many (20); KRUST_CLUSTER_SEED: which. A failure says its seed and faults.
-Between brokers and ZooKeeper are proxies, which cut a connection when a write was done and before
-it is answered. That there were never two effective controllers is read off ZooKeeper's own log
-(`history.py`). From 100 rounds on ZooKeeper is once away for a minute in each hundred, and brokers
-have to be back 5 seconds after it; before that the time is only printed.
+Proxies between brokers and ZooKeeper cut a connection after a write was done and before its answer.
+ZooKeeper's own log shows that there were never two controllers (`history.py`). From 100 rounds on
+ZooKeeper is away for a minute once in each hundred, and brokers have to be back 5 seconds after it;
+with fewer rounds the time is only printed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEED = int(os.environ.get("KRUST_CLUSTER_SEED", "0")) or random.randrange(1, 10*
 
 
 class Load:
-    """A producer that never stops; what was acknowledged, and what failed."""
+    """A producer that never stops; keeps the acknowledged and the failed records."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: set[str] = set()
@@ -76,7 +76,7 @@ class Load:
 
 
 class Faults:
-    """What may happen to brokers and ZooKeeper; each ends with all of them there."""
+    """Faults of brokers and ZooKeeper; after each one all of them run again."""
 
     def __init__(
         self, cluster: Cluster, ensemble: peer.Ensemble, cutters: list[Cutter], load: Load
@@ -88,7 +88,7 @@ class Faults:
         """how long after ZooKeeper all brokers were back"""
 
     def schedule(self) -> Iterator[str]:
-        """One fault after the other, all kinds among each 20; what it was."""
+        """One fault after the other, every kind in each 20; yields its name."""
         kinds: list[Callable[[int], None]] = [self.goes]
         kinds.extend([self.kills] * 5 + [self.stops] * 2 + [self.stands_still] * 3)
         kinds.extend([self.loses_its_leader] * 4)
@@ -115,7 +115,7 @@ class Faults:
         self._starts(number)
 
     def _starts(self, number: int) -> None:
-        """As who watches over a process does: one that finds no ZooKeeper is begun again."""
+        """Start a broker as a supervisor does: again, if it finds no ZooKeeper."""
         until(lambda: self._started(number))
 
     def _started(self, number: int) -> bool:
@@ -131,12 +131,12 @@ class Faults:
         self._cluster.resume(number)
 
     def loses_an_answer(self, _: int) -> None:
-        """The next write through each proxy is done, and its connection ends then."""
+        """The next write through each proxy is done, and its connection ends before the answer."""
         for each in self._cutters:
             each.at = "answer"
 
     def disarm(self) -> None:
-        """No more answers are lost."""
+        """Stop losing answers."""
         for each in self._cutters:
             each.at = None
 
@@ -174,7 +174,7 @@ class Faults:
 
 
 def settled(cluster: Cluster) -> None:
-    """All brokers are there, know each other, one controller and every leader."""
+    """All brokers run, and know each other, one controller and every leader."""
 
     def one() -> bool:
         views = [cluster.view(number) for number in (1, 2, 3)]
@@ -205,7 +205,7 @@ def retention(cluster: Cluster, topic: str) -> str | None:
 
 
 @pytest.mark.timeout(60 + 40 * ROUNDS)
-def test_nothing_acknowledged_and_no_topic_is_lost_whatever_happens(tmp_path: Path) -> None:
+def test_random_faults_lose_no_acknowledged_record_and_no_topic(tmp_path: Path) -> None:
     if reason := peer.missing():
         pytest.skip(reason)
     (tmp_path / "zk").mkdir()
@@ -247,7 +247,7 @@ def test_nothing_acknowledged_and_no_topic_is_lost_whatever_happens(tmp_path: Pa
 
 
 def one_controller_at_a_time(folder: Path, cluster: Cluster) -> None:
-    """By ZooKeeper's own log, in which there is every election."""
+    """ZooKeeper's own log, which has every election, shows one controller at a time."""
     changes = read(folder)
     assert two_controllers(changes, "/k") == [], SEED
     made = [each for change in changes for each in change.writes if each.kind == CREATE]

@@ -1,4 +1,4 @@
-"""Clients of every age know one broker of three, and find whoever leads or coordinates."""
+"""Clients of every age that know one broker of three find leaders and coordinators."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _is_through(member: Member) -> bool:
     return len(set(member.places("committed"))) == 2 * PARTITIONS
 
 
-def test_a_leader_that_is_dead_keeps_no_consumer_from_reading_of_the_others(three: Cluster) -> None:
+def test_consumers_read_from_other_leaders_while_one_is_dead(three: Cluster) -> None:
     three.create("half-dead", 6)
     leaders = three.agree("half-dead", lambda leaders: len(leaders) == 6 and min(leaders) > 0)
     lost = leaders[0]
@@ -100,7 +100,7 @@ def test_a_leader_that_is_dead_keeps_no_consumer_from_reading_of_the_others(thre
 
 
 def polled(consumer: krust.Consumer, count: int) -> list[bytes | None]:
-    """The values of so many records."""
+    """The values of this many records."""
     deadline, values = time.monotonic() + WAIT_S, list[bytes | None]()
     while len(values) < count:
         assert time.monotonic() < deadline, values

@@ -1,4 +1,4 @@
-"""Each version of what controllers and brokers ask each other is answered, and acted upon."""
+"""Each version of the requests between controllers and brokers is answered and takes effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOSS, BOSS_EPOCH = 9, 100
 
 @pytest.fixture(scope="module")
 def two(shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Broker 1 is the controller; broker 2 will hear another."""
+    """Broker 1 is the controller; the tests speak to broker 2 as another one."""
     folder = tmp_path_factory.mktemp("versions")
     with Cluster(folder, f"{shared.connect}/versions", 2) as cluster:
         cluster.create("orders", 2)
@@ -33,12 +33,12 @@ def two(shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 def versions(api: str) -> list[int]:
-    """Those that Kafka 3.9 has."""
+    """The versions that Kafka 3.9 has."""
     return sorted(map(int, KNOWN[KEYS[api]]["request"]))
 
 
 def fitted(kind: Any, value: Any) -> Any:
-    """What of a value a version has: fields by their names, in arrays and structs."""
+    """The part of a value that a version has: fields by name, in arrays and structs."""
     if isinstance(kind, dict):
         inner = kind.get("array") or kind.get("compact_array")
         return [fitted(inner, each) for each in value] if inner else value
@@ -48,13 +48,13 @@ def fitted(kind: Any, value: Any) -> Any:
 
 
 def ask(client: Client, api: str, version: int, **message: Any) -> dict[str, Any]:
-    """The answer to what of the message this version has."""
+    """The answer to a message, cut to the fields of this version."""
     layout = KNOWN[KEYS[api]]["request"][str(version)]
     return client.request(api, fitted(layout, message), version)
 
 
 def of_partition(topic: str, leader: int, epoch: int) -> dict[str, Any]:
-    """How a controller speaks of partition 0 of a topic, in every version's words."""
+    """A controller's description of partition 0 of a topic, with the fields of every version."""
     return {
         "topic_name": topic,
         "partition_index": 0,
@@ -73,7 +73,7 @@ def topic_id(name: str) -> str:
 
 
 def told(client: Client, api: str, version: int, states: list[Any], **more: Any) -> dict[str, Any]:
-    """The answer to what a controller says, grouped by topics as the version wants it."""
+    """The answer to a controller's request, grouped by topics as the version needs it."""
     topics = [
         {**each, "topic_id": topic_id(each["topic_name"]), "partition_states": [each]}
         for each in states
@@ -91,7 +91,7 @@ def leads(client: Client, topic: str) -> bool:
     return bool(answer["topics"][0]["partitions"][0]["error_code"] == 0)
 
 
-def test_a_controller_of_every_version_is_heard(two: Cluster) -> None:
+def test_control_requests_of_every_version_take_effect(two: Cluster) -> None:
     client = Client(two.bootstrap(2))
     place = {"port": 9, "host": "there", "listener": "PLAINTEXT", "security_protocol": 0}
     epoch = 0

@@ -16,7 +16,9 @@ from tests.waiting import WAIT_S, until
 NOTICES = "/log_dir_event_notification"
 
 
-def test_the_controller_is_told_and_leads_them_by_nobody(three: Cluster, tmp_path: Path) -> None:
+def test_the_controller_hears_of_a_failed_log_directory_and_elects_no_leader(
+    three: Cluster, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     options = {"log.dirs": f"{one},{two}", "zookeeper.session.timeout.ms": LONG_MS}
 

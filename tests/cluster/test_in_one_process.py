@@ -1,4 +1,4 @@
-"""`krust.Cluster` on a real ZooKeeper: a broker that hangs too long loses its session."""
+"""`krust.Cluster` on a real ZooKeeper: a broker that hangs for too long loses its session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.cluster.brokers import Cluster
 from tests.waiting import until
 
 
-def test_a_broker_that_hangs_is_missed_and_leads_again_when_it_goes_on(
+def test_a_hanging_broker_loses_its_leaderships_and_leads_again_afterwards(
     shared: Cluster,
 ) -> None:
     with krust.Cluster(2, zookeeper=f"{shared.connect}/apart") as cluster:

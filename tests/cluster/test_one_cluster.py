@@ -23,7 +23,7 @@ from tests.waiting import WAIT_S, until
 pytestmark = pytest.mark.java
 
 
-def test_every_broker_says_the_same(three: Cluster) -> None:
+def test_every_broker_gives_the_same_metadata(three: Cluster) -> None:
     three.create("same", 6)
     leaders = three.agree("same", lambda all_of: -1 not in all_of)
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
@@ -64,7 +64,7 @@ def test_kafka_python_produces_and_is_a_member(three: Cluster) -> None:
     consumer.close()
 
 
-def test_topics_are_made_by_themselves_through_any_broker(three: Cluster) -> None:
+def test_any_broker_creates_topics_on_first_use(three: Cluster) -> None:
     for number in three.brokers:
         topic = f"itself-{number}"
         more: dict[str, Any] = {"bootstrap.servers": three.bootstrap(number)}
@@ -84,7 +84,7 @@ def test_producer_ids_differ_from_broker_to_broker(three: Cluster) -> None:
 
 
 def _told_alike(three: Cluster, groups: list[str]) -> list[dict[str, int]] | None:
-    """The coordinator of each group as each broker says, when all of them know it."""
+    """The coordinator of each group as each broker names it, when all of them know it."""
     asked = {"key_type": 0, "coordinator_keys": groups}
     answers = [
         Client(three.bootstrap(number)).request("FindCoordinator", asked)["coordinators"]
@@ -153,7 +153,7 @@ def test_a_deleted_topic_is_gone_from_every_broker_and_disk(three: Cluster) -> N
     assert three.consume("gone", 1, "anew") == ["anew"]
 
 
-def test_control_requests_of_no_controller_are_refused(three: Cluster) -> None:
+def test_control_requests_from_a_non_controller_are_refused(three: Cluster) -> None:
     client = Client(three.bootstrap(2))
     stale = {"controller_id": 9, "controller_epoch": 0, "topic_states": [], "live_brokers": []}
     answer = client.request("UpdateMetadata", stale)

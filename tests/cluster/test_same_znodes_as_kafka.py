@@ -1,8 +1,9 @@
 """Three krusts and three Kafkas 3.9.1 leave the same znodes after the same operations.
 
-What Kafka left lies in tests/data/znodes-3.9.1-three.json; with KRUST_KAFKA_CLUSTER=1 three Kafkas
-are started, do it again, and leave what lies there. Values are compared whole, but for what no two
-clusters share: ids, timestamps, ports, and where Kafka's own topics lie. Kafka's ACLs are left out.
+tests/data/znodes-3.9.1-three.json has the znodes of Kafka. With KRUST_KAFKA_CLUSTER=1 three Kafkas
+repeat the operations and have to leave the same. The test compares whole values, except for what
+differs between any two clusters: ids, timestamps, ports, and the place of Kafka's own topics. It
+leaves out Kafka's ACLs.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def operate(bootstrap: str) -> None:
 
 
 def all_know(bootstrap: str, topic: str, partitions: int) -> bool:
-    """Whether every broker knows the leaders of so many partitions."""
+    """Whether every broker knows the leaders of this many partitions."""
     asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
     for place in bootstrap.split(","):
         [told] = Client(place).request("Metadata", asked)["topics"]
@@ -99,7 +100,7 @@ def all_know(bootstrap: str, topic: str, partitions: int) -> bool:
 
 
 def quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
-    """Set a quota; None: take it away."""
+    """Set a quota; None: remove it."""
     named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
     op = {"key": key, "value": value or 0.0, "remove": value is None}
     entries = {"entries": [{"entity": named, "ops": [op]}], "validate_only": False}
@@ -117,7 +118,7 @@ def configure(
 
 
 def left(tree: KazooClient, path: str = "/") -> Tree:
-    """What stands in the tree: the data of each path, and whether it goes with a session."""
+    """The tree: the data of each path, and whether it is ephemeral."""
     data, stat = tree.get(path)
     found = {path: {"data": (data or b"").decode(), "ephemeral": stat.ephemeralOwner != 0}}
     for name in tree.get_children(path):
@@ -126,14 +127,14 @@ def left(tree: KazooClient, path: str = "/") -> Tree:
 
 
 def settled(tree: KazooClient) -> Tree:
-    """The same, when what was deleted is gone from it."""
+    """The same, once deleted topics are gone from it."""
     until(lambda: not tree.exists("/brokers/topics/gone"))
     until(lambda: not tree.get_children("/admin/delete_topics"))
     return left(tree)
 
 
 def comparable(tree: Tree) -> Tree:
-    """What two clusters have in common; values are JSON with its keys in order."""
+    """The part that two clusters have in common; values are JSON with sorted keys."""
     found = {}
     for path, node in sorted(tree.items()):
         if path.startswith("/kafka-acl"):
@@ -155,14 +156,14 @@ def _masked(path: str, value: dict[str, Any]) -> dict[str, Any]:
     return masked
 
 
-def test_krust_leaves_what_kafka_left(three: Cluster, tmp_path: Path) -> None:
+def test_krust_leaves_the_same_znodes_as_kafka(three: Cluster, tmp_path: Path) -> None:
     with Cluster(tmp_path, f"{three.connect}/compared", **SETTINGS) as ours:
         operate(ours.bootstrap())
         assert comparable(settled(ours.tree)) == comparable(json.loads(RECORDED.read_text()))
 
 
 @pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1")
-def test_three_kafkas_leave_what_is_recorded(three: Cluster, tmp_path: Path) -> None:
+def test_three_kafkas_leave_the_recorded_znodes(three: Cluster, tmp_path: Path) -> None:
     if reason := kafka.missing():
         pytest.skip(reason)
     connect = f"{three.connect}/of-kafka"

@@ -1,4 +1,4 @@
-"""Consumers of 2013 in a cluster: any broker keeps their offsets; they follow brokers that go."""
+"""Consumers of 2013 in a cluster: any broker keeps their offsets, and they follow the leaders."""
 
 from __future__ import annotations
 

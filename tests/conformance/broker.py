@@ -33,7 +33,7 @@ def serving(settings: Mapping[str, str], *, port: int = 0, brokers: int = 1) -> 
 
     port     of the broker whose address it is; other brokers are anywhere
     brokers  several are numbered from 0; the address is that of the last, which does not hold the
-             controller's office: whatever the suite does, it must find its way from there
+             controller: the suite has to find the controller from there
     raises   RuntimeError: it ended, or was not ready within START_LIMIT_S, with its stderr;
              AbsentError: several, and no ZooKeeper for them
     """

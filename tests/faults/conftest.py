@@ -1,4 +1,4 @@
-"""What tests of faults share: a wall clock that can be moved under a broker."""
+"""Fixtures of the fault tests: a broker's wall clock that a test can move."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that says how many seconds a broker's wall clock is off.
 
-    Whatever is started from here on follows it, until LD_PRELOAD is taken from the environment.
+    Every process started afterwards uses it, until LD_PRELOAD is removed from the environment.
     """
     compiler = shutil.which("cc")
     if compiler is None or not Path("/proc/self").exists():

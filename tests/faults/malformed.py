@@ -1,8 +1,8 @@
-"""Requests as a careless or hostile client makes them: by the layout of their API, with values that
-say something, and then damaged; and the answers to them, read by the same layout.
+"""Requests of a careless or hostile client: written by the layout of their API with plausible
+values, and then damaged. The answers are read by the same layout.
 
-The layouts are those of Kafka (`tests/data/facts/layouts.json`), not krust's own schema. The seed
-alone decides what comes.
+The layouts are Kafka's (`tests/data/facts/layouts.json`), not krust's own schema. The seed alone
+decides which requests are made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Layout = list[list[Any]]
 
 
 def apis(keys: set[int]) -> dict[int, dict[str, Any]]:
-    """What the facts say of these APIs, by key."""
+    """Kafka's layouts of these APIs, by key."""
     found = {each["key"]: each for each in json.loads(FACTS.read_text())}
     return {key: found[key] for key in sorted(keys)}
 
@@ -74,7 +74,7 @@ def subscription(chance: random.Random) -> bytes:
 
 @dataclass
 class Body:
-    """The bytes of one message, and where its lengths and counts stand.
+    """The bytes of one message, and the positions of its lengths and counts.
 
     names   the values that fields of a name may have, besides those of their type
     """

@@ -1,4 +1,4 @@
-"""Any bytes on the port: the broker lives, its memory stays, other connections do not notice."""
+"""Any bytes on the port: the broker runs on, its memory stays bounded, other connections work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def api_versions(connection: socket.socket, number: int) -> None:
-    """Ask on a connection that stays; the answer must come."""
+    """Send a request on a connection that stays open; the answer must come."""
     connection.sendall(struct.pack(">ihhih", 10, 18, 0, number, -1))
     size = struct.unpack(">i", exactly(connection, 4))[0]
     body = exactly(connection, size)
@@ -60,7 +60,7 @@ def frames(chance: random.Random) -> Iterator[bytes]:
             yield struct.pack(">i", len(body)) + body
 
 
-def test_noise_closes_its_own_connection_at_most(broker: Served) -> None:
+def test_noise_closes_only_its_own_connection(broker: Served) -> None:
     chance = random.Random(SEED)
     witness = socket.create_connection(broker.address, WAIT_S)
     api_versions(witness, 0)
@@ -84,7 +84,7 @@ def test_noise_closes_its_own_connection_at_most(broker: Served) -> None:
     witness.close()
 
 
-def test_a_promise_of_100_mib_reserves_nothing(broker: Served) -> None:
+def test_a_frame_length_of_100_mib_reserves_no_memory(broker: Served) -> None:
     before = broker.resident_bytes()
     open_ones = []
     for _ in range(100):

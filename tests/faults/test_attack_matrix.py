@@ -1,10 +1,10 @@
-"""No request costs more than it may: every API and version that is served, every kind of hostile
-frame that its layout allows (`tests/attack/frames.py`), counted and not timed.
+"""Every request stays within its bounds: each API and version that krust serves, with each kind of
+hostile frame that its layout allows (`tests/attack/frames.py`). The test counts and does not time.
 
-Of each: what was leased from the pool of requests at once, and that all of it came back; what the
-process took, by the kernel; the longest stretch of work of a network thread; the calls that the
-policy made in one slice, before it let others be decided. An API that is added to the schema is in
-here by construction. The times are those of `make attack`, which knows all sizes and versions.
+It counts, for each attack: the memory leased from the pool of requests, and that all of it comes
+back; the memory of the process, by the kernel; the longest work of a network thread without a
+pause; the policy's calls in one slice. A new API of the schema is included automatically. `make
+attack` measures times, at all sizes and versions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CREATES = "allow_auto_topic_creation"
 
 
 class Slices:
-    """Counts the calls that the policy makes before others have their turn: until it takes events,
+    """Counts the calls that the policy makes before others have a turn: until it takes events,
     goes on with a decision that paused, or begins the next batch of groups' events.
     """
 
@@ -70,7 +70,7 @@ class Slices:
 
 
 class Target:
-    """A broker of this process, and what it costs."""
+    """A broker of this process, and its costs."""
 
     def __init__(self, broker: krust.Broker, slices: Slices) -> None:
         host, _, port = broker.bootstrap.rpartition(":")
@@ -80,7 +80,7 @@ class Target:
         self._server, self._slices = broker._running().server, slices
 
     def costs(self, attack: Attack) -> list[str]:
-        """What of an attack was more than it may be."""
+        """The bounds that an attack went over."""
         used = self._server.memory()[1]
         self._server.reset_memory_peak()
         self._server.take_longest_work()
@@ -111,7 +111,7 @@ class Target:
 
 
 def ask_policy(address: Address) -> None:
-    """Wait until the policy has come to the end of what it was asked before."""
+    """Wait until the policy has answered every earlier request."""
     with Connection(address, SETTLED_S) as connection:
         connection.ask(32, 0, struct.pack(">ibhi", 1, 2, 0, 0))
 
@@ -150,7 +150,7 @@ def matrix(layout: Layout, target: Target) -> Iterator[Attack]:
             yield attack
 
 
-def test_topics_that_are_made_on_first_use_cost_no_more_at_once(
+def test_topics_created_on_first_use_stay_within_the_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(KNOWN, CREATES, True)
@@ -172,7 +172,7 @@ def test_topics_that_are_made_on_first_use_cost_no_more_at_once(
 
 
 @pytest.mark.parametrize("layout", layouts().values(), ids=lambda layout: layout.name)
-def test_no_request_costs_more_than_it_may(layout: Layout, target: Target) -> None:
+def test_every_request_stays_within_its_bounds(layout: Layout, target: Target) -> None:
     if layout.key not in target.served:
         assert layout.key in BETWEEN_BROKERS
         for attack in attacks(layout, layout.last, SMALL, target.topic_id):

@@ -1,5 +1,5 @@
-"""Every API of groups with bad requests: a clear code or a closed connection, bounded memory, and
-members of other groups do not notice, neither then nor after a restart."""
+"""Bad requests to every group API get a clear code or a closed connection, within bounded memory.
+Members of other groups are not affected, neither then nor after a restart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ASSIGNOR = "krust.group.server.assignor"
 
 
 def names() -> dict[str, list[Any]]:
-    """What fields say: enough sense to get far."""
+    """Values of fields that pass the first checks."""
     members = ["", "", "", "m", "n"]
     texts = ["t", "u", "", "no such", "a/b"]
     blobs = [malformed.subscription, b"", b"\0\0", b"\xff" * 40]
@@ -75,7 +75,7 @@ def names() -> dict[str, list[Any]]:
 
 
 class Witness:
-    """A classic member and one of a consumer group, who hold what they have."""
+    """A classic member and a member of a consumer group, who keep their partitions."""
 
     def __init__(self, bootstrap: str) -> None:
         self.client = Client(bootstrap)
@@ -110,7 +110,7 @@ class Witness:
         self.offset = 0
 
     def looks(self) -> None:
-        """All is as it was."""
+        """Nothing has changed."""
         self.offset += 1
         assert self.client.request("Heartbeat", self.me, 3)["error_code"] == Code.NONE
         beat = {"group_id": "consumers", "member_id": "mine", "member_epoch": self.epoch}
@@ -132,7 +132,7 @@ class Witness:
 
 
 class Vandal:
-    """Sends a request and takes what comes; each of its connections lives until it is closed."""
+    """Sends requests and reads any answers; the broker closes its connections or they stay open."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -180,7 +180,7 @@ def broker(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-def test_bad_requests_harm_nobody(broker: Served, tmp_path: Path) -> None:
+def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     witness, vandal = Witness(broker.bootstrap), Vandal(broker.address)
     witness.looks()

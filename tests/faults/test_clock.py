@@ -17,7 +17,7 @@ HOUR, YEAR = 3600, 365 * 24 * 3600
 JUMPS = (HOUR, -HOUR, 10 * YEAR, -10 * YEAR, 0)
 
 
-def test_a_jump_changes_no_offset_and_no_waiting(clock: Path, tmp_path: Path) -> None:
+def test_a_clock_jump_changes_no_offset_and_no_wait(clock: Path, tmp_path: Path) -> None:
     with Served(tmp_path / "data", options={"log.segment.bytes": 1 << 20}) as broker:
         os.environ.pop("LD_PRELOAD")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -1,4 +1,4 @@
-"""What a recovery cuts off a log stands in the broker's log, whole, with a line for all of them."""
+"""The broker's log names everything that a recovery cuts off a partition, in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECORDS = 60
 VALUE = b"v" * 1000
 
 
-def test_a_bad_byte_costs_a_line_that_names_all_that_is_lost(tmp_path: Path) -> None:
+def test_one_log_line_names_everything_that_a_bad_byte_costs(tmp_path: Path) -> None:
     options: dict[str, object] = {"log.segment.bytes": 20_000}
     with Served(tmp_path / "data", options=options) as broker:
         for _ in range(RECORDS):

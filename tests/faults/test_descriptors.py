@@ -1,6 +1,6 @@
-"""Out of descriptors: accepting pauses, who is connected does not notice, and it resumes.
+"""Out of descriptors the broker stops accepting; connected clients are served, and it resumes.
 
-Connections leave the last eighth of them (64 at most) to files, modules and pipes.
+Connections leave the last eighth of the descriptors (at most 64) to files, modules and pipes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def lower_limit() -> None:
 
 
 def ask(connection: socket.socket) -> None:
-    """For the versions of the APIs."""
+    """Send ApiVersions."""
     connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
 
 
 def answers(connection: socket.socket) -> bool:
-    """Whether the next answer comes; all of it is taken."""
+    """Whether the next answer comes; reads all of it."""
     connection.settimeout(WAIT_S)
     size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
     return bool(connection.recv(size, socket.MSG_WAITALL))
 
 
 def answered(crowd: list[socket.socket]) -> list[socket.socket]:
-    """Those of a crowd that have an answer by now."""
+    """The connections that have an answer by now."""
     return select.select(crowd, [], [], 0)[0]
 
 
@@ -56,7 +56,7 @@ def text(word: bytes) -> bytes:
     return struct.pack(">h", len(word)) + word
 
 
-def test_a_crowd_right_after_the_start_leaves_groups_what_they_need(tmp_path: Path) -> None:
+def test_many_connections_after_the_start_leave_descriptors_to_groups(tmp_path: Path) -> None:
     with Served(tmp_path / "data", limit=lower_limit) as broker:
         first = socket.create_connection(broker.address, WAIT_S)
         crowd = [socket.create_connection(broker.address, WAIT_S) for _ in range(LIMIT + 300)]
@@ -107,7 +107,7 @@ def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -
 
 
 @pytest.mark.timeout(300)
-def test_a_limit_cut_to_twenty_more_than_are_open_costs_no_record(tmp_path: Path) -> None:
+def test_a_descriptor_limit_cut_to_twenty_above_use_loses_no_record(tmp_path: Path) -> None:
     with Served(tmp_path / "data", options={"log.segment.bytes": 2000}) as broker:
         for number in range(10):
             Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS)

@@ -1,4 +1,4 @@
-"""A disk that is full, gone or not ours: records are refused, the rest goes on, and it recovers.
+"""On a full, vanished or unwritable disk krust refuses records, serves the rest and recovers.
 
 KRUST_DISK_FILLS says how often a real file system is filled and freed (3).
 """
@@ -42,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(place: Path) -> Path:
-    """Take all the room that is left; the file that holds it."""
+    """Fill the rest of the disk; returns the file that does so."""
     filler = place / "filler"
     descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ def create(bootstrap: str, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
 
 
-def test_a_full_disk_refuses_reads_on_and_recovers(small_disk: Path) -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(small_disk: Path) -> None:
     with Served(small_disk / "data", options=OPTIONS) as broker:
         create(broker.bootstrap, "full")
         value = os.urandom(500_000)
@@ -142,7 +142,7 @@ def test_a_real_disk_filled_and_freed_again_and_again_loses_nothing(image: Disk)
         assert found == [(None, value) for value in acked]
 
 
-def test_a_disk_that_fills_up_is_warned_of_before_it_is_full(small_disk: Path) -> None:
+def test_krust_warns_before_a_disk_is_full(small_disk: Path) -> None:
     with Served(small_disk / "data", options={"krust.disk.reserve.bytes": 1 << 30}) as broker:
         create(broker.bootstrap, "room")
         assert produce(broker.bootstrap, "room", b"there is room yet") == 0
@@ -150,7 +150,7 @@ def test_a_disk_that_fills_up_is_warned_of_before_it_is_full(small_disk: Path) -
         assert broker.stderr().count("krust.disk.reserve.bytes") == 1
 
 
-def test_a_full_disk_does_not_keep_it_from_stopping(small_disk: Path) -> None:
+def test_a_broker_stops_cleanly_on_a_full_disk(small_disk: Path) -> None:
     with Served(small_disk / "data", options=OPTIONS) as broker:
         create(broker.bootstrap, "full")
         assert produce(broker.bootstrap, "full", b"before") == 0
@@ -161,7 +161,7 @@ def test_a_full_disk_does_not_keep_it_from_stopping(small_disk: Path) -> None:
         assert Confluent().read(broker.bootstrap, "full", 1) == [(None, b"before")]
 
 
-def test_a_read_only_directory_is_one_line_and_exit_3(small_disk: Path) -> None:
+def test_a_read_only_directory_gives_one_line_and_exit_code_3(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(NotReadyError) as caught:
         Served(small_disk)
@@ -169,7 +169,7 @@ def test_a_read_only_directory_is_one_line_and_exit_3(small_disk: Path) -> None:
     assert "Traceback" not in caught.value.stderr
 
 
-def test_a_directory_without_permission_is_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_directory_without_permission_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     (tmp_path / "data").mkdir(mode=0o500)

@@ -1,4 +1,4 @@
-"""kill -9 under load from an idempotent producer: everything acknowledged, once, in order.
+"""kill -9 under an idempotent producer: every acknowledged record is there, once and in order.
 
 KRUST_CRASH_ROUNDS says how often (10). The producer lives on through every crash, as a service's
 would; the broker comes back on its port, in its directory.
@@ -49,13 +49,13 @@ class Load:
         )
 
     def run_until(self, acknowledged: int) -> None:
-        """Send until so many more records are acknowledged."""
+        """Send until this many more records are acknowledged."""
         goal = self.count() + acknowledged
         while self.count() < goal:
             self.step()
 
     def step(self) -> None:
-        """Send one record to each partition that has room, hear what became of others."""
+        """Send one record to each partition below its limit, and take delivery reports."""
         assert not self.failed, self.failed[:3]
         for partition in range(PARTITIONS):
             value = b"%d" % self.next[partition]
@@ -93,7 +93,7 @@ class Load:
 
 
 def read_all(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]]:
-    """(offset, number) of every record; read anew where retention took the first ones meanwhile."""
+    """(offset, number) of every record; reads again if retention deleted the first ones."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = Consumer({**settings, "auto.offset.reset": "error"})
     try:
@@ -105,7 +105,7 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]
 
 
 def _read(consumer: Consumer, place: TopicPartition) -> list[tuple[int, int]] | None:
-    """From the log's start to where it ends now; None: the offset asked for is gone."""
+    """From the log's start to its present end; None: the requested offset is gone."""
     low, high = consumer.get_watermark_offsets(place, WAIT_S)
     consumer.assign([TopicPartition(place.topic, place.partition, low)])
     found: list[tuple[int, int]] = []
@@ -122,7 +122,7 @@ def _read(consumer: Consumer, place: TopicPartition) -> list[tuple[int, int]] | 
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
 @pytest.mark.parametrize("flush", ["flush.messages=1", "page cache"])
-def test_what_was_acknowledged_is_there_once_and_in_order(tmp_path: Path, flush: str) -> None:
+def test_acknowledged_records_survive_kill_once_and_in_order(tmp_path: Path, flush: str) -> None:
     chance = random.Random(20260102)
     port = free_port()
     broker = Served(tmp_path / "data", options=OPTIONS, port=port)

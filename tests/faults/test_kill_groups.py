@@ -1,7 +1,7 @@
-"""kill -9 under groups: acknowledged commits stay, and members keep what they were given.
+"""kill -9 under groups: acknowledged commits stay, and members keep their partitions.
 
 KRUST_CRASH_ROUNDS says how often (10). Commits come from raw sockets with many requests on their
-way, so that each crash meets some that are half done; members are real clients, as processes.
+way, so that some are half done at each crash; members are real clients, as processes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Committer(threading.Thread):
                 self.refused.append(error)
 
     def stored(self, stream: socket.socket) -> list[int]:
-        """What the broker says was committed, by OffsetFetch v1, once it is loaded."""
+        """The committed offsets by OffsetFetch v1, once the group is loaded."""
         asked = struct.pack(f">i{PARTITIONS}i", PARTITIONS, *range(PARTITIONS))
         body = text(self.group) + struct.pack(">i", 1) + text(TOPIC) + asked
         while True:
@@ -134,7 +134,7 @@ def until_committed(committers: list[Committer], more: int) -> None:
 
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
-def test_no_commit_that_was_acknowledged_is_lost_or_goes_back(tmp_path: Path) -> None:
+def test_no_acknowledged_commit_is_lost_or_goes_back(tmp_path: Path) -> None:
     chance = random.Random(20260107)
     broker = Served(tmp_path / "data", port=free_port())
     address = broker.address
@@ -177,7 +177,7 @@ def test_no_commit_that_was_acknowledged_is_lost_or_goes_back(tmp_path: Path) ->
 
 
 def owners(bootstrap: str, group: str) -> dict[str, set[int]]:
-    """Member id -> its partitions, as the broker has them."""
+    """Member id -> its partitions, as the broker describes them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.describe_consumer_groups([group], request_timeout=WAIT_S)[group].result(
         WAIT_S
@@ -197,7 +197,7 @@ def until_read(mine: list[Member], wanted: int) -> None:
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
 @pytest.mark.parametrize("kind", ["confluent-range", "confluent-cooperative", "kafka-python"])
-def test_members_keep_what_they_were_given_through_crashes(tmp_path: Path, kind: str) -> None:
+def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str) -> None:
     broker = Served(tmp_path / "data", port=free_port())
     bootstrap, port = broker.bootstrap, broker.address[1]
     make(bootstrap, "shared")

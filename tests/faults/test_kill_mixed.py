@@ -1,8 +1,8 @@
-"""kill -9 under everything at once: plain and idempotent producers, compacted logs, records and
-topics that are deleted, segments that roll all the time; after each kill every record is read.
+"""kill -9 under plain and idempotent producers, compacted logs, deletions of records and topics,
+and segments that roll all the time. After each kill the test reads every record.
 
-KRUST_CRASH_ROUNDS says how often (5). A plain producer sends nothing again, so that nothing of it
-may be there twice; what was not acknowledged may be there or not.
+KRUST_CRASH_ROUNDS says how often (5). A plain producer does not retry, so none of its
+records may be there twice; an unacknowledged record may be there or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = {**SMALL, "retention.bytes": "100000"}
 
 
 class Plain(Load):
-    """The numbers again, by a producer that does not care what became of them."""
+    """The same numbers from a producer without retries."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(bootstrap, topic, **{"enable.idempotence": False, "retries": 0})
@@ -39,7 +39,7 @@ class Plain(Load):
 
 
 class Mixture:
-    """All of it against one broker, and what must be there."""
+    """All loads against one broker, and the records that must be there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -58,7 +58,7 @@ class Mixture:
         asked[topic].result(WAIT_S)
 
     def turn_topics(self) -> None:
-        """A topic comes, one goes."""
+        """Create a topic and delete one."""
         self.turns += 1
         self.topics.append(f"t-{self.turns}")
         self._create(self.topics[-1], {})
@@ -67,21 +67,21 @@ class Mixture:
             del self.topics[0]
 
     def run_until(self, acknowledged: int) -> None:
-        """Send until so many more records are acknowledged."""
+        """Send until this many more records are acknowledged."""
         goal = sum(load.count() for load in self.loads) + acknowledged
         while sum(load.count() for load in self.loads) < goal:
             for load in self.loads:
                 load.step()
 
     def delete_records(self, chance: random.Random) -> None:
-        """Ask for the head of a log to go; nobody waits for the answer."""
+        """Request the deletion of the first records; do not wait for the answer."""
         partition = chance.randrange(PARTITIONS)
         last = max((offset for offset, _ in self.short.acked[partition]), default=0)
         self.deleted_to[partition] = max(self.deleted_to[partition], last - chance.randrange(300))
         self.admin.delete_records([TopicPartition("short", partition, self.deleted_to[partition])])
 
     def check(self, bootstrap: str) -> None:
-        """Every record of every log is one that was sent, where it belongs; none is missing."""
+        """Every record of every log was sent and is in its place; none is missing."""
         for partition in range(PARTITIONS):
             found = dict(read_all(bootstrap, "plain", partition))
             assert list(found) == list(range(len(found)))

@@ -1,4 +1,4 @@
-"""kill -9 while compacted partitions are written and cleaned: of each key the last value is there.
+"""kill -9 while compacted partitions are written and cleaned: each key has its last value.
 
 KRUST_CRASH_ROUNDS says how often (10). Segments are small and the cleaner never rests, so that many
 kills fall into a cleaning.
@@ -33,7 +33,7 @@ CONFIG = {
 
 
 class Table(Load):
-    """The numbers again, each under one of a few keys."""
+    """The same numbers, each under one of a few keys."""
 
     def key(self, number: int) -> bytes:
         return b"%d" % (number % KEYS)
@@ -57,7 +57,7 @@ def read_to_the_end(bootstrap: str, partition: int) -> list[tuple[int, int]]:
 
 
 def is_compacted(bootstrap: str, partition: int, written: int) -> bool:
-    """Whether so few records are left that it was cleaned; what is left must be right always."""
+    """Whether few enough records are left that it was cleaned; the rest must always be right."""
     found = read_to_the_end(bootstrap, partition)
     assert [offset for offset, _ in found] == [number for _, number in found]
     lasts = {number for _, number in found if number >= written - KEYS}

@@ -1,4 +1,4 @@
-"""A start that has logs to recover says how far it is, with true numbers, and can be stopped."""
+"""A start that recovers logs shows its progress with true numbers, and can be stopped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def said(log: str, data: Path) -> None:
     assert re.search(line, log), log
 
 
-def test_on_a_terminal_the_line_ends_with_all_there_was_to_check(unclean: Path) -> None:
+def test_on_a_terminal_the_progress_line_ends_with_the_total(unclean: Path) -> None:
     master, slave = pty.openpty()
     ready, child = os.pipe()
     command = serve(unclean, 0, "--ready-fd", str(child))
@@ -98,7 +98,7 @@ def test_on_a_terminal_the_line_ends_with_all_there_was_to_check(unclean: Path) 
     said(shown.decode(), unclean)
 
 
-def test_elsewhere_the_log_says_it(unclean: Path) -> None:
+def test_without_a_terminal_the_log_shows_the_progress(unclean: Path) -> None:
     process = subprocess.Popen(
         serve(unclean, 0, "--exit-on-stdin-close"),
         stdin=subprocess.PIPE,
@@ -118,7 +118,7 @@ def test_elsewhere_the_log_says_it(unclean: Path) -> None:
     said(log, unclean)
 
 
-def test_ctrl_c_ends_it_in_order_and_the_next_start_begins_again(unclean: Path) -> None:
+def test_ctrl_c_ends_a_recovery_in_order_and_the_next_start_repeats_it(unclean: Path) -> None:
     ended = subprocess.run(
         serve(unclean, 1), capture_output=True, text=True, check=False, env=environment()
     )
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_it_in_order_and_the_next_start_begins_again(unclean: Path) 
         assert records(broker.bootstrap) == RECORDS * TOPICS * PARTITIONS
 
 
-def test_who_watches_a_start_may_end_it(unclean: Path) -> None:
+def test_a_caller_that_watches_a_start_can_end_it(unclean: Path) -> None:
     def watch(_found: Recovery) -> None:
         raise LookupError("enough")
 

@@ -1,6 +1,6 @@
-"""Days pass over groups: what nobody reads any more goes, with tombstones in the log, and empty
-groups go with it. The broker's wall clock is moved; rounds come every 100 ms of real time, and a
-group of one offset that is over at once tells when one has passed."""
+"""Offsets that nobody reads expire after days, with tombstones in the log, and so do empty groups.
+The test moves the broker's wall clock. Expiry rounds come every 100 ms of real time; a group whose
+only offset expires at once shows when a round has passed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TimedBroker:
         return self.broker
 
     def at(self, hours: float) -> None:
-        """It is so late; a whole round passes."""
+        """Set the clock and wait for a whole expiry round."""
         self.clock.write_text(str(int(hours * HOUR_S)))
         for _ in range(2):  # the first may go in a round that began before
             self.short_lived()
@@ -76,14 +76,14 @@ class TimedBroker:
         consumer.close()
 
     def member(self, group: str, topics: list[str]) -> Consumer:
-        """A member that has its partitions."""
+        """A member that has been assigned its partitions."""
         member = self.consumer(group)
         member.subscribe(topics)
         until(lambda: (member.poll(0.05), len(member.assignment()) == len(topics))[1])
         return member
 
     def committed(self, group: str) -> dict[str, int]:
-        """Topic -> offset, of those that are there."""
+        """Topic -> committed offset, for topics that have one."""
         consumer = self.consumer(group)
         places = consumer.committed([TopicPartition(topic, 0) for topic in TOPICS], WAIT_S)
         consumer.close()
@@ -120,7 +120,7 @@ def timed(clock: Path, tmp_path: Path) -> Iterator[TimedBroker]:
             found.broker.kill()
 
 
-def test_a_group_without_members_ever_goes_when_its_last_offset_does(timed: TimedBroker) -> None:
+def test_a_group_that_never_had_members_goes_with_its_last_offset(timed: TimedBroker) -> None:
     timed.commit("loner", "kept", 3)
     timed.at(1)
     timed.commit("loner", "left", 4)
@@ -139,7 +139,7 @@ def test_a_group_without_members_ever_goes_when_its_last_offset_does(timed: Time
     assert "loner" not in timed.groups()
 
 
-def test_a_group_that_became_empty_lives_so_long_after_its_last_member(timed: TimedBroker) -> None:
+def test_offsets_of_an_empty_group_expire_after_its_last_member_left(timed: TimedBroker) -> None:
     member = timed.member("gone", ["kept"])
     member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)
     timed.at(10 * RETENTION_H)
@@ -160,7 +160,7 @@ def test_a_group_that_became_empty_lives_so_long_after_its_last_member(timed: Ti
     assert "gone" not in timed.groups()
 
 
-def test_of_a_stable_group_only_topics_go_that_nobody_subscribes_to(timed: TimedBroker) -> None:
+def test_a_stable_group_loses_only_offsets_of_topics_without_subscriber(timed: TimedBroker) -> None:
     timed.commit("half", "left", 7)
     member = timed.member("half", ["kept"])
     member.commit(offsets=[TopicPartition("kept", 0, 5)], asynchronous=False)

@@ -1,4 +1,4 @@
-"""Commits without end leave `__consumer_offsets` as large as what is committed, and all of it."""
+"""Endless commits leave `__consumer_offsets` bounded, with the last commit of each partition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def size(data: Path) -> int:
             return sum(log.stat().st_size for log in (data / "__consumer_offsets-0").glob("*.log"))
 
 
-def test_and_the_last_of_them_survives_a_restart(tmp_path: Path) -> None:
+def test_endless_commits_leave_a_bounded_log_and_the_last_survives_a_restart(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data"
     with Served(data, options=dict(OPTIONS)) as broker:
         client = _krust.Client(broker.bootstrap)

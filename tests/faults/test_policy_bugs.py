@@ -1,8 +1,8 @@
-"""A bug anywhere in the policy costs one request and a replay of its group: never the broker.
+"""A bug anywhere in the group policy costs one request and a replay of its group, never the broker.
 
-Each test plants an exception into the coordinator of a broker in this process, has a client meet
-it, and looks at what the client was told, at the log, at the group after its replay, and at another
-group, which must not notice.
+Each test plants an exception in the coordinator of a broker in this process and lets a client meet
+it. It then checks the client's answer, the log, the group after its replay, and another group,
+which must not be affected.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def broker(tmp_path: Path) -> Iterator[krust.Broker]:
 
 @pytest.fixture
 def witness(broker: krust.Broker) -> Iterator[Member]:
-    """A member of another group, which must not notice."""
+    """A member of another group, which must not be affected."""
     member = stable(broker, "witness")
     yield member
     assert member.beat() == Code.NONE
@@ -122,7 +122,7 @@ def witness(broker: krust.Broker) -> Iterator[Member]:
 
 
 class Plant:
-    """Makes a method fail once, for one group where it is a group's."""
+    """Makes a method fail once; a method of a group fails for one group."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch
@@ -157,7 +157,7 @@ def is_logged(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 def is_rebuilt(member: Member) -> None:
-    """The group is what the log says: the member goes on where it was."""
+    """The group is what the log says: the member continues where it was."""
     until(lambda: member.state() == "Stable")
     assert member.beat() == Code.NONE
     assert member.commit(7) == Code.NONE
@@ -167,7 +167,7 @@ def is_rebuilt(member: Member) -> None:
 
 @pytest.mark.usefixtures("witness")
 @pytest.mark.parametrize("name", ["join", "sync", "leave", "describe", "publish"])
-def test_a_request_is_answered_and_its_group_read_again(
+def test_a_request_that_meets_a_bug_is_answered_and_its_group_replayed(
     name: str, broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim")
@@ -212,7 +212,7 @@ def test_a_request_on_many_groups_is_answered(
 
 
 @pytest.mark.usefixtures("witness")
-def test_news_that_fail_cost_their_group(
+def test_a_bug_in_an_event_costs_only_its_group(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim", session_ms=SHORT_MS)
@@ -225,7 +225,7 @@ def test_news_that_fail_cost_their_group(
 
 
 @pytest.mark.usefixtures("witness")
-def test_a_deadline_that_fails_costs_its_group(
+def test_a_bug_at_a_deadline_costs_only_its_group(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim", rebalance_ms=SHORT_MS)
@@ -246,7 +246,7 @@ def test_a_deadline_that_fails_costs_its_group(
 @pytest.mark.parametrize(
     "answer", [{"no such field": 1}, {"error_code": "x"}, {"members": object()}]
 )
-def test_an_answer_that_is_none_costs_its_group(
+def test_an_invalid_answer_costs_only_its_group(
     answer: dict[str, Any],
     broker: krust.Broker,
     plant: Plant,
@@ -263,7 +263,7 @@ def test_an_answer_that_is_none_costs_its_group(
 
 
 @pytest.mark.usefixtures("witness")
-def test_a_record_that_is_none_costs_its_group(
+def test_an_invalid_record_costs_only_its_group(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim")
@@ -297,7 +297,7 @@ def test_an_answer_on_several_groups_refuses_the_one_that_could_not_be_written(
 
 
 @pytest.mark.usefixtures("witness")
-def test_what_fails_outside_of_any_group_costs_a_replay_of_all(
+def test_a_bug_outside_any_group_replays_all_groups(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim")
@@ -309,7 +309,7 @@ def test_what_fails_outside_of_any_group_costs_a_replay_of_all(
 
 
 @pytest.mark.usefixtures("witness")
-def test_a_group_that_cannot_be_read_again_begins_anew(
+def test_a_group_that_cannot_be_replayed_loses_its_members_and_keeps_its_offsets(
     broker: krust.Broker, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim = stable(broker, "victim")
@@ -329,7 +329,7 @@ def test_a_group_that_cannot_be_read_again_begins_anew(
 
 @pytest.mark.usefixtures("witness")
 @pytest.mark.parametrize("name", ["beat", "converge", "publish"])
-def test_a_consumer_group_is_read_again_too(
+def test_a_consumer_group_is_replayed_too(
     name: str, broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(broker.bootstrap)

@@ -1,6 +1,6 @@
-"""A large request that Python decides costs what was leased for it, at most 16 bytes a byte.
+"""A large request that Python decides costs what was leased for it: at most 16 times its size.
 
-One broker for all: whatever is sent, the pool is empty again afterwards, and others are served.
+All requests use one broker. After each one the pool is empty again and others are served.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def number(value: int) -> bytes:
 
 
 def many(item: bytes, before: bytes = b"", after: bytes = b"") -> bytes:
-    """An array of so many equal items that SIZE is reached."""
+    """An array of equal items that reaches SIZE."""
     count = SIZE // len(item)
     return before + number(count) + item * count + after
 
@@ -98,7 +98,7 @@ def broker() -> Iterator[krust.Broker]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_costs_no_more_than_it_may(broker: krust.Broker, name: str) -> None:
+def test_a_large_policy_request_costs_at_most_its_lease(broker: krust.Broker, name: str) -> None:
     key, body = CASES[name]
     server = broker._server
     assert server is not None
@@ -119,7 +119,7 @@ def test_it_costs_no_more_than_it_may(broker: krust.Broker, name: str) -> None:
 
 
 def read_answer(connection: socket.socket) -> None:
-    """Read an answer whole, or up to the end of the connection."""
+    """Read a whole answer, or up to the end of the connection."""
     left, is_head, head = 4, True, b""
     while left:
         part = connection.recv(min(left, 1 << 16))

@@ -1,10 +1,10 @@
-"""Real power cuts: a file system on a loop image is shut down under a broker, as if by a switch.
+"""Real power cuts: the test shuts down a file system on a loop image under a running broker.
 
 EXT4_IOC_SHUTDOWN (XFS has the same number) drops whatever was not synced: appends are gone, a file
 that was not synced is empty or has no name, later writes get EIO. Then the broker is killed, the
 image mounted again and the broker started on what is left.
 KRUST_POWER_CUTS says how often per file system and mode (10), KRUST_POWER_SEED when. Skipped with
-the reason where the machine does not let us mount, shut down or make the file system.
+the reason if the machine cannot mount, shut down or make the file system.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Disk:
             pytest.skip(f"{command[0]} is refused here: {run.stderr.strip()}")
 
     def mount(self) -> None:
-        """Let the file system come back as a start of the machine would."""
+        """Mount the file system as a start of the machine would."""
         self._run("mount", "-o", "loop", str(self.image), str(self.place))
 
     def cut(self) -> None:
@@ -72,7 +72,7 @@ class Disk:
             os.close(descriptor)
 
     def unmount(self) -> None:
-        """Let go of what is left."""
+        """Unmount the file system."""
         subprocess.run(["umount", str(self.place)], check=True, timeout=WAIT_S)
 
 
@@ -93,7 +93,7 @@ def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 
 class Load:
-    """Producers of numbers; what was acknowledged is kept, a number that failed is never known."""
+    """Producers of numbers; keeps the acknowledged ones. The fate of a failed number is unknown."""
 
     def __init__(self) -> None:
         self.sent = [0] * PARTITIONS
@@ -101,7 +101,7 @@ class Load:
         """offset -> number"""
 
     def run(self, bootstrap: str, until: threading.Event, *, idempotent: bool) -> None:
-        """Send without end, until told, or the broker is gone.
+        """Send until told to stop or the broker is gone.
 
         A plain producer sends nothing again, so that a record that is there twice is the broker's
         doing: whoever sends again what was written and not answered in time writes it twice. An
@@ -133,13 +133,13 @@ class Load:
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
-    """Make a topic, and wait until it is said to be there."""
+    """Create a topic, and wait until the broker lists it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
 
 
 def check(bootstrap: str, load: Load, before: list[dict[int, int]], most: int) -> int:
-    """Nothing wrong is there, and nothing is twice; how many acknowledged records are lost.
+    """No record is wrong or twice; returns how many acknowledged records are lost.
 
     most     acknowledged records of a partition that may be lost
     before   what was acknowledged before the cut began. While it lasts a sync may return well whose
@@ -162,7 +162,7 @@ def check(bootstrap: str, load: Load, before: list[dict[int, int]], most: int) -
 
 @pytest.mark.timeout(max(300, CUTS * 30))
 @pytest.mark.parametrize("mode", ["ack", "async"])
-def test_what_was_flushed_outlives_a_power_cut(disk: Disk, mode: str) -> None:
+def test_flushed_records_survive_a_power_cut(disk: Disk, mode: str) -> None:
     chance = random.Random(f"{SEED} {mode} {disk.image.parent.name.rpartition('-')[2]}")
     options = {**OPTIONS, "krust.flush.mode": mode}
     if mode == "async":

@@ -1,9 +1,9 @@
-"""Calls of the kernel that fail under a running broker (strace injects): it refuses with 56, lives
-on, serves what it has, and has every acknowledged record after a restart.
+"""System calls fail under a running broker (strace injects errors). The broker refuses writes with
+KAFKA_STORAGE_ERROR (56), serves what it has, and has every acknowledged record after a restart.
 
-A disk that is only full is tried again; after any other error the directory stays offline until the
-next start. `make crash` has more cases. Skipped with the reason where there is no strace, or it may
-not attach.
+The broker retries a full disk. After any other error the directory stays offline until the next
+start. `make crash` has more cases. Skipped with the reason if strace is missing or may not
+attach.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def failing(broker: Served, calls: str, error: str, path: Path | None) -> Iterat
 
 
 def produce(bootstrap: str, number: int, patience_s: float = WAIT_S) -> int:
-    """Send a number without retries; Kafka's error code, or the client's where nobody leads."""
+    """Send a number without retries; Kafka's error code, or the client's if there is no leader."""
     codes: list[int] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -72,7 +72,7 @@ def produce(bootstrap: str, number: int, patience_s: float = WAIT_S) -> int:
 
 
 def restarted(place: Path, acked: list[int]) -> None:
-    """What was acknowledged is there after a start, and it can be written again."""
+    """After a start the acknowledged records are there, and the partition can be written again."""
     with Served(place) as broker:
         found = [number for _, number in read_all(broker.bootstrap, "t", 0)]
         assert sorted(set(acked) - set(found)) == []
@@ -97,7 +97,7 @@ if "KRUST_CRASH_ROUNDS" in os.environ:
 
 
 @pytest.mark.parametrize(("calls", "error", "of_log", "recovers"), CASES)
-def test_what_fails_is_refused_and_nothing_is_lost(
+def test_a_failing_system_call_refuses_writes_and_loses_no_record(
     tmp_path: Path, calls: str, error: str, of_log: bool, recovers: bool
 ) -> None:
     place = tmp_path / "data"

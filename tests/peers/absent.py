@@ -1,4 +1,4 @@
-"""What a machine may lack: the programs of Apache that tests run beside krust, from Maven."""
+"""Apache's programs that tests run beside krust come from Maven; a machine may lack them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 
 class AbsentError(Exception):
-    """A program cannot be had on this machine; the text says why."""
+    """A program is not available on this machine; the text says why."""
 
 
 def kept() -> Path:
-    """Where jars are kept: KAFKA_JARS (~/.cache/krust/kafka)."""
+    """The folder of the jars: KAFKA_JARS (~/.cache/krust/kafka)."""
     return Path(os.environ.get("KAFKA_JARS") or Path.home() / ".cache/krust/kafka")
 
 
 @contextmanager
 def fetching() -> Iterator[None]:
-    """One process fetches jars at a time: half a jar is none, and another's half looks whole."""
+    """Only one process fetches jars at a time, because half a jar of another would look whole."""
     kept().mkdir(parents=True, exist_ok=True)
     with (kept() / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

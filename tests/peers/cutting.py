@@ -1,4 +1,4 @@
-"""A proxy to a ZooKeeper that cuts a connection where a test wants it: see `Cutter`."""
+"""A proxy to a ZooKeeper that cuts a connection where a test asks for it: see `Cutter`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITES = {1, 2, 5, 14, 15}
 
 
 class Cutter:
-    """Stands between clients and a ZooKeeper.
+    """A proxy between clients and a ZooKeeper.
 
     at      what happens to the next write: "request": it is not passed on; "answer": it is, and
             its answer is lost; then the connection ends, and `at` is None again

@@ -21,7 +21,7 @@ CREATE_TOPICS = 19
 
 
 def jars(version: str) -> Path:
-    """The folder with the jars of a Kafka; they are fetched when they are not there yet.
+    """The folder with the jars of a Kafka; fetches them if they are missing.
 
     raises  AbsentError: no Java, no Maven, or Maven has none for us
     """
@@ -35,7 +35,7 @@ def jars(version: str) -> Path:
 
 @functools.cache
 def missing() -> str | None:
-    """Why there are no jars of every version here; None: there are."""
+    """Why jars of some version are missing; None: all are there."""
     return why(*(functools.partial(jars, version) for version in VERSIONS))
 
 
@@ -114,7 +114,7 @@ def _script(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def _serves(bootstrap: str) -> bool:
-    """Whether a broker answers there, and not its port alone, that takes new topics by now."""
+    """Whether the broker answers there and creates topics; an open port is not enough."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

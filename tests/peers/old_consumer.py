@@ -23,12 +23,12 @@ Record = tuple[str, int, int, str]
 
 @functools.cache
 def missing() -> str | None:
-    """Why it cannot be had here; None: it can."""
+    """Why it is not available here; None: it is."""
     return why(lambda: fetched("0.8.2.2", _PARTS))
 
 
 class OldConsumer:
-    """It runs, with its streams made, until `stop`.
+    """A process with its streams, which runs until `stop`.
 
     what      a topic, or `white:` or `black:` and a pattern
     settings  Kafka's keys with `_` for `.`
@@ -50,14 +50,14 @@ class OldConsumer:
         self._wait("ready")
 
     def commit(self) -> None:
-        """Let it store its offsets."""
+        """Make it commit its offsets."""
         assert self.process.stdin is not None
         self.process.stdin.write("commit\n")
         self.process.stdin.flush()
         self._wait("committed")
 
     def stop(self) -> None:
-        """Let it leave its group, and end."""
+        """Make it leave its group and end."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -67,7 +67,7 @@ class OldConsumer:
             self.kill()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it without warning."""
         self.process.kill()
         self.process.wait()
         self._listener.join()

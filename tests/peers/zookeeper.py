@@ -1,8 +1,8 @@
 """A real ZooKeeper beside krust: one server, or an ensemble of them, on free ports of loopback.
 
 The jars come from Maven once, into KAFKA_JARS (~/.cache/krust/kafka), beside Kafka's. Sessions may
-be as short as 0.4 s, so that one expires while a test waits, and longer than any process stands
-still on a busy machine: who does not test that they expire asks for LONG_MS. A server may be
+be as short as 0.4 s, so that one expires while a test waits. Tests that do not test expiry ask for
+LONG_MS, which is longer than any process hangs on a busy machine. A server may be
 killed, stopped, paused and started again; what it wrote stays in its folder.
 """
 
@@ -38,7 +38,7 @@ _JAVA = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.
 
 
 def jars() -> Path:
-    """The folder with ZooKeeper's jars; they are fetched when they are not there yet."""
+    """The folder with ZooKeeper's jars; fetches them if they are missing."""
     return fetched(f"zookeeper-{VERSION}", _PARTS)
 
 
@@ -78,7 +78,7 @@ def missing() -> str | None:
 
 
 class Server:
-    """One server, started by `start` and stopped by `stop`, as often as a test likes."""
+    """One server; `start` and `stop` may be called repeatedly."""
 
     def __init__(self, folder: Path, port: int, lines: list[str], number: int) -> None:
         self.port = port
@@ -116,7 +116,7 @@ class Server:
         self.wait()
 
     def srvr(self) -> str:
-        """What it says of itself, its mode among it; empty: nothing."""
+        """Its answer to `srvr`, with its mode; empty: no answer."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 2) as asked:
                 asked.sendall(b"srvr")
@@ -130,15 +130,15 @@ class Server:
         return "Mode: leader" in self.srvr()
 
     def pause(self) -> None:
-        """Let it stand still; connections stay."""
+        """Suspend it; connections stay open."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it without warning."""
         self._send(signal.SIGKILL)
         self._ended()
 
@@ -184,7 +184,7 @@ def running(
     tick_ms: int = TICK_MS,
     java: Sequence[str] = (),
 ) -> Iterator[Ensemble]:
-    """A ZooKeeper of so many servers, in `folder`.
+    """A ZooKeeper of this many servers, in `folder`.
 
     more    lines for its configuration
     java    options of its virtual machine

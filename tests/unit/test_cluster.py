@@ -113,7 +113,7 @@ def test_another_broker_becomes_the_controller_and_topics_go_on_being_made(
     until(lambda: first in {cluster.leader("before", 0), cluster.leader("before", 1)})
 
 
-def test_a_broker_that_hangs_is_missed_and_leads_again_when_it_goes_on(
+def test_a_hanging_broker_loses_its_leaderships_and_leads_again_afterwards(
     cluster: krust.Cluster,
 ) -> None:
     cluster.create_topic("t", 3)
