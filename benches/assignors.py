@@ -107,14 +107,14 @@ def churn(bootstrap: str) -> None:
         begun = time.monotonic()
         number += 1
         for group, member in members.items():
-            said = write_subscription(Subscription(("t",), b"%d" % number))
+            subscription = write_subscription(Subscription(("t",), b"%d" % number))
             body = {
                 "group_id": group,
                 "member_id": member,
                 "session_timeout_ms": 30_000,
                 "rebalance_timeout_ms": 30_000,
                 "protocol_type": "consumer",
-                "protocols": [{"name": "range", "metadata": said}],
+                "protocols": [{"name": "range", "metadata": subscription}],
             }
             joined = client.request("JoinGroup", body, 3)
             members[group] = joined["member_id"]

@@ -112,10 +112,10 @@ def measured(parent: Path, load: tuple[int, str], mb: int) -> None:
             print(f"no Kafka: {error}")
             cleaner = compilers = left = 0
         shutil.rmtree(theirs)
-        said: dict[str, Any] = json.loads(program(ours, value, codec))
-    mb, rate = said["mb"], said["mb_per_cpu_s"]
-    line = f"{value} B, {codec}: {mb:.0f} MB to {said['mb_after']:.0f}: {rate:.0f} MB a CPU-s"
-    line += f" in {said['rounds']} rounds"
+        result: dict[str, Any] = json.loads(program(ours, value, codec))
+    mb, rate = result["mb"], result["mb_per_cpu_s"]
+    line = f"{value} B, {codec}: {mb:.0f} MB to {result['mb_after']:.0f}: {rate:.0f} MB a CPU-s"
+    line += f" in {result['rounds']} rounds"
     if cleaner:
         with_jit = mb / (cleaner + compilers)
         line += f"; Kafka to {left / 1e6:.0f}: {mb / cleaner:.0f} ({with_jit:.0f} with its"

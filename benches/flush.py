@@ -96,8 +96,8 @@ def drive(it: Core, producers: int, partitions: int, requests: int) -> dict[str,
         *("--connections", str(producers), "--partitions", str(partitions)),
         *("--requests", str(max(requests, producers))),
     ]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    found: dict[str, Any] = json.loads(said.stdout)
+    finished = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    found: dict[str, Any] = json.loads(finished.stdout)
     return found
 
 
@@ -142,13 +142,13 @@ def one_round(
     own_s = (after["ns"] - before["ns"]) / syncs / 1e9
     typical = (sync_s + trip["p50_us"] / 1e6) / (run["p50_us"] / 1e6)
     found = Round(run["requests_s"] / ideal, run["requests_s"], sync_s, trip_s, own_s, typical)
-    said = (
+    report = (
         f"  {producers} producers, {partitions} partitions: {found.rate:.0f}/s, "
         f"{found.ratio:.2f} of {ideal:.0f}/s, {run['requests'] * 1.2 / syncs:.1f} answers a sync, "
         f"p99 {run['p99_us'] / 1000:.1f} ms; a sync {own_s * 1e3:.2f} ms, of the probe "
         f"{sync_s * 1e3:.2f}{'' if found.counts() else ': does not count'}"
     )
-    return found, said
+    return found, report
 
 
 def group_commit(parent: Path, rounds: int, sync_ms: int) -> None:
@@ -160,9 +160,9 @@ def group_commit(parent: Path, rounds: int, sync_ms: int) -> None:
         for _ in range(rounds):
             for producers, partitions, _wanted in LOADS:
                 load = (producers, partitions)
-                each, said = one_round(waits, floor, parent, load, sync_ms)
+                each, report = one_round(waits, floor, parent, load, sync_ms)
                 found.setdefault(load, []).append(each)
-                print(said, flush=True)
+                print(report, flush=True)
         final = waits.syncs()
     for producers, partitions, wanted in LOADS:
         print(verdict((producers, partitions), found[producers, partitions], wanted))
@@ -176,28 +176,28 @@ def verdict(load: tuple[int, int], found: list[Round], wanted: float | None) -> 
     """Of the rounds of one load."""
     counted = [each for each in found if each.counts()] or found
     ratio, rate, sync_s, trip_s, _own, typical = map(statistics.median, zip(*counted, strict=True))
-    said = "reported" if wanted is None else f"wanted {wanted}: "
+    verdict = "reported" if wanted is None else f"wanted {wanted}: "
     if wanted is not None:
-        said += "met" if ratio >= wanted else "missed"
+        verdict += "met" if ratio >= wanted else "missed"
     same = sum(each.counts() for each in found)
     if sync_s * 1000 < FLOOR_MS:
-        said = f"fdatasync takes less than {FLOOR_MS:.0f} ms here: no verdict"
+        verdict = f"fdatasync takes less than {FLOOR_MS:.0f} ms here: no verdict"
     elif same < FEWEST:
-        said = f"the disk was the same for both in {same} rounds of {len(found)}: no verdict"
+        verdict = f"the disk was the same for both in {same} rounds of {len(found)}: no verdict"
     ratios = sorted(each.ratio for each in counted)
     return (
         f"{load[0]} producers, {load[1]} partitions: {rate:.0f}/s, {ratio:.2f} "
         f"({ratios[0]:.2f}-{ratios[-1]:.2f} in {same} of {len(found)} rounds) of producers / "
         f"(fdatasync {sync_s * 1000:.2f} ms + round trip {trip_s * 1e6:.0f} us), by the medians "
-        f"of times {typical:.2f}; {said}"
+        f"of times {typical:.2f}; {verdict}"
     )
 
 
 def recovery(parent: Path, rounds: int) -> None:
     """Start after a crash, lookups."""
     command = [BINARIES / "recovery", "--dir", parent, "--rounds", str(rounds)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(said.stdout)
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(finished.stdout)
     print(
         f"recovery of {found['mb']} MB: {found['recovery_s']:.3f} s, {found['ratio']:.2f} of "
         f"reading and checking it once ({found['read_and_checksum_s']:.3f} s); wanted 1.5"

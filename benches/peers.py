@@ -216,7 +216,7 @@ def _wait_for(ready: Callable[[], bool], process: subprocess.Popen[str], log: Pa
     deadline = time.monotonic() + START_LIMIT_S
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            lines = log.read_text().strip().splitlines() or ["it said nothing"]
+            lines = log.read_text().strip().splitlines() or ["no output"]
             raise AbsentError(f"it does not start: {lines[-1]}")
         time.sleep(0.02)
 
@@ -322,14 +322,14 @@ def drive(at: Running, arguments: Sequence[str]) -> dict[str, float]:
     with subprocess.Popen(command, text=True, env=environment, stdout=pipe, stderr=pipe) as process:
         pin(process.pid, (os.cpu_count() or 1) - 1)
         try:
-            said, complaint = process.communicate(timeout=RUN_LIMIT_S)
+            output, complaint = process.communicate(timeout=RUN_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise RuntimeError(f"no end after {RUN_LIMIT_S} s") from None
     if process.returncode != 0:
         lines = [line for line in complaint.splitlines() if line and line[:5] != "note:"]
         raise RuntimeError(lines[-1] if lines else f"exit code {process.returncode}")
-    result: dict[str, float] = json.loads(said)
+    result: dict[str, float] = json.loads(output)
     return result
 
 

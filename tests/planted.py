@@ -194,12 +194,12 @@ def run(copy: Path, test: str) -> tuple[bool, str]:
     done = subprocess.run(
         command, cwd=copy, capture_output=True, text=True, check=False, env=environment
     )
-    said = done.stdout + done.stderr
-    if done.returncode and "test result: FAILED" not in said:
-        sys.exit(f"no test ran:\n{said[-3000:]}")
-    if re.search(r"running 0 tests", said):
+    output = done.stdout + done.stderr
+    if done.returncode and "test result: FAILED" not in output:
+        sys.exit(f"no test ran:\n{output[-3000:]}")
+    if re.search(r"running 0 tests", output):
         sys.exit(f"there is no test {test}")
-    return done.returncode == 0, said
+    return done.returncode == 0, output
 
 
 def main(wanted: list[str]) -> int:
@@ -210,9 +210,9 @@ def main(wanted: list[str]) -> int:
         copy = Path(folder) / "copy"
         subprocess.run(["git", "worktree", "add", "--detach", copy], cwd=ROOT, check=True)
         try:
-            sound, said = run(copy, "")
+            sound, output = run(copy, "")
             if not sound:
-                sys.exit(f"the sources as they are fail:\n{said[-3000:]}")
+                sys.exit(f"the sources as they are fail:\n{output[-3000:]}")
             for bug in BUGS:
                 if not wanted or any(word in bug.name for word in wanted):
                     survivors += not caught(copy, bug)

@@ -31,7 +31,7 @@ from tests.spark.conftest import environment, settings
 ROOT = Path(__file__).parents[1]
 BLOCKS = documents.all_blocks()
 ENDLESS = re.compile(r"^ *(?:async )?for \w+ in (?:consumer|stream|records)\b", re.MULTILINE)
-OF_SPARK = re.compile(r"\bspark\b")
+USES_SPARK = re.compile(r"\bspark\b")
 PATIENCE_S = 120
 SPARK_PATIENCE_S = 200
 
@@ -66,18 +66,18 @@ def run(blocks: list[Block], broker: krust.Broker, folder: Path, *, spark: bool)
     """
     pages: dict[str, list[dict[str, object]]] = {}
     for each in blocks:
-        told = {
+        entry = {
             "place": each.place,
             "line": each.line,
             "kind": kind(each),
             "code": here(each.code, broker, folder),
             "defines": bool(re.search(r"^class ", each.code, re.MULTILINE)),
         }
-        pages.setdefault(each.page, []).append(told)
+        pages.setdefault(each.page, []).append(entry)
     patience_s = SPARK_PATIENCE_S if spark else PATIENCE_S
     plan, report = folder / "plan.json", folder / "report"
-    told_all = {"folder": str(folder), "spark": spark, "patience_s": patience_s}
-    plan.write_text(json.dumps({**told_all, "pages": list(pages.values())}))
+    common = {"folder": str(folder), "spark": spark, "patience_s": patience_s}
+    plan.write_text(json.dumps({**common, "pages": list(pages.values())}))
     ended = subprocess.run(
         [sys.executable, str(ROOT / "tests/run_blocks.py"), str(plan), str(report)],
         env=with_spark(folder) if spark else None,
@@ -98,9 +98,9 @@ def run(blocks: list[Block], broker: krust.Broker, folder: Path, *, spark: bool)
 
 def with_spark(folder: Path) -> dict[str, str]:
     """The environment for Spark sessions of tests: loopback only, and quick."""
-    told = {**settings(folder, []), "spark.log.level": "ERROR"}
-    words = " ".join(f"--conf '{name}={value}'" for name, value in told.items())
-    return environment() | {"PYSPARK_SUBMIT_ARGS": f"{words} pyspark-shell"}
+    conf = {**settings(folder, []), "spark.log.level": "ERROR"}
+    arguments = " ".join(f"--conf '{name}={value}'" for name, value in conf.items())
+    return environment() | {"PYSPARK_SUBMIT_ARGS": f"{arguments} pyspark-shell"}
 
 
 def runnable(blocks: list[Block], *, spark: bool) -> list[Block]:
@@ -108,7 +108,7 @@ def runnable(blocks: list[Block], *, spark: bool) -> list[Block]:
 
     def wants_spark(block: Block) -> bool | None:
         if block.language in PYTHON:
-            return bool(OF_SPARK.search(block.code))
+            return bool(USES_SPARK.search(block.code))
         return block.language == "sql" or documents.is_pipeline(block) or None
 
     return [each for each in blocks if not each.reason and wants_spark(each) is spark]
@@ -207,10 +207,10 @@ def test_a_block_that_fails_or_does_not_end_is_reported_with_its_place(
     text = "```py\na = 1\n```\n```py\nb = a\nb.c\n```\n```py\nimport os\nos._exit(0)\n```\n"
     with pytest.raises(pytest.fail.Exception) as raised:
         run(documents.blocks(text, "page.md"), broker, tmp_path, spark=False)
-    told = str(raised.value)
-    assert "page.md:2" not in told
-    assert 'File "page.md", line 6' in told
-    assert "page.md:9: it did not end" in told
+    message = str(raised.value)
+    assert "page.md:2" not in message
+    assert 'File "page.md", line 6' in message
+    assert "page.md:9: it did not end" in message
 
 
 def test_everything_that_the_page_of_threats_names_exists() -> None:

@@ -24,7 +24,7 @@ def main(bootstrap: str, topic: str, count: str) -> None:
     """Write numbers, and say how many arrived."""
     delivered, failed = 0, 0
 
-    def told(error: KrustError | None, where: Delivered) -> None:
+    def report(error: KrustError | None, where: Delivered) -> None:
         nonlocal delivered, failed
         if error is None:
             delivered += 1
@@ -35,7 +35,7 @@ def main(bootstrap: str, topic: str, count: str) -> None:
     settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all"}
     with krust.Producer(settings) as producer:
         for number in range(int(count)):
-            producer.produce(topic, f"{number}", on_delivery=told)
+            producer.produce(topic, f"{number}", on_delivery=report)
             producer.poll()
     print(f"{delivered} delivered, {failed} failed")
 

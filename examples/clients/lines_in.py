@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from krust.errors import KrustError
 
 
-def told(error: KrustError | None, where: Delivered) -> None:
+def report(error: KrustError | None, where: Delivered) -> None:
     """What became of one record."""
     if error is not None:
         print(f"% Message failed delivery: {error}", file=sys.stderr)
@@ -32,7 +32,7 @@ def main(bootstrap: str, topic: str) -> None:
     """Write until the input ends."""
     with krust.Producer({"bootstrap.servers": bootstrap}) as producer:
         for line in sys.stdin:
-            producer.produce(topic, line.rstrip(), on_delivery=told)
+            producer.produce(topic, line.rstrip(), on_delivery=report)
             producer.poll()
         print("% Waiting for deliveries", file=sys.stderr)
         producer.flush()

@@ -34,10 +34,10 @@ def main(bootstrap: str) -> None:
         for number in range(100):
             producer.produce(TOPIC, f"msg {number}")
 
-        def told(error: KrustError | None, where: object) -> None:
+        def report(error: KrustError | None, where: object) -> None:
             print("I am an errback" if error else "delivered", error or where)
 
-        producer.produce(TOPIC, b"raw_bytes", on_delivery=told)
+        producer.produce(TOPIC, b"raw_bytes", on_delivery=report)
         producer.flush()  # waits until all is written
 
 

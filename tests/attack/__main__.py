@@ -185,8 +185,8 @@ def attack_api(layout: Layout, range_: range, options: argparse.Namespace) -> li
                 flush=True,
             )
         except (OSError, StopIteration, AssertionError) as error:
-            said = target.broker.stderr()[-2000:]
-            print(f"{layout.name}: the broker is gone: {error!r}\n{said}", flush=True)
+            output = target.broker.stderr()[-2000:]
+            print(f"{layout.name}: the broker is gone: {error!r}\n{output}", flush=True)
         finally:
             with contextlib.suppress(Exception):
                 target.close()

@@ -159,7 +159,7 @@ class Cluster:
 
     def diagnosis(self) -> dict[str, Any]:
         """The controller as the tree and each broker name it."""
-        told = {each: self.view(each).get("controller_id") for each in self.brokers}
+        controllers = {each: self.view(each).get("controller_id") for each in self.brokers}
         asked = {"name": "diagnosis", "num_partitions": 1, "replication_factor": 1}
         answers = {}
         for number, each in self.brokers.items():
@@ -170,7 +170,7 @@ class Cluster:
             except KrustError as error:
                 answers[number] = str(error)
         controller = {"controller": self.controller, "epoch": self.epoch, "ids": self.ids()}
-        return {**controller, "told": told, "answers": answers}
+        return {**controller, "controllers": controllers, "answers": answers}
 
     # -- what clients do
 

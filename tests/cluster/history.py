@@ -119,8 +119,8 @@ def _intrusion(each: Write, writes: list[Write], elected: bool, epoch: int) -> s
     if (CHECK, "/controller_epoch") not in [(one.kind, one.path) for one in writes]:
         return "is written without a look at the epoch"
     if each.path.endswith("/state") and each.data:
-        said = json.loads(each.data)["controller_epoch"]
-        return f"bears epoch {said}, not {epoch}" if said != epoch else ""
+        its_epoch = json.loads(each.data)["controller_epoch"]
+        return f"bears epoch {its_epoch}, not {epoch}" if its_epoch != epoch else ""
     return ""
 
 

@@ -52,8 +52,8 @@ def krusts(folder: Path, connect: str) -> Served:
 def leaders(place: str, topic: str) -> list[int]:
     """The leaders as one broker names them."""
     asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-    told = Client(place).request("Metadata", asked)["topics"][0]
-    partitions = sorted(told["partitions"], key=lambda each: each["partition_index"])
+    described = Client(place).request("Metadata", asked)["topics"][0]
+    partitions = sorted(described["partitions"], key=lambda each: each["partition_index"])
     return [each["leader_id"] for each in partitions]
 
 
@@ -111,8 +111,10 @@ def limited(place: str, places: tuple[str, str]) -> None:
         entries = {"entries": [{"entity": entity, "ops": [op]}], "validate_only": False}
         [done] = Client(place).request("AlterClientQuotas", entries)["entries"]
         assert done["error_code"] == 0, done
-        told = [Client(each).request("DescribeClientQuotas", asked)["entries"] for each in places]
-        assert [len(each) for each in told] == [found] * len(places)
+        answers = [
+            Client(each).request("DescribeClientQuotas", asked)["entries"] for each in places
+        ]
+        assert [len(each) for each in answers] == [found] * len(places)
 
 
 def _has(place: str, topic: str, expected: list[int]) -> bool:

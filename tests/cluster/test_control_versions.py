@@ -72,7 +72,9 @@ def topic_id(name: str) -> str:
     return ids.from_random(name.encode().ljust(16, b"\1"))
 
 
-def told(client: Client, api: str, version: int, states: list[Any], **more: Any) -> dict[str, Any]:
+def answer_to(
+    client: Client, api: str, version: int, states: list[Any], **more: Any
+) -> dict[str, Any]:
     """The answer to a controller's request, grouped by topics as the version needs it."""
     topics = [
         {**each, "topic_id": topic_id(each["topic_name"]), "partition_states": [each]}
@@ -100,7 +102,7 @@ def test_control_requests_of_every_version_take_effect(two: Cluster) -> None:
         state = of_partition("news", 2, epoch)
         live = {"id": BOSS, "v0_host": "there", "v0_port": 9, "endpoints": [place], "rack": None}
         own = {**live, "id": 2}
-        answer = told(client, "UpdateMetadata", version, [state], live_brokers=[live, own])
+        answer = answer_to(client, "UpdateMetadata", version, [state], live_brokers=[live, own])
         assert answer["error_code"] == 0, version
         assert {each["node_id"] for each in two.view(2)["brokers"]} == {2, BOSS}, version
         assert two.view(2)["controller_id"] == BOSS
@@ -108,7 +110,7 @@ def test_control_requests_of_every_version_take_effect(two: Cluster) -> None:
         epoch += 1
         state = of_partition("news", 2, epoch)
         leader = {"broker_id": 2, "host_name": "here", "port": 9}
-        answer = told(client, "LeaderAndIsr", version, [state], live_leaders=[leader])
+        answer = answer_to(client, "LeaderAndIsr", version, [state], live_leaders=[leader])
         assert answer["error_code"] == 0, version
         listed = answer.get("partition_errors") or answer["topics"][0]["partition_errors"]
         assert [each["error_code"] for each in listed] == [0], version
@@ -116,9 +118,9 @@ def test_control_requests_of_every_version_take_effect(two: Cluster) -> None:
         assert topic["partitions"][0]["leader_epoch"] == epoch, version
     for version in versions("StopReplica"):
         topic = f"stopped-{version}"
-        told(client, "LeaderAndIsr", 7, [of_partition(topic, 2, 0)], live_leaders=[])
+        answer_to(client, "LeaderAndIsr", 7, [of_partition(topic, 2, 0)], live_leaders=[])
         assert leads(client, topic)
-        answer = told(
+        answer = answer_to(
             client,
             "StopReplica",
             version,

@@ -30,8 +30,8 @@ def test_every_broker_gives_the_same_metadata(three: Cluster) -> None:
     for number in three.brokers:
         view = three.view(number)
         assert view["controller_id"] == three.controller
-        told = {each["node_id"]: each["port"] for each in view["brokers"]}
-        assert told == {n: each.address[1] for n, each in three.brokers.items()}
+        ports = {each["node_id"]: each["port"] for each in view["brokers"]}
+        assert ports == {n: each.address[1] for n, each in three.brokers.items()}
 
 
 @pytest.mark.parametrize("through", [1, 2, 3])
@@ -201,7 +201,7 @@ def test_brokers_can_have_a_listener_of_their_own(three: Cluster, tmp_path: Path
         )
         inner = Client(place.removeprefix("INNER://"))
         assert {4, 5, 6, 7, 56, 67} <= {key for key, *_ in inner.versions()}
-        told = inner.request("Metadata", {"topics": []})["brokers"]
-        assert {each["port"] for each in told} != {
+        brokers = inner.request("Metadata", {"topics": []})["brokers"]
+        assert {each["port"] for each in brokers} != {
             each["port"] for each in outer.request("Metadata", {"topics": []})["brokers"]
         }

@@ -92,8 +92,8 @@ def all_know(bootstrap: str, topic: str, partitions: int) -> bool:
     """Whether every broker knows the leaders of this many partitions."""
     asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
     for place in bootstrap.split(","):
-        [told] = Client(place).request("Metadata", asked)["topics"]
-        led = [each for each in told["partitions"] if each["leader_id"] >= 0]
+        [found] = Client(place).request("Metadata", asked)["topics"]
+        led = [each for each in found["partitions"] if each["leader_id"] >= 0]
         if len(led) != partitions:
             return False
     return True

@@ -23,8 +23,8 @@ def test_every_broker_keeps_old_offsets_in_the_tree(three: Cluster) -> None:
         topics = [{"name": "old-offsets", "partitions": [one]}]
         client = Client(three.brokers[number].bootstrap)
         body = {"group_id": "old", "topics": topics}
-        [said] = client.request("OffsetCommit", body, 0, broker=number)["topics"]
-        assert said["partitions"][0]["error_code"] == 0
+        [topic] = client.request("OffsetCommit", body, 0, broker=number)["topics"]
+        assert topic["partitions"][0]["error_code"] == 0
     folder = "/consumers/old/offsets/old-offsets"
     assert [three.tree.get(f"{folder}/{n}")[0] for n in range(3)] == [b"1", b"2", b"3"]
     for number in range(1, 4):

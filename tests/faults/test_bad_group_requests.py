@@ -31,7 +31,7 @@ EACH = 40
 GROWTH_LIMIT = 64 << 20
 PATIENCE_S = 60.0
 MEMBERS = 12
-"""So many ids that were heard are said again."""
+"""How many ids of earlier answers the requests repeat."""
 CODES = {*range(134)}
 GROUPS = [f"bad-{n}" for n in range(12)] + ["served-1", "served-2", "", "ü", "z" * 300]
 ASSIGNOR = "krust.group.server.assignor"
@@ -187,8 +187,8 @@ def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path
     before = broker.resident_bytes()
     seen: Counter[str] = Counter()
     heard: list[str] = []
-    known, said = malformed.apis(KEYS), names()
-    requests = malformed.requests(known, chance, said, EACH, JOINING)
+    known, values = malformed.apis(KEYS), names()
+    requests = malformed.requests(known, chance, values, EACH, JOINING)
     for number, (api, version, data, whole) in enumerate(requests, 1):
         patience_s = 0.05 if api["key"] in WAITING else PATIENCE_S
         answer = vandal.send(frame(api, version, number, data), patience_s)
@@ -197,8 +197,8 @@ def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path
             read = Answer(api, version, answer)
             assert read.number == number, what
             assert set(read.codes) <= CODES, f"{what}: {read.codes}"
-            heard += [each for each in read.members if each not in said["member_id"]]
-            said["member_id"] = [*names()["member_id"], *heard[-MEMBERS:]]
+            heard += [each for each in read.members if each not in values["member_id"]]
+            values["member_id"] = [*names()["member_id"], *heard[-MEMBERS:]]
             seen["answered"] += 1
             seen.update(f"code {code}" for code in read.codes)
         elif answer is None:
@@ -221,12 +221,12 @@ def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path
         "ListGroups": {},
     }
     for question, body in questions.items():
-        told = str(witness.client.request(question, body))
-        assert "'error_code': -1" not in told, told
+        described = str(witness.client.request(question, body))
+        assert "'error_code': -1" not in described, described
     broker.stop()
-    told = broker.stderr()
-    assert "Traceback" not in told, told
-    assert "panic" not in told.lower(), told
+    log = broker.stderr()
+    assert "Traceback" not in log, log
+    assert "panic" not in log.lower(), log
     with Served(tmp_path / "data", port=broker.address[1]) as again:
         witness.client = Client(again.bootstrap)
         ready(witness.client, "classic", "consumers")

@@ -98,8 +98,8 @@ class Committer(threading.Thread):
                 stream.sendall(commit(self.group, partition, self.sent[partition], number))
             reply = receive(stream)
             partition, offset = flying.popleft()
-            told, error = struct.unpack(">ih", reply[-6:])
-            assert told == partition
+            answered, error = struct.unpack(">ih", reply[-6:])
+            assert answered == partition
             if error == 0:
                 self.acked[partition] = offset
             elif error not in LOADING:
@@ -210,7 +210,7 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
                 lambda: sorted(map(len, owners(bootstrap, "g").values())) == [2, 2, 2],
             )
             before = owners(bootstrap, "g")
-            told = [len(each.said) for each in mine]
+            counts = [len(each.said) for each in mine]
             for number in range(max(ROUNDS // 3, 2)):
                 broker.kill()
                 broker = Served(tmp_path / "data", port=port)
@@ -220,7 +220,7 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
                 until_read(mine, SHARED * (number + 1))
             assert owners(bootstrap, "g") == before
             news = [
-                fact for each, seen in zip(mine, told, strict=True) for fact in each.said[seen:]
+                fact for each, seen in zip(mine, counts, strict=True) for fact in each.said[seen:]
             ]
             assert not [fact for fact in news if "revoked" in fact or "assigned" in fact], news
             for each in mine:

@@ -67,7 +67,7 @@ def serve(data: Path, interrupts: int, *flags: str) -> list[str]:
     return [sys.executable, "-c", driver, "serve", "--port", "0", "--data-dir", str(data), *flags]
 
 
-def said(log: str, data: Path) -> None:
+def assert_progress(log: str, data: Path) -> None:
     logs = [path.stat().st_size for path in data.glob("*/*.log")]
     checked = f"{sum(logs) // 1_000_000:,}"
     line = f"recovering  {len(logs)} of {len(logs)} logs  {checked} of {checked} MB checked  \\d+ s"
@@ -95,7 +95,7 @@ def test_on_a_terminal_the_progress_line_ends_with_the_total(unclean: Path) -> N
     os.close(master)
     assert process.wait(STOP_S) == 0, shown
     assert shown.count(b"\r\x1b[K") > 0
-    said(shown.decode(), unclean)
+    assert_progress(shown.decode(), unclean)
 
 
 def test_without_a_terminal_the_log_shows_the_progress(unclean: Path) -> None:
@@ -115,7 +115,7 @@ def test_without_a_terminal_the_log_shows_the_progress(unclean: Path) -> None:
     log += process.stderr.read()
     process.stderr.close()
     assert process.wait(STOP_S) == 0, log
-    said(log, unclean)
+    assert_progress(log, unclean)
 
 
 def test_ctrl_c_ends_a_recovery_in_order_and_the_next_start_repeats_it(unclean: Path) -> None:

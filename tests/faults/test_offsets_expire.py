@@ -59,10 +59,10 @@ class TimedBroker:
         topics = [{"name": TOPICS[0], "partitions": [partition]}]
         body = {"group_id": CANARY, "member_id": "", "generation_id_or_member_epoch": -1}
         client = Client(self.broker.bootstrap)
-        [said] = client.request(
+        [topic] = client.request(
             "OffsetCommit", body | {"retention_time_ms": 1, "topics": topics}, 2
         )["topics"]
-        assert said["partitions"][0]["error_code"] == 0
+        assert topic["partitions"][0]["error_code"] == 0
         client.close()
 
     def consumer(self, group: str, **more: Any) -> Consumer:

@@ -27,16 +27,16 @@ def test_one_log_line_names_everything_that_a_bad_byte_costs(tmp_path: Path) -> 
     sizes = [segment.stat().st_size for segment in segments]
 
     with Served(tmp_path / "data", options=options) as broker:
-        said = broker.stderr()
+        log = broker.stderr()
     line = re.search(
         r"recovery cuts t-0 at offset (\d+): wrong checksum; lost: offsets (\d+) to (\d+) "
         r"\(at most (\d+) records\), (\d+) bytes in (\d+) segments",
-        said,
+        log,
     )
-    assert line is not None, said
+    assert line is not None, log
     first, again, last, count, lost, of_segments = map(int, line.groups())
     assert (first, last, count) == (again, RECORDS - 1, RECORDS - first)
     assert of_segments == len(segments) - 1
     left = (tmp_path / "data/t-0" / segments[1].name).stat().st_size
     assert lost == sum(sizes[1:]) - left
-    assert f"recovery has cut 1 logs, {lost} bytes and at most {count} records in all" in said
+    assert f"recovery has cut 1 logs, {lost} bytes and at most {count} records in all" in log
