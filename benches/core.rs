@@ -28,7 +28,10 @@ use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
 use krust::protocol::value::Value;
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::{DirOptions, Intervals, LogDir};
+use krust::storage::{Descriptors, DirOptions, Intervals, LogDir};
+
+/// Segments whose files stay open: as many as `krust serve` has where `ulimit -n` is 20,000.
+const DESCRIPTORS: usize = 9_000;
 
 /// The machine's disk, whose syncs take longer.
 #[derive(Debug)]
@@ -68,7 +71,9 @@ fn main() {
     let (sender, events) = channel();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let disk = Arc::new(SlowDisk(Duration::from_millis(sync_ms)));
-    let dir = LogDir::open(&dir, &DirOptions { disk, ..DirOptions::default() }).expect("--dir");
+    let descriptors = Descriptors::new(DESCRIPTORS);
+    let options = DirOptions { disk, descriptors, ..DirOptions::default() };
+    let dir = LogDir::open(&dir, &options).expect("--dir");
     let policy = Arc::new(Post(Mutex::new(sender)));
     let broker = Broker::new(
         Settings::default(),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-use super::image::ClusterImage;
+use super::image::{ClusterImage, TopicImage};
 use super::partition::{Partition, Watch};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
@@ -142,6 +142,12 @@ impl Interest {
         }
     }
 
+    /// Makes room for so many more partitions.
+    pub(crate) fn reserve(&mut self, partitions: usize) {
+        self.entries.reserve_exact(partitions);
+        self.active.reserve_exact(partitions);
+    }
+
     /// Adds a partition, active; returns its number.
     pub(crate) fn push(&mut self, entry: Entry) -> u32 {
         let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
@@ -234,9 +240,14 @@ impl Entry {
     }
 
     /// Looks the partition up in `image`.
-    pub(crate) fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
+    fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
         let id = by_id.then_some(self.id);
         let topic = super::handlers::Named { topic: &self.topic, id }.find(image);
+        self.resolve_in(topic, node);
+    }
+
+    /// Looks the partition up in its topic, or notes why there is none.
+    pub(crate) fn resolve_in(&mut self, topic: Result<&Arc<TopicImage>, ErrorCode>, node: i32) {
         self.zstd = topic.is_ok_and(|topic| {
             topic.settings.log.compression_type
                 == Some(crate::record::compression::Codec::Zstd as u8)

@@ -80,7 +80,7 @@ pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
 pub use keeper::{Chore, Intervals, Keeper};
-pub use log::{Appended, Found as FoundOffset, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use log::{Appended, Found as FoundOffset, Held, Log, Open, Read, SegmentFacts, Slice, Stage};
 pub use mover::{Move, Mover, settle};
 pub use names::{Found, Kind};
 pub use producers::ProducerFacts;

@@ -36,4 +36,5 @@ mod recovers_after_torn_tail;
 mod retention_deletes_whole_segments;
 mod support;
 mod sync_moves_the_flushed_offset;
+mod the_newest_batches_are_read_from_memory;
 mod unreadable_checkpoints_are_named;

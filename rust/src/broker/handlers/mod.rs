@@ -26,7 +26,7 @@ pub(crate) mod sasl_handshake;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use ahash::HashSet;
+use ahash::{HashSet, RandomState};
 
 use super::image::{ClusterImage, PartitionImage, TopicImage};
 use super::partition::Partition;
@@ -72,6 +72,11 @@ impl<K> Default for FirstOnly<K> {
 }
 
 impl<K: Eq + Hash> FirstOnly<K> {
+    /// One that has room for so many keys.
+    pub(crate) fn with_capacity(keys: usize) -> Self {
+        Self(HashSet::with_capacity_and_hasher(keys, RandomState::default()))
+    }
+
     /// Whether this is the first time.
     pub(crate) fn passes(&mut self, key: K) -> bool {
         self.0.insert(key)

@@ -381,7 +381,9 @@ impl Log {
             return Ok(());
         }
         let Some(active) = self.segments.load().last().cloned() else { return Ok(()) };
+        let recent = self.recent_of(writer, active.base_offset);
         self.write_staged(writer, &active, &[])?;
+        self.keep_recent(recent);
         if writer.staging.capacity() > STAGING_KEPT {
             writer.staging.shrink_to(STAGING_KEPT);
         }

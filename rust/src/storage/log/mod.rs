@@ -17,6 +17,7 @@ mod flush;
 mod lookup;
 mod open;
 mod read;
+mod recent;
 mod relocate;
 mod retention;
 mod segments;
@@ -48,6 +49,7 @@ pub(super) use flush::Ending;
 pub use lookup::Found;
 pub(super) use lookup::find_record;
 pub use read::{Read, Slice};
+pub use recent::Held;
 pub(super) use relocate::{Copied, Future, MOVED};
 pub use retention::SegmentFacts;
 use segments::Segments;
@@ -96,6 +98,7 @@ pub struct Log {
     /// Rises when offsets are taken back, so that what readers remembered is void.
     truncations: AtomicU32,
     marks: Mutex<read::Marks>,
+    recent: recent::Recent,
     damage: OnceLock<StorageError>,
     closed: AtomicBool,
     /// Files of old segments were renamed, and a power cut may bring them back.

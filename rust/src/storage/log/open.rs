@@ -102,6 +102,7 @@ fn build(
         leader_epoch: AtomicI32::new(leader_epoch.0),
         truncations: AtomicU32::new(0),
         marks: Mutex::new(Marks::default()),
+        recent: super::recent::Recent::default(),
         damage,
         closed: AtomicBool::new(false),
         deleting: AtomicBool::new(false),

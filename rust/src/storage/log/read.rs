@@ -14,6 +14,7 @@ use super::super::files::FileRange;
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
+use super::recent::Held;
 use super::segments::Segments;
 use super::tail::End;
 use crate::ids::Offset;
@@ -33,12 +34,14 @@ pub struct Read {
     pub min_one: bool,
 }
 
-/// What a read found. Without ranges there is nothing between offset and upper.
+/// What a read found. Without bytes there is nothing between offset and upper.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
-    /// The bytes, in order.
+    /// The bytes, in order; none where they are in memory.
     pub ranges: Vec<FileRange>,
-    /// Bytes of all ranges.
+    /// The bytes where they are in memory.
+    pub held: Option<Held>,
+    /// How many bytes there are.
     pub size: usize,
     /// Base offset of the first batch, which may lie below the offset asked.
     pub base_offset: Option<Offset>,
@@ -77,6 +80,9 @@ impl Slice {
 
     /// Appends all bytes to `out`.
     pub fn read_into(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        if let Some(held) = &self.held {
+            out.extend_from_slice(held.bytes());
+        }
         self.ranges.iter().try_for_each(|range| range.read_into(out))
     }
 }
@@ -157,6 +163,7 @@ impl Log {
         Ok(Slice {
             size: ranges.iter().map(|range| range.len).sum(),
             ranges,
+            held: None,
             base_offset: Some(Offset(first.base_offset)),
             first_size: first.size,
         })

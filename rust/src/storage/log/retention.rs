@@ -34,6 +34,7 @@ impl Log {
     /// Applies the settings' retention at `now_ms` (wall time) and forgets silent producers. How
     /// many segments went. Blocks for some calls; never on a reactor thread.
     pub fn retain(&self, now_ms: i64) -> Result<usize, StorageError> {
+        self.drop_idle_recent();
         self.usable()?;
         self.purge()?;
         let config = self.config.load_full();

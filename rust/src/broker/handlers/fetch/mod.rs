@@ -23,18 +23,19 @@ mod reply;
 
 use std::sync::Arc;
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
 use super::super::apis::Outcome;
 use super::super::call::{Call, Head, POOL_WAIT_MS};
 use super::super::fetch_sessions::{Asked, Entry, FetchSession, Interest};
-use super::super::image::ClusterImage;
+use super::super::image::{ClusterImage, TopicImage};
 use super::super::parked::{Parked, Wait};
 use super::super::quotas::{Account, Verdict};
 use super::super::service::Flow;
 use super::super::workers::Worked;
 use super::super::{Broker, Output, ParkedId, ThreadState};
-use super::FirstOnly;
+use super::{FirstOnly, Named};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
@@ -194,17 +195,20 @@ fn target(
     }
     let mut interest = Interest::new(by_id);
     interest.image_number = thread.image_number;
-    let mut first = FirstOnly::default();
-    for topic in &request.topics {
-        let name = topic_name(&thread.image, topic.topic, topic.topic_id);
+    let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+    interest.reserve(named);
+    let mut topics = HashMap::default();
+    let mut first = FirstOnly::with_capacity(if named > 1 { named } else { 0 });
+    for (number, topic) in request.topics.iter().enumerate() {
+        let found = named_topic(&thread.image, topic.topic, topic.topic_id, by_id);
+        let name = found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name));
+        let number = *topics.entry((topic.topic, topic.topic_id)).or_insert(number);
         for partition in &topic.partitions {
-            let is_alone = request.topics.len() == 1 && topic.partitions.len() == 1;
-            let key = (topic.topic, topic.topic_id, partition.partition);
-            if !is_alone && !first.passes(key) {
+            if named > 1 && !first.passes((number, partition.partition)) {
                 continue;
             }
             let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
-            entry.resolve(by_id, (&thread.image, node));
+            entry.resolve_in(found, node);
             interest.push(entry);
         }
     }
@@ -229,7 +233,7 @@ fn update(
 ) {
     let by_id = session.interest.by_id;
     for topic in &request.topics {
-        let mut name = None;
+        let mut named = None;
         for partition in &topic.partitions {
             let number = session.number(topic.topic, topic.topic_id, partition.partition);
             if let Some(number) = number {
@@ -239,9 +243,12 @@ fn update(
                 }
                 continue;
             }
-            let name = name.get_or_insert_with(|| topic_name(image, topic.topic, topic.topic_id));
+            let (name, found) = named.get_or_insert_with(|| {
+                let found = named_topic(image, topic.topic, topic.topic_id, by_id);
+                (found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name)), found)
+            });
             let mut entry = entry(Arc::clone(name), topic.topic_id, partition);
-            entry.resolve(by_id, (image, node));
+            entry.resolve_in(*found, node);
             session.add(entry);
         }
     }
@@ -252,10 +259,14 @@ fn update(
     }
 }
 
-/// The topic's name as the image has it, so that it is shared.
-fn topic_name(image: &ClusterImage, name: &str, id: TopicId) -> Arc<str> {
-    let found = if id == TopicId::ZERO { image.topic(name) } else { image.topic_by_id(id) };
-    found.map_or_else(|| Arc::from(name), |topic| Arc::clone(&topic.name))
+/// The topic that a request names.
+fn named_topic<'i>(
+    image: &'i ClusterImage,
+    topic: &str,
+    id: TopicId,
+    by_id: bool,
+) -> Result<&'i Arc<TopicImage>, ErrorCode> {
+    Named { topic, id: by_id.then_some(id) }.find(image)
 }
 
 fn asked(partition: &FetchPartition) -> Asked {

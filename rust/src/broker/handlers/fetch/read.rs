@@ -13,6 +13,9 @@ use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
 use crate::storage::{Aborted, Log, Read, Slice};
 
+/// The most that one answer takes from memory; what comes after is ranges of files.
+const HELD_BYTES: usize = 1 << 20;
+
 /// What the request says for all of its partitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
@@ -99,9 +102,10 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
         let turn = numbers.partition_point(|number| *number < interest.next);
         numbers.rotate_left(turn);
     }
-    let mut sight = Sight::default();
-    let mut budget = Budget { left: rules.max_bytes, limit: convert::LIMIT, first: true };
-    let mut still_active = Vec::new();
+    let mut sight = Sight { found: Vec::with_capacity(numbers.len()), ..Sight::default() };
+    let mut budget =
+        Budget { left: rules.max_bytes, limit: convert::LIMIT, held: HELD_BYTES, first: true };
+    let mut still_active = Vec::with_capacity(numbers.len());
     for number in numbers {
         let Some(entry) = interest.entry(number) else { continue };
         let found = one(number, entry, (rules, &mut budget));
@@ -139,6 +143,8 @@ struct Budget {
     left: usize,
     /// Stored bytes that may still be converted.
     limit: usize,
+    /// Bytes that may still be taken from memory.
+    held: usize,
     /// Nothing was found yet.
     first: bool,
 }
@@ -188,7 +194,11 @@ fn fill(
     }
     let offset = Offset(asked.fetch_offset);
     let read = Read { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
-    let slice = log.read(read).map_err(|error| errors::of_read(&error))?;
+    let slice = match budget.held {
+        0 => log.read(read),
+        _ => log.read_recent(read),
+    };
+    let slice = slice.map_err(|error| errors::of_read(&error))?;
     if rules.read_committed && rules.version >= 4 {
         let aborted = if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Ok(vec![]) };
         found.aborted = Some(aborted.map_err(|error| errors::of_storage(&error))?);
@@ -200,6 +210,9 @@ fn fill(
     }
     found.slice = slice;
     let bytes = found.bytes();
+    if found.slice.held.is_some() {
+        budget.held = budget.held.saturating_sub(bytes);
+    }
     if rules.magic.is_some() {
         found.read = Some(read);
         budget.limit = budget.limit.saturating_sub(bytes);

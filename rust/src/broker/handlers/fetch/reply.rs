@@ -12,6 +12,9 @@ use crate::protocol::fetch::{
     PartitionData,
 };
 
+/// About what a partition takes in an answer, beside its records.
+const PARTITION_BYTES: usize = 64;
+
 /// Writes the answer, and notes what the client is told.
 pub(super) fn write(
     head: Head,
@@ -19,8 +22,11 @@ pub(super) fn write(
     (interest, mut found, session_id): (&mut Interest, Vec<Found>, i32),
 ) {
     let mut fill = Fill::default();
+    let mut in_memory = found.len() * PARTITION_BYTES;
     for found in &mut found {
-        if found.converted.is_none() && found.slice.size > 0 {
+        if let Some(held) = &found.slice.held {
+            in_memory += held.bytes().len();
+        } else if found.converted.is_none() && found.slice.size > 0 {
             fill.add(std::mem::take(&mut found.slice.ranges));
         }
         if let Some(entry) = interest.entry(found.number) {
@@ -28,6 +34,7 @@ pub(super) fn write(
             entry.told_log_start = found.log_start_offset;
         }
     }
+    output.buf.reserve(in_memory);
     let responses = topics(interest, &found);
     let response = FetchResponse { session_id, responses, ..Default::default() };
     head.reply_with(output, fill, |writer, version| response.encode(writer, version));
@@ -45,21 +52,14 @@ pub(super) fn give_back(found: Vec<Found>) {
 }
 
 fn topics<'a>(interest: &'a Interest, found: &'a [Found]) -> Vec<FetchableTopicResponse<'a>> {
-    let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
-    for found in found {
-        let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
-        let Some(entry) = entry else { continue };
-        let same = |last: &&mut FetchableTopicResponse<'_>| {
-            last.topic == &*entry.topic && last.topic_id == entry.id
-        };
-        match responses.last_mut().filter(same) {
-            Some(last) => last.partitions.push(partition(entry, found)),
-            None => responses.push(FetchableTopicResponse {
-                topic: &entry.topic,
-                topic_id: entry.id,
-                partitions: vec![partition(entry, found)],
-            }),
-        }
+    let entry = |found: &Found| interest.entries.get(found.number as usize)?.as_ref();
+    let topic = |found: &Found| entry(found).map(|entry| (&*entry.topic, entry.id));
+    let mut responses = Vec::new();
+    for group in found.chunk_by(|one, next| topic(one) == topic(next)) {
+        let Some((topic, topic_id)) = group.first().and_then(topic) else { continue };
+        let mut partitions = Vec::with_capacity(group.len());
+        partitions.extend(group.iter().filter_map(|one| Some(partition(entry(one)?, one))));
+        responses.push(FetchableTopicResponse { topic, topic_id, partitions });
     }
     responses
 }
@@ -68,7 +68,10 @@ fn partition<'a>(entry: &Entry, found: &'a Found) -> PartitionData<'a> {
     let records = match &found.converted {
         Some(bytes) => Records::Bytes(bytes),
         None if found.slice.size == 0 => Records::Bytes(&[]),
-        None => Records::Hole(found.slice.size),
+        None => match &found.slice.held {
+            Some(held) => Records::Bytes(held.bytes()),
+            None => Records::Hole(found.slice.size),
+        },
     };
     let aborted = found.aborted.as_ref().map(|list| {
         let one = |aborted: &crate::storage::Aborted| AbortedTransaction {
