@@ -28,12 +28,12 @@ SVG, FONT = "http://www.w3.org/2000/svg", 'font-family="sans-serif" font-size="1
 ROW, LEFT, WIDTH = 20, 300, 900
 ABOUT = """# Throughput
 
-What `make bench-throughput` measured, on 2 shared cores: each line is one bench, its parameters in
-brackets (size of a record, codec, acks, clients at once), the median time of a round, and what that
-makes a second. Figures of one machine are for comparing builds, brokers and settings: `loops` is
-the time as a multiple of a calibration loop of the same run, and that is what runs are compared by.
-A client reads batches that it has checked and unpacked; joins of several members that make two
-generations wait for a heartbeat, 3 s. `pytest benches --bootstrap HOST:PORT` measures any broker.
+`make bench-throughput` measured this on 2 shared cores. Each line is one bench: its parameters in
+brackets (record size, codec, acks, number of clients), the median time of a round, and the rates.
+Use the figures to compare builds, brokers and settings. `loops` is the time as a multiple of a
+calibration loop of the same run; compare runs by it. A client checks and unpacks the batches that
+it reads. If members that join together make two generations, they wait for a heartbeat (3 s).
+`pytest benches --bootstrap HOST:PORT` measures any broker.
 
 ![records a second](throughput.svg)
 
