@@ -1,8 +1,11 @@
 """`format("krust")`: the data source that Spark makes of a user's options, and batch reads.
 
-Spark makes one of these in the driver's child that plans, pickles its reader, and sends that to
-every task; so krust has to be installed where tasks run. Two classes read batches, because Spark
-refuses a reader that could take filters while filters are not switched on.
+Spark imports this class in three kinds of processes: the planner (a child of the driver, a new one
+for each query), the process that asks for a stream's offsets (it lives as long as the stream), and
+the forked workers that read and write. The planner pickles the reader and sends it to every task,
+so krust has to be installed where tasks run. The native module is imported at first use, and each
+process makes its own client. Two classes read batches, because Spark refuses a reader that could
+take filters while filters are not switched on.
 
     pushFilters   what filters leave is worked out in `filters`
     partitions    one round of questions to the brokers, then `plan` alone decides

@@ -1,8 +1,9 @@
 //! One connection that speaks Kafka's protocol: versions agreed, answers matched to requests.
 //!
-//! Opening asks ApiVersions, newest first; a broker that answers UNSUPPORTED_VERSION (35) is asked
-//! again with what it names, and one that hangs up on it alone (0.8, 0.9) gets version 0 of what
-//! those had.
+//! Opening asks ApiVersions, newest first. A broker that answers UNSUPPORTED_VERSION (35) is asked
+//! again with the version that it names. A broker counts as 0.8 or 0.9 only if it hangs up on
+//! ApiVersions, answers a request of that time, and hangs up on ApiVersions again: a broker that is
+//! stopping hangs up once, and at version 0 records would lose headers and timestamps.
 //! Answers come in the order of the requests: the correlation id of each is checked against the
 //! oldest request in flight, and any other ends the connection.
 //! Threads: one at a time.
