@@ -67,7 +67,7 @@ CIRCLES = [
     circle(
         "rust/src/storage",
         "aborted.rs consistency.rs cut.rs descriptors.rs dirs.rs indexing.rs listing.rs "
-        "log/mod.rs log/read.rs log/segments.rs order.rs progress.rs recovery.rs "
+        "log/mod.rs log/read.rs log/recent.rs log/segments.rs order.rs progress.rs recovery.rs "
         "segment/indexes.rs segment/mod.rs sync.rs",
     ),
     circle(
