@@ -30,7 +30,7 @@ __all__ = [
     "Sender",
     "Server",
     "__version__",
-    "error_facts",
+    "error_info",
     "forked",
     "log_dir_verify",
     "log_requests",
@@ -106,18 +106,18 @@ class Server:
                 (the default), values {name as Kafka's configs have it: float}
         """
 
-    def proven(self) -> tuple[int, list[tuple[str, int, int]]]:
+    def recovered_ids(self) -> tuple[int, list[tuple[str, int, int]]]:
         """What the logs that `apply` opened prove: the first producer id that none of them has
         named; topic, partition and newest leader epoch of those where that is above the delta's, or
         the same while `leader-epoch-checkpoint` does not tell it. Each is told once.
         """
 
-    def recovery(self) -> tuple[int, int, int, int]:
+    def recovery_progress(self) -> tuple[int, int, int, int]:
         """How far the opening of logs is, while `apply` does it: logs opened, of how many; bytes
         checked, of how many. From any thread, at any time.
         """
 
-    def give_up(self) -> None:
+    def cancel_start(self) -> None:
         """Have `apply` soon end with a ServerError, now or the next time, whatever logs are not
         open; the next start recovers them. From any thread.
         """
@@ -423,7 +423,7 @@ class Sender:
     def drain(self, timeout_ms: int) -> int:
         """Send all, wait for the answers, `serve`; how many batches are left after the time."""
 
-    def lost(self) -> tuple[KrustError, int] | None:
+    def take_failures(self) -> tuple[KrustError, int] | None:
         """The first failure since the last call and how many records it and others cost.
 
         Only records without `on_delivery` count.
@@ -473,8 +473,8 @@ class Consumer:
     """Reads assigned partitions, from all their leaders at once.
 
     options  those of Client, and fetch.min.bytes, fetch.max.wait.ms, fetch.max.bytes,
-             max.partition.fetch.bytes, isolation.level, krust.tell.strayed (true: a partition whose
-             offset is not there any more rests until `seek`, and `strayed` tells it)
+             max.partition.fetch.bytes, isolation.level, krust.report.out.of.range (true:
+             `out_of_range` lists partitions whose offset is out of range; each waits for `seek`)
     """
 
     def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Consumer: ...
@@ -486,16 +486,16 @@ class Consumer:
         keep  go on reading what was assigned before, too
         """
 
-    def unassign(self, places: Sequence[tuple[str, int]]) -> None:
+    def unassign(self, positions: Sequence[tuple[str, int]]) -> None:
         """Read these no more; what was fetched of them is dropped."""
 
     def seek(self, topic: str, partition: int, offset: int) -> bool:
         """Go on from another offset; False: that partition is not assigned."""
 
-    def pause(self, places: Sequence[tuple[str, int, int]]) -> None:
+    def pause(self, positions: Sequence[tuple[str, int, int]]) -> None:
         """Fetch nothing of (topic, partition, offset to go on from) until `resume`."""
 
-    def resume(self, places: Sequence[tuple[str, int]]) -> None:
+    def resume(self, positions: Sequence[tuple[str, int]]) -> None:
         """Fetch these again."""
 
     def poll(
@@ -503,7 +503,7 @@ class Consumer:
     ) -> tuple[list[Record], list[tuple[str, int, int]]]:
         """Up to `limit` records, waiting for the first; where each partition of them goes on.
 
-        The places may move without a record: what compaction or a transaction left is passed over.
+        A position may move without a record: gaps of compaction or transactions are skipped.
         """
 
     def poll_arrow(
@@ -527,8 +527,8 @@ class Consumer:
     def positions(self) -> list[tuple[str, int, int, int]]:
         """(topic, partition, next offset fetched, high watermark or -1)."""
 
-    def strayed(self) -> list[tuple[str, int, int]]:
-        """Partitions that rest because their offset is not there: (topic, partition, offset)."""
+    def out_of_range(self) -> list[tuple[str, int, int]]:
+        """Partitions whose offset is out of range: (topic, partition, offset)."""
 
     def close(self) -> None:
         """End the connections, and fetch sessions without waiting for an answer.
@@ -632,5 +632,5 @@ def log_dir_verify(directory: str | Path) -> list[tuple[str, int, str, str]]:
 def forked() -> None:
     """Tell the module that this process is a child made by fork: clients made before refuse."""
 
-def error_facts(code: int) -> tuple[str, bool]:
+def error_info(code: int) -> tuple[str, bool]:
     """Kafka's name of an error code, and whether the same request may succeed later."""

@@ -230,7 +230,7 @@ class Scan:
         [topic] = client.request("Metadata", body)["topics"]
         if topic["error_code"]:
             code = topic["error_code"]
-            name, _ = _krust.error_facts(code)
+            name, _ = _krust.error_info(code)
             raise KafkaError(f"topic {self.topic!r}: {name}", code=code, name=name)
         numbers = sorted(one["partition_index"] for one in topic["partitions"])
         starts = self._offsets(client, numbers, _krust.EARLIEST)

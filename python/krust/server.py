@@ -133,7 +133,7 @@ class Broker:
         except BaseException:  # Ctrl-C: recovery may have long to go, the next start begins anew
             self._stopping = True
             if self._server is not None:
-                self._server.give_up()
+                self._server.cancel_start()
             if watch is not None:
                 self.stop()
             raise
@@ -152,7 +152,7 @@ class Broker:
             watch(self._recovery())
 
     def _recovery(self) -> Recovery:
-        return Recovery() if self._server is None else Recovery(*self._server.recovery())
+        return Recovery() if self._server is None else Recovery(*self._server.recovery_progress())
 
     def __enter__(self) -> Broker:
         return self.start()

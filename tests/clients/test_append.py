@@ -28,7 +28,7 @@ def append(sender: _krust.Sender, table: Any, **more: Any) -> int:
     """Append and wait until all is written."""
     count = sender.append(table, **more)
     assert sender.drain(60_000) == 0
-    assert sender.lost() is None
+    assert sender.take_failures() is None
     return count
 
 

@@ -207,7 +207,7 @@ def test_what_a_broker_refuses_has_its_code_and_whether_to_try_again(ways: dict[
             admin.create_topic("waits", 1)
         error = caught.value
         assert (error.code, error.name, error.retriable) == (36, "TOPIC_ALREADY_EXISTS", False)
-    assert _krust.error_facts(14) == ("COORDINATOR_LOAD_IN_PROGRESS", True)
+    assert _krust.error_info(14) == ("COORDINATOR_LOAD_IN_PROGRESS", True)
 
 
 def test_who_does_not_answer_is_named_with_what_to_do() -> None:

@@ -136,7 +136,7 @@ class View:
         for each in told.directories:
             where = f"{subject} {each.path}"
             if each.error_code:
-                name = _krust.error_facts(each.error_code)[0]
+                name = _krust.error_info(each.error_code)[0]
                 found.append(_problem("log directory offline", where, name))
             elif 0 <= each.usable_bytes <= reserve:
                 text = f"{each.usable_bytes:,} bytes are free, {reserve:,} are its reserve"

@@ -39,7 +39,7 @@ def client(options: Options) -> _krust.Client:
 
 def refused(code: int, message: str, *, hint: str | None = None) -> KafkaError:
     """The exception for one of Kafka's error codes."""
-    name, retriable = _krust.error_facts(code)
+    name, retriable = _krust.error_info(code)
     return KafkaError(message, code=code, name=name, retriable=retriable, hint=hint)
 
 
@@ -51,7 +51,7 @@ def check(answer: dict[str, Any], subject: str) -> None:
 
 
 def _words(code: int) -> str:
-    return _krust.error_facts(code)[0].replace("_", " ").lower()
+    return _krust.error_info(code)[0].replace("_", " ").lower()
 
 
 def metadata(

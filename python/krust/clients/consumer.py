@@ -84,7 +84,7 @@ class Consumer(Closing):
         grouped = self._terms is not None
         self._auto = options.switch(given, "enable.auto.commit", grouped) and grouped
         bootstrap = str(given[options.BOOTSTRAP])
-        core = options.core(given, options.FETCH) | {"krust.tell.strayed": "true"}
+        core = options.core(given, options.FETCH) | {"krust.report.out.of.range": "true"}
         self._core = _krust.Consumer(bootstrap, core)
         self._client = _krust.Client(bootstrap, options.core(given, options.COMMON))
         self._committer = None if self._terms is None else coordinator_of(self._terms, given)
@@ -384,15 +384,17 @@ class Consumer(Closing):
 
     def _bring_back(self) -> None:
         """Partitions whose offset is gone go on as `auto.offset.reset` says."""
-        strayed = [TopicPartition(topic, partition) for topic, partition, _ in self._core.strayed()]
-        if not strayed:
+        out_of_range = [
+            TopicPartition(topic, partition) for topic, partition, _ in self._core.out_of_range()
+        ]
+        if not out_of_range:
             return
         if self._reset is None:
-            place = strayed[0]
+            place = out_of_range[0]
             raise refused(
                 OUT_OF_RANGE, f"offset {self._positions[place]} of {place.topic}:{place.partition}"
             )
-        self._seek_all(strayed, self._reset)
+        self._seek_all(out_of_range, self._reset)
 
     def _keep_up(self, left_s: float) -> None:
         """What a member does between records: joins, gives back, takes up, commits."""

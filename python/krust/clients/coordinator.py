@@ -178,7 +178,7 @@ def moving(answer: object) -> frozenset[int]:
 
 def refused(code: int, subject: str) -> KafkaError:
     """The exception for one of Kafka's error codes."""
-    name, retriable = _krust.error_facts(code)
+    name, retriable = _krust.error_info(code)
     words = f"{subject}: {name.replace('_', ' ').lower()}"
     return KafkaError(words, code=code, name=name, retriable=retriable)
 

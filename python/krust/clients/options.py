@@ -19,7 +19,7 @@ BOOTSTRAP = "bootstrap.servers"
 COMMON = keys(CommonSettings)
 PRODUCER = keys(ProducerSettings)
 FETCH = keys(FetchSettings)
-_TELLER = "krust.tell.reach"
+_TELLER = "krust.report.reachability"
 _NUMBERS = count(1)
 """A number for each client: in its name the core has "krust.clients.reach" tell who is away."""
 ALIASES = {

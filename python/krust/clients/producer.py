@@ -148,7 +148,7 @@ class Producer(_krust.Sender):
         raises  KafkaError, UnreachableError: records without `on_delivery` were not written
         """
         left = self.drain(2 * self._delivery_ms if timeout_ms is None else int(timeout_ms))
-        lost = self.lost()
+        lost = self.take_failures()
         if lost is not None:
             error, count = lost
             was = "was" if count == 1 else "were"

@@ -193,7 +193,7 @@ class Runtime:
         held.controller = True
         self._apply(held, {"cluster_id": self.state.cluster_id})
         self._steps(self._proven())
-        _, logs_found, checked, _ = self.server.recovery()
+        _, logs_found, checked, _ = self.server.recovery_progress()
         if logs_found:
             what = "opened %d logs; checked %d bytes of those that were not closed in order"
             _log.info(what, logs_found, checked)
@@ -574,7 +574,7 @@ class Runtime:
     def _proven(self) -> Steps:
         """What to do about logs that prove more than the tree knows."""
         self._opened = False
-        return proven.bring(self.state, *self.server.proven())
+        return proven.bring(self.state, *self.server.recovered_ids())
 
     def _shown(self, name: str, topic: Topic | None) -> dict[str, Any] | None:
         """A topic as the image takes it."""

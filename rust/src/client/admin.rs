@@ -1,9 +1,8 @@
-//! Questions and orders that are no stream of records: offsets by time, and any API by its name
-//! with a body of plain values.
+//! Single requests: offsets by time, and any API by its name with a body of plain values.
 
 use std::collections::BTreeMap;
 
-use super::cluster::{Ask, Cluster, Target, api_by_name};
+use super::cluster::{Cluster, ClusterRequest, Target, api_by_name};
 use super::connection::Reply;
 use super::error::{Error, Result};
 use super::options::Wait;
@@ -26,9 +25,9 @@ pub const LATEST: i64 = -1;
 /// ListOffsets' name for the first offset there is.
 pub const EARLIEST: i64 = -2;
 
-/// A place in time, of one partition.
+/// A point in time of one partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
+pub struct OffsetQuery {
     /// The topic.
     pub topic: String,
     /// The partition.
@@ -39,77 +38,77 @@ pub struct Moment {
 
 /// A request by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct NamedRequest<'a> {
     /// The API's name, in any case and with or without `_`.
     pub api: &'a str,
     /// The version; `None`: the newest that both sides know.
     pub version: Option<i16>,
-    /// Who is asked; `None`: any broker, or the controller where it must be.
+    /// The broker to ask; `None`: any broker, or the controller if the API needs it.
     pub target: Option<Target>,
     /// A map with Kafka's field names in snake_case.
     pub body: &'a Value,
 }
 
-/// The answer to a [`Moment`].
+/// The answer to an [`OffsetQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What was asked.
-    pub moment: Moment,
-    /// The offset; -1: nothing that late.
+pub struct OffsetResult {
+    /// The query.
+    pub query: OffsetQuery,
+    /// The offset; -1: no record is that late.
     pub offset: i64,
-    /// The record's own time; -1 where unknown.
+    /// The record's own timestamp; -1 if unknown.
     pub timestamp: i64,
     /// Why there is no offset.
     pub error: Option<Error>,
 }
 
 impl Cluster {
-    /// Looks offsets up by time, each at its partition's leader; in the order asked by leader.
+    /// Looks offsets up by time, each at its partition's leader. The results are grouped by leader.
     pub fn list_offsets(
         &mut self,
-        moments: &[Moment],
+        queries: &[OffsetQuery],
         read_committed: bool,
         wait: &Wait,
-    ) -> Result<Vec<Found>> {
-        let mut left: Vec<Moment> = moments.to_vec();
+    ) -> Result<Vec<OffsetResult>> {
+        let mut left: Vec<OffsetQuery> = queries.to_vec();
         let mut found = Vec::new();
         while !left.is_empty() {
-            let mut by_node: BTreeMap<i32, Vec<Moment>> = BTreeMap::new();
-            for moment in std::mem::take(&mut left) {
-                let topic = self.topic_with(&moment.topic, moment.partition, wait)?;
-                let code = match topic.partition(moment.partition) {
+            let mut by_node: BTreeMap<i32, Vec<OffsetQuery>> = BTreeMap::new();
+            for query in std::mem::take(&mut left) {
+                let topic = self.topic_with(&query.topic, query.partition, wait)?;
+                let code = match topic.partition(query.partition) {
                     Some(partition) if partition.leader >= 0 => {
-                        by_node.entry(partition.leader).or_default().push(moment);
+                        by_node.entry(partition.leader).or_default().push(query);
                         continue;
                     }
                     Some(_) if !wait.left().is_zero() => {
-                        left.push(moment);
+                        left.push(query);
                         continue;
                     }
                     Some(_) => LEADER_NOT_AVAILABLE,
                     None => UNKNOWN_TOPIC_OR_PARTITION,
                 };
-                let subject = format!("{}:{}", moment.topic, moment.partition);
-                let error = self.no_leader(&moment).or(Some(Error::refused(code, subject)));
-                found.push(Found { moment, offset: -1, timestamp: -1, error });
+                let subject = format!("{}:{}", query.topic, query.partition);
+                let error = self.no_leader(&query).or(Some(Error::refused(code, subject)));
+                found.push(OffsetResult { query, offset: -1, timestamp: -1, error });
             }
-            for (node, moments) in by_node {
-                let answers = self.list_offsets_of(node, &moments, (read_committed, wait));
+            for (node, queries) in by_node {
+                let answers = self.list_offsets_of(node, &queries, (read_committed, wait));
                 if answers.is_err() {
-                    moments.iter().for_each(|moment| self.forget(&moment.topic)); // who leads now?
+                    queries.iter().for_each(|query| self.forget(&query.topic)); // who leads now?
                 }
                 for answer in answers? {
                     let stale = answer.error.as_ref().is_some_and(Error::stale_metadata);
                     if stale && !wait.left().is_zero() {
-                        self.forget(&answer.moment.topic);
-                        left.push(answer.moment);
+                        self.forget(&answer.query.topic);
+                        left.push(answer.query);
                     } else {
                         found.push(answer);
                     }
                 }
             }
-            if let Some(moment) = left.first() {
-                let late = self.no_leader(moment);
+            if let Some(query) = left.first() {
+                let late = self.no_leader(query);
                 wait.pause(self.options().retry_backoff, &"ListOffsets").map_err(|error| {
                     match error {
                         Error::Timeout { .. } => late.unwrap_or(error),
@@ -121,10 +120,10 @@ impl Cluster {
         Ok(found)
     }
 
-    /// The error of a partition that has no leader, by what is known of it now.
-    fn no_leader(&self, moment: &Moment) -> Option<Error> {
-        let topic = self.kept(&moment.topic)?;
-        let partition = topic.partition(moment.partition).filter(|one| one.leader < 0)?;
+    /// The error of a partition without a leader, from the cached metadata.
+    fn no_leader(&self, query: &OffsetQuery) -> Option<Error> {
+        let topic = self.cached_topic(&query.topic)?;
+        let partition = topic.partition(query.partition).filter(|one| one.leader < 0)?;
         let away: Vec<_> = partition
             .replicas
             .iter()
@@ -138,7 +137,7 @@ impl Cluster {
         };
         Some(Error::Refused {
             code: LEADER_NOT_AVAILABLE,
-            subject: format!("{}:{}", moment.topic, moment.partition),
+            subject: format!("{}:{}", query.topic, query.partition),
             message: Some(format!("the partition has no leader{why}")),
         })
     }
@@ -146,14 +145,14 @@ impl Cluster {
     fn list_offsets_of(
         &mut self,
         node: i32,
-        moments: &[Moment],
+        queries: &[OffsetQuery],
         (read_committed, wait): (bool, &Wait),
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<OffsetResult>> {
         let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
-        for moment in moments {
-            topics.entry(&moment.topic).or_default().push(ListOffsetsPartition {
-                partition_index: moment.partition,
-                timestamp: moment.timestamp,
+        for query in queries {
+            topics.entry(&query.topic).or_default().push(ListOffsetsPartition {
+                partition_index: query.partition,
+                timestamp: query.timestamp,
                 max_num_offsets: 1,
                 ..Default::default()
             });
@@ -163,16 +162,16 @@ impl Cluster {
                 name,
                 partitions: partitions.clone(),
             });
-            let request = ListOffsetsRequest {
+            let body = ListOffsetsRequest {
                 replica_id: -1,
                 isolation_level: i8::from(read_committed),
                 topics: topics.collect(),
                 ..Default::default()
             };
-            request.encode(writer, version);
+            body.encode(writer, version);
         };
         let target = Target::Broker(node);
-        let reply = self.call(&Ask::new(target, LIST_OFFSETS, &encode), wait)?;
+        let reply = self.call(&ClusterRequest::new(target, LIST_OFFSETS, &encode), wait)?;
         let response = ListOffsetsResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.bad(target, error))?;
         let mut answers = BTreeMap::new();
@@ -181,9 +180,9 @@ impl Cluster {
                 answers.insert((topic.name, partition.partition_index), partition);
             }
         }
-        let find = |moment: &Moment| {
-            let subject = || format!("{}:{}", moment.topic, moment.partition);
-            let answer = answers.get(&(moment.topic.as_str(), moment.partition));
+        let find = |query: &OffsetQuery| {
+            let subject = || format!("{}:{}", query.topic, query.partition);
+            let answer = answers.get(&(query.topic.as_str(), query.partition));
             let (code, offset, timestamp) = answer.map_or((-1, -1, -1), |p| {
                 let oldest = p.old_style_offsets.first().copied();
                 (
@@ -193,15 +192,15 @@ impl Cluster {
                 )
             });
             let error = (code != 0).then(|| Error::refused(code, subject()));
-            Found { moment: moment.clone(), offset, timestamp, error }
+            OffsetResult { query: query.clone(), offset, timestamp, error }
         };
-        Ok(moments.iter().map(find).collect())
+        Ok(queries.iter().map(find).collect())
     }
 
-    /// Any API krust has a schema of, by name. What only the controller answers is sent there,
-    /// unless `order` names a target.
-    pub fn request(&mut self, order: &Order<'_>, wait: &Wait) -> Result<Value> {
-        let Order { api: name, version, target, body } = *order;
+    /// Sends a request of any API that krust has a schema of. A request that only the controller
+    /// answers goes there, unless `request` names a target.
+    pub fn request(&mut self, request: &NamedRequest<'_>, wait: &Wait) -> Result<Value> {
+        let NamedRequest { api: name, version, target, body } = *request;
         let unknown = || Error::Invalid(format!("there is no API {name:?}"));
         let api = api_by_name(name).ok_or_else(unknown)?;
         let broken = std::cell::RefCell::new(None);
@@ -220,14 +219,18 @@ impl Cluster {
             return Err(Error::Invalid(format!("{name}: {error}")));
         }
         let last = version.unwrap_or(api.last);
-        let ask =
-            Ask { target: target.unwrap_or(Target::Any), key: api.key, last, encode: &encode };
+        let ask = ClusterRequest {
+            target: target.unwrap_or(Target::Any),
+            key: api.key,
+            last,
+            encode: &encode,
+        };
         let read = |reply: &Reply| {
             let bytes = reply.body().rest();
             protocol::decode_any(api.key, reply.version, Direction::Response, bytes)
         };
         let reply = if target.is_none() && CONTROLLER_APIS.contains(&api.key) {
-            let refused = |reply: &Reply| read(reply).is_ok_and(|value| mentions(&value));
+            let refused = |reply: &Reply| read(reply).is_ok_and(|value| has_not_controller(&value));
             self.call_controller(&ask, &refused, wait)?
         } else {
             self.call(&ask, wait)?
@@ -240,12 +243,12 @@ impl Cluster {
 }
 
 /// Whether NOT_CONTROLLER is among an answer's error codes.
-fn mentions(value: &Value) -> bool {
+fn has_not_controller(value: &Value) -> bool {
     match value {
-        Value::List(items) => items.iter().any(mentions),
+        Value::List(items) => items.iter().any(has_not_controller),
         Value::Map(fields) => fields.iter().any(|(name, value)| {
             (&**name == "error_code" && matches!(value, Value::Int(NOT_CONTROLLER)))
-                || mentions(value)
+                || has_not_controller(value)
         }),
         _ => false,
     }

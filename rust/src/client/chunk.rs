@@ -1,8 +1,9 @@
-//! One partition's records as one answer brought them, walked batch by batch.
+//! The records of one partition from one Fetch response, read batch by batch.
 //!
-//! [`Chunk::open`] goes to the next batch that has something to show and inflates it, which may
-//! take time; [`Chunk::show`] then walks its records, which does not. A walk may stop at any record
-//! and go on from the next one. One batch is inflated at a time, to at most [`INFLATED`] bytes.
+//! [`Chunk::open`] moves to the next batch with records to show and decompresses it, which may take
+//! time. [`Chunk::visit`] then visits its records, which does not. A visit may stop at any record
+//! and continue at the next one. One batch is decompressed at a time, to at most [`INFLATED`]
+//! bytes.
 //! Threads: one at a time.
 
 use std::collections::HashSet;
@@ -14,9 +15,9 @@ use super::error::{Error, Result};
 use crate::record::batch::{self, Batch, Mark, Record, TimestampType};
 use crate::record::compression::{Codec, Inflate};
 
-/// Where batches and the messages before them have their magic.
-const MAGIC_AT: usize = 16;
-/// What one batch may inflate to.
+/// The position of the magic byte, the same in batches and in older messages.
+const MAGIC_POSITION: usize = 16;
+/// The most bytes that one batch may decompress to.
 const INFLATED: usize = 256 << 20;
 
 /// See the module.
@@ -33,12 +34,12 @@ pub struct Chunk {
     magic: i8,
     bytes: Bytes,
     hidden: HashSet<i64>,
-    walk: Walk,
+    cursor: ChunkCursor,
 }
 
 /// What a chunk is made of.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ChunkParts {
     /// The topic.
     pub topic: Arc<str>,
     /// The partition.
@@ -55,9 +56,9 @@ pub struct Parts {
     pub hidden: HashSet<i64>,
 }
 
-/// Where the walk of a chunk stands: the batch at `at`, inflated if it is open and compressed.
+/// The position in a chunk: the batch at `at`, decompressed if it is open and compressed.
 #[derive(Debug, Default)]
-struct Walk {
+struct ChunkCursor {
     at: usize,
     open: bool,
     /// Where in the open batch.
@@ -65,23 +66,23 @@ struct Walk {
     inflated: Vec<u8>,
 }
 
-/// What [`Chunk::show`] says of a record's batch.
+/// What [`Chunk::visit`] says about a record's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct BatchOrigin {
     /// The codec it came in.
     pub codec: Codec,
-    /// -1: the format has no times; 0: the producer's; 1: the broker's.
+    /// -1: the format has no timestamps; 0: CreateTime; 1: LogAppendTime.
     pub timestamp_type: i8,
     /// -1: no idempotent producer.
     pub producer_id: i64,
 }
 
 impl Chunk {
-    /// The records from offset `first` on in what a broker answered to a Fetch: a message set
-    /// becomes batches, what was cut at the end is left out.
+    /// The records from offset `first` on in the records of a Fetch response. A message set becomes
+    /// batches; an incomplete batch at the end is left out.
     pub fn of((topic, partition): (Arc<str>, i32), first: i64, fetched: &[u8]) -> Result<Self> {
         let key = (topic, partition);
-        let magic = fetched.get(MAGIC_AT).map_or(2, |magic| magic.cast_signed());
+        let magic = fetched.get(MAGIC_POSITION).map_or(2, |magic| magic.cast_signed());
         let mut bytes = match magic {
             0 | 1 => super::legacy::upgrade(fetched, &key)?.into(),
             _ => Bytes::copy_from_slice(fetched),
@@ -90,28 +91,28 @@ impl Chunk {
             batch::iter(&bytes).map_while(|batch| batch.ok()).map(|batch| batch.size()).sum();
         bytes.truncate(whole);
         let ((topic, partition), hidden) = (key, HashSet::new());
-        Ok(Self::new(Parts { topic, partition, first, end: None, magic, bytes, hidden }, -1))
+        Ok(Self::new(ChunkParts { topic, partition, first, end: None, magic, bytes, hidden }, -1))
     }
 
-    /// A chunk that nobody has walked yet; `high_watermark` -1 where unknown.
-    pub fn new(parts: Parts, high_watermark: i64) -> Self {
-        let Parts { topic, partition, first, end, magic, bytes, hidden } = parts;
-        let walk = Walk::default();
-        Self { topic, partition, high_watermark, first, end, magic, bytes, hidden, walk }
+    /// A chunk at its first record; `high_watermark` -1 if unknown.
+    pub fn new(parts: ChunkParts, high_watermark: i64) -> Self {
+        let ChunkParts { topic, partition, first, end, magic, bytes, hidden } = parts;
+        let cursor = ChunkCursor::default();
+        Self { topic, partition, high_watermark, first, end, magic, bytes, hidden, cursor }
     }
 
-    /// Goes to the next batch with records to show, and inflates it; `false`: there is none.
+    /// Moves to the next batch with records to show and decompresses it; `false`: there is none.
     pub fn open(&mut self) -> Result<bool> {
-        while !self.walk.open {
-            let rest = self.bytes.get(self.walk.at..).unwrap_or_default();
+        while !self.cursor.open {
+            let rest = self.bytes.get(self.cursor.at..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(false);
             }
             let batch = Batch::parse(rest).map_err(|error| self.corrupt(&error))?;
             let unwanted = batch.is_control() || self.hidden.contains(&batch.base_offset());
             if unwanted || batch.last_offset() < self.first {
-                (self.walk.at, self.first) = (
-                    self.walk.at + batch.size(),
+                (self.cursor.at, self.first) = (
+                    self.cursor.at + batch.size(),
                     self.first.max(batch.last_offset().saturating_add(1)),
                 );
                 continue;
@@ -122,26 +123,29 @@ impl Chunk {
                 );
             }
             if batch.codec() != Codec::None {
-                let mut inflated = std::mem::take(&mut self.walk.inflated);
+                let mut inflated = std::mem::take(&mut self.cursor.inflated);
                 inflated.clear();
                 Inflate::new(batch.codec(), batch.payload())
                     .map_err(|error| self.corrupt(&error))?
                     .read_all(INFLATED, &mut inflated)
                     .map_err(|error| self.corrupt(&error))?;
-                self.walk.inflated = inflated;
+                self.cursor.inflated = inflated;
             }
-            self.walk.open = true;
+            self.cursor.open = true;
         }
         Ok(true)
     }
 
-    /// Shows the records of the open batch in the order of offsets. `show` returns whether it wants
-    /// more; the next walk begins behind the last record shown.
+    /// Visits the records of the open batch in the order of offsets. `visit` returns whether it
+    /// wants more. The next call continues behind the last record visited.
     #[inline]
-    pub fn show(&mut self, mut show: impl FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
-        let rest = self.bytes.get(self.walk.at..).unwrap_or_default();
+    pub fn visit(
+        &mut self,
+        mut visit: impl FnMut(&Record<'_>, &BatchOrigin) -> bool,
+    ) -> Result<()> {
+        let rest = self.bytes.get(self.cursor.at..).unwrap_or_default();
         let batch = Batch::parse(rest).map_err(|error| self.corrupt(&error))?;
-        let origin = Origin {
+        let origin = BatchOrigin {
             codec: batch.codec(),
             timestamp_type: match self.magic {
                 0 => -1,
@@ -151,9 +155,9 @@ impl Chunk {
         };
         let payload = match origin.codec {
             Codec::None => batch.payload(),
-            _ => &self.walk.inflated,
+            _ => &self.cursor.inflated,
         };
-        let mut records = batch.records_from(payload, self.walk.mark);
+        let mut records = batch.records_from(payload, self.cursor.mark);
         let (size, last) = (batch.size(), batch.last_offset());
         let mut first = self.first;
         while let Some(record) = records.next() {
@@ -170,44 +174,47 @@ impl Chunk {
             }
             if self.end.is_some_and(|end| record.offset >= end) {
                 self.first = first;
-                self.walk = Walk { at: self.bytes.len(), ..Walk::default() };
+                self.cursor = ChunkCursor { at: self.bytes.len(), ..ChunkCursor::default() };
                 return Ok(());
             }
             first = record.offset.saturating_add(1);
-            if !show(&record, &origin) {
-                (self.first, self.walk.mark) = (first, records.mark());
+            if !visit(&record, &origin) {
+                (self.first, self.cursor.mark) = (first, records.mark());
                 return Ok(());
             }
         }
         self.first = first.max(last.saturating_add(1));
-        self.walk.at += size;
-        (self.walk.open, self.walk.mark) = (false, Mark::START);
+        self.cursor.at += size;
+        (self.cursor.open, self.cursor.mark) = (false, Mark::START);
         Ok(())
     }
 
-    /// Shows every record that is left.
-    pub fn each(&mut self, mut show: impl FnMut(&Record<'_>, &Origin) -> bool) -> Result<()> {
+    /// Visits every record that is left.
+    pub fn visit_all(
+        &mut self,
+        mut visit: impl FnMut(&Record<'_>, &BatchOrigin) -> bool,
+    ) -> Result<()> {
         let mut wanted = true;
         while wanted && self.open()? {
-            self.show(|record, origin| {
-                wanted = show(record, origin);
+            self.visit(|record, origin| {
+                wanted = visit(record, origin);
                 wanted
             })?;
         }
         Ok(())
     }
 
-    /// The offset that the walk goes on from.
+    /// The next offset to visit.
     pub fn position(&self) -> i64 {
         self.first
     }
 
-    /// Bytes as they came, headers of batches included.
+    /// The size as received, batch headers included.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes, to be used again; nothing is copied where no one else holds them.
+    /// The bytes, for reuse. They are not copied if nothing else holds them.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes.into()
     }

@@ -1,8 +1,8 @@
-//! The brokers of one cluster: a connection to each that is needed, and what Metadata said of them.
+//! The brokers of one cluster: a connection to each broker that is needed, and cached metadata.
 //!
-//! A call names a [`Target`]; the cluster finds the broker, connects, and agrees on the version.
+//! A request names a [`Target`]. The cluster finds the broker, connects and agrees on the version.
 //! Metadata is asked when it is missing or was found stale, from any broker that answers: one
-//! connected already, else the bootstrap list in order. A topic's metadata is kept until
+//! connected already, else the bootstrap list in order. A topic's metadata is cached until
 //! [`Cluster::forget`].
 //! Threads: one at a time.
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{Call, Connection, Reply, newest};
+use super::connection::{ApiRequest, Connection, Reply, newest};
 use super::error::{Error, Result};
 use super::metadata::{Metadata, Topic};
 use super::options::{Address, Options, Wait};
@@ -33,8 +33,8 @@ pub enum Target {
 }
 
 /// A request for [`Cluster::call`].
-pub struct Ask<'a> {
-    /// Who is asked.
+pub struct ClusterRequest<'a> {
+    /// The broker to ask.
     pub target: Target,
     /// The API's key.
     pub key: i16,
@@ -44,7 +44,7 @@ pub struct Ask<'a> {
     pub encode: &'a dyn Fn(&mut Writer, i16),
 }
 
-impl<'a> Ask<'a> {
+impl<'a> ClusterRequest<'a> {
     /// A request at the newest version that both sides know.
     pub fn new(target: Target, key: i16, encode: &'a dyn Fn(&mut Writer, i16)) -> Self {
         Self { target, key, last: newest(key), encode }
@@ -58,12 +58,12 @@ pub struct Cluster {
     brokers: HashMap<i32, Address>,
     connections: HashMap<i32, Connection>,
     controller_id: i32,
-    topics: HashMap<Arc<str>, Kept>,
+    topics: HashMap<Arc<str>, CachedTopic>,
 }
 
 /// A topic as it was told last.
 #[derive(Debug)]
-struct Kept {
+struct CachedTopic {
     topic: Arc<Topic>,
     at: Instant,
 }
@@ -126,11 +126,11 @@ impl Cluster {
     }
 
     /// Sends a request and waits for its answer. A connection that fails is dropped.
-    pub fn call(&mut self, ask: &Ask<'_>, wait: &Wait) -> Result<Reply> {
+    pub fn call(&mut self, ask: &ClusterRequest<'_>, wait: &Wait) -> Result<Reply> {
         let connection = self.connection(ask.target, wait)?;
         let version = connection.version(ask.key, ask.last)?;
         let body = |writer: &mut Writer| (ask.encode)(writer, version);
-        let reply = connection.call(&Call { key: ask.key, version, encode: &body }, wait);
+        let reply = connection.call(&ApiRequest { key: ask.key, version, encode: &body }, wait);
         if reply.is_err() {
             self.disconnect(ask.target);
         }
@@ -155,7 +155,7 @@ impl Cluster {
             };
             request.encode(writer, version);
         };
-        let ask = Ask::new(Target::Any, METADATA, &encode);
+        let ask = ClusterRequest::new(Target::Any, METADATA, &encode);
         let mut tried = self.call(&ask, wait);
         if matches!(tried, Err(Error::Closed { .. })) {
             tried = self.call(&ask, wait); // an idle connection may have ended long ago
@@ -167,7 +167,7 @@ impl Cluster {
             return Err(Error::refused(response.error_code, "Metadata"));
         }
         let metadata = Metadata::of(&response);
-        self.learn(&metadata);
+        self.apply_metadata(&metadata);
         Ok(metadata)
     }
 
@@ -176,14 +176,14 @@ impl Cluster {
     /// who needs that leader comes again.
     pub fn topic(&mut self, name: &str, create: bool, wait: &Wait) -> Result<Arc<Topic>> {
         let backoff = self.options.retry_backoff;
-        if let Some(kept) = self.topics.get(name).filter(|kept| kept.holds(backoff)) {
-            return Ok(Arc::clone(&kept.topic));
+        if let Some(cached) = self.topics.get(name).filter(|cached| cached.is_fresh(backoff)) {
+            return Ok(Arc::clone(&cached.topic));
         }
         loop {
             let metadata = self.metadata(Some(&[name]), create, wait)?;
             let found = metadata.topics.into_iter().find(|topic| &*topic.name == name);
             let code = found.as_ref().map_or(3, |topic| topic.error_code);
-            if let Some(topic) = found.filter(|topic| topic.is_there()) {
+            if let Some(topic) = found.filter(|topic| topic.exists()) {
                 return Ok(topic);
             }
             let unknown = code == 3 && !create;
@@ -198,26 +198,26 @@ impl Cluster {
         }
     }
 
-    /// The same of a topic that is not created, and has this partition; what is kept of it may be
+    /// The same of a topic that is not created, and has this partition; what is cached of it may be
     /// from before it grew.
     pub fn topic_with(&mut self, name: &str, partition: i32, wait: &Wait) -> Result<Arc<Topic>> {
-        let kept = self.topics.contains_key(name);
+        let cached = self.topics.contains_key(name);
         let topic = self.topic(name, false, wait)?;
-        if topic.partition(partition).is_some() || !kept {
+        if topic.partition(partition).is_some() || !cached {
             return Ok(topic);
         }
         self.forget(name);
         self.topic(name, false, wait)
     }
 
-    /// The id of a topic whose metadata is kept; zero where none is known.
+    /// The id of a topic whose metadata is cached; zero where none is known.
     pub fn topic_id(&self, topic: &str) -> TopicId {
-        self.topics.get(topic).map_or(TopicId::ZERO, |kept| kept.topic.topic_id)
+        self.topics.get(topic).map_or(TopicId::ZERO, |cached| cached.topic.topic_id)
     }
 
     /// A topic as it was told last.
-    pub(super) fn kept(&self, topic: &str) -> Option<&Topic> {
-        self.topics.get(topic).map(|kept| &*kept.topic)
+    pub(super) fn cached_topic(&self, topic: &str) -> Option<&Topic> {
+        self.topics.get(topic).map(|cached| &*cached.topic)
     }
 
     /// Whether a broker was in the cluster when it was asked last.
@@ -248,15 +248,15 @@ impl Cluster {
     /// asked itself.
     pub fn call_controller(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &ClusterRequest<'_>,
         refused: &dyn Fn(&Reply) -> bool,
         wait: &Wait,
     ) -> Result<Reply> {
-        let mut reply = self.call(&Ask { target: Target::Any, ..*ask }, wait)?;
+        let mut reply = self.call(&ClusterRequest { target: Target::Any, ..*ask }, wait)?;
         while refused(&reply) {
             self.metadata(Some(&[]), false, wait)?;
             if self.controller_id >= 0 {
-                reply = self.call(&Ask { target: Target::Controller, ..*ask }, wait)?;
+                reply = self.call(&ClusterRequest { target: Target::Controller, ..*ask }, wait)?;
             }
             if refused(&reply) {
                 wait.pause(self.options.retry_backoff, &"the controller")?;
@@ -265,7 +265,7 @@ impl Cluster {
         Ok(reply)
     }
 
-    fn learn(&mut self, metadata: &Metadata) {
+    fn apply_metadata(&mut self, metadata: &Metadata) {
         self.controller_id = metadata.controller_id;
         let known = metadata.brokers.iter().map(|b| (b.node_id, b.address.clone())).collect();
         let before = std::mem::replace(&mut self.brokers, known);
@@ -275,9 +275,9 @@ impl Cluster {
             }
         }
         for topic in &metadata.topics {
-            if topic.is_there() {
-                let kept = Kept { topic: Arc::clone(topic), at: Instant::now() };
-                self.topics.insert(Arc::clone(&topic.name), kept);
+            if topic.exists() {
+                let cached = CachedTopic { topic: Arc::clone(topic), at: Instant::now() };
+                self.topics.insert(Arc::clone(&topic.name), cached);
             } else {
                 self.topics.remove(&topic.name);
             }
@@ -326,9 +326,9 @@ impl Cluster {
     }
 }
 
-impl Kept {
+impl CachedTopic {
     /// Whether nothing is missing in it, or it was asked for just now.
-    fn holds(&self, backoff: Duration) -> bool {
+    fn is_fresh(&self, backoff: Duration) -> bool {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)
             || self.at.elapsed() < backoff
     }
@@ -337,7 +337,7 @@ impl Kept {
 /// A new connection; who cannot be reached is noted.
 fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Connection> {
     let opened = Connection::open(address, options, wait);
-    options.reach.note(address, opened.as_ref().err());
+    options.reachability.record_attempt(address, opened.as_ref().err());
     opened
 }
 

@@ -54,7 +54,7 @@ impl Versions {
 }
 
 /// One request: which API at which version, and what writes its body.
-pub struct Call<'a> {
+pub struct ApiRequest<'a> {
     /// The API's key.
     pub key: i16,
     /// A version that the broker serves.
@@ -86,7 +86,7 @@ impl Reply {
 
 /// A request whose answer is still to come.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct InFlightRequest {
     correlation_id: i32,
     key: i16,
     version: i16,
@@ -98,13 +98,13 @@ pub struct Connection {
     client_id: String,
     versions: Versions,
     next_correlation_id: i32,
-    pending: VecDeque<Pending>,
+    in_flight: VecDeque<InFlightRequest>,
 }
 
 impl Connection {
     /// Connects and agrees on versions.
     pub fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
-        let mut connection = Self::plain(address, options, wait)?;
+        let mut connection = Self::connect(address, options, wait)?;
         match connection.negotiate(wait) {
             Err(Error::Closed { .. }) => Self::open_again(address, options, wait),
             other => other.map(|()| connection),
@@ -116,13 +116,13 @@ impl Connection {
     /// records lose headers and timestamps in the formats of then. A broker without version 0
     /// (Kafka 4) hangs up here as well, and the caller comes again.
     fn open_again(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
-        let mut connection = Self::plain(address, options, wait)?;
+        let mut connection = Self::connect(address, options, wait)?;
         let nothing = ListOffsetsRequest { replica_id: -1, ..Default::default() };
         let encode = |writer: &mut Writer| nothing.encode(writer, 0);
-        connection.call(&Call { key: LIST_OFFSETS, version: 0, encode: &encode }, wait)?;
+        connection.call(&ApiRequest { key: LIST_OFFSETS, version: 0, encode: &encode }, wait)?;
         match connection.negotiate(wait) {
             Err(Error::Closed { .. }) => {
-                connection = Self::plain(address, options, wait)?;
+                connection = Self::connect(address, options, wait)?;
                 let ranges = BEFORE_API_VERSIONS.iter().map(|key| (*key, 0, 0)).collect();
                 connection.versions = Versions { ranges };
             }
@@ -131,13 +131,13 @@ impl Connection {
         Ok(connection)
     }
 
-    fn plain(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+    fn connect(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
         Ok(Self {
             socket: Socket::connect(address, options, wait)?,
             client_id: options.client_id.clone(),
             versions: Versions::default(),
             next_correlation_id: 1,
-            pending: VecDeque::new(),
+            in_flight: VecDeque::new(),
         })
     }
 
@@ -158,7 +158,7 @@ impl Connection {
 
     /// How many answers are still to come.
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.in_flight.len()
     }
 
     /// The newest common version of an API, not above `last`.
@@ -170,15 +170,15 @@ impl Connection {
     }
 
     /// Sends a request whose answer [`Self::receive`] will bring.
-    pub fn send(&mut self, call: &Call<'_>, wait: &Wait) -> Result<()> {
+    pub fn send(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<()> {
         let correlation_id = self.send_only(call, wait)?;
         let (key, version) = (call.key, call.version);
-        self.pending.push_back(Pending { correlation_id, key, version });
+        self.in_flight.push_back(InFlightRequest { correlation_id, key, version });
         Ok(())
     }
 
     /// Sends a request that has no answer (Produce with acks=0); gives its correlation id.
-    pub fn send_only(&mut self, call: &Call<'_>, wait: &Wait) -> Result<i32> {
+    pub fn send_only(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<i32> {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
         let header = RequestHeader {
@@ -203,11 +203,11 @@ impl Connection {
 
     /// Waits for the answer to the oldest request in flight.
     pub fn receive(&mut self, wait: &Wait) -> Result<Reply> {
-        let Some(oldest) = self.pending.front().copied() else {
+        let Some(oldest) = self.in_flight.front().copied() else {
             return Err(Error::Invalid("no request is in flight".to_owned()));
         };
         let frame = self.socket.receive(wait)?;
-        self.pending.pop_front();
+        self.in_flight.pop_front();
         let mut reader = Reader::new(&frame);
         let header = ResponseHeader::decode(&mut reader, oldest.key, oldest.version)
             .map_err(|error| self.bad(error.to_string()))?;
@@ -225,7 +225,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for its answer; nothing else may be in flight.
-    pub fn call(&mut self, call: &Call<'_>, wait: &Wait) -> Result<Reply> {
+    pub fn call(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<Reply> {
         self.send(call, wait)?;
         self.receive(wait)
     }
@@ -248,7 +248,7 @@ impl Connection {
                 client_software_version: env!("CARGO_PKG_VERSION"),
             };
             let encode = |writer: &mut Writer| request.encode(writer, version);
-            let call = Call { key: API_VERSIONS, version, encode: &encode };
+            let call = ApiRequest { key: API_VERSIONS, version, encode: &encode };
             let reply = self.call(&call, wait)?;
             // A broker that does not know the version answers in the form of version 0.
             let refused = reply.body().i16().is_ok_and(|code| code == UNSUPPORTED_VERSION);

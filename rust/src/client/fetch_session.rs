@@ -1,12 +1,13 @@
-//! What one leader holds of a consumer (KIP-227), so that a Fetch names only what changed.
+//! An incremental fetch session (KIP-227), as Kafka's FetchSessionHandler: a Fetch names only the
+//! partitions that changed.
 //!
-//! The first request names every partition and asks for a session. Those that follow name what is
-//! new or has another offset, and what the leader is to forget; its answers leave out what has no
-//! news. A leader that gives none (id 0, or Fetch before 7) hears everything each time. Whatever
-//! goes wrong ends in a full request, which also gives the old session up.
+//! The first request names every partition and asks for a session. The next ones name partitions
+//! that are new or have another offset, and partitions that the leader shall forget. Responses omit
+//! partitions without news. If the leader gives no session (id 0, or Fetch before version 7), every
+//! request is full. Every error leads to a full request, which also replaces the old session.
 //! ```text
-//! full (epoch 0) --answer with an id--> 1, 2, .. 2^31-1, 1 --70, 71, 106, connection lost--> full
-//! any with an id --closed--> -1
+//! full (epoch 0) --response with an id--> 1, 2, .. 2^31-1, 1 --70, 71, 106, connection lost-->
+//! full any with an id --closed--> -1
 //! ```
 //! Threads: one at a time.
 
@@ -23,64 +24,69 @@ const SESSION_TOPIC_ID_ERROR: i16 = 106;
 const FINAL_EPOCH: i32 = -1;
 
 /// Topic and partition.
-pub(super) type Key = (Arc<str>, i32);
+pub(super) type PartitionKey = (Arc<str>, i32);
 
-/// What is asked of a partition.
+/// What a Fetch asks of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct FetchPosition {
     pub(super) topic_id: TopicId,
     pub(super) offset: i64,
     pub(super) max_bytes: i32,
 }
 
-/// What one request says.
+/// The session part of one request, as Kafka's FetchSessionHandler.FetchRequestData.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct FetchRequestData {
     pub(super) session_id: i32,
     pub(super) session_epoch: i32,
-    pub(super) named: Vec<(Key, Asked)>,
-    pub(super) forgotten: Vec<(Key, TopicId)>,
+    pub(super) to_send: Vec<(PartitionKey, FetchPosition)>,
+    pub(super) to_forget: Vec<(PartitionKey, TopicId)>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Session {
+pub(super) struct FetchSession {
     id: i32,
-    /// The next request's; 0: a full one.
+    /// The epoch of the next request; 0: a full request.
     epoch: i32,
     by_id: bool,
-    held: HashMap<Key, Asked>,
+    session_partitions: HashMap<PartitionKey, FetchPosition>,
 }
 
-impl Session {
-    /// What a request has to say for the leader to hold `wanted` and nothing else.
-    pub(super) fn say(&mut self, wanted: Vec<(Key, Asked)>, by_id: bool) -> Said {
+impl FetchSession {
+    /// The request after which the leader's session holds exactly `wanted`.
+    pub(super) fn build_request(
+        &mut self,
+        wanted: Vec<(PartitionKey, FetchPosition)>,
+        by_id: bool,
+    ) -> FetchRequestData {
         if self.epoch == 0 || by_id != self.by_id {
-            self.begin_anew();
+            self.reset();
         }
         self.by_id = by_id;
-        let before = std::mem::take(&mut self.held);
-        self.held.extend(wanted.iter().cloned());
-        let named = wanted.into_iter().filter(|(key, asked)| before.get(key) != Some(asked));
+        let before = std::mem::take(&mut self.session_partitions);
+        self.session_partitions.extend(wanted.iter().cloned());
+        let to_send =
+            wanted.into_iter().filter(|(key, position)| before.get(key) != Some(position));
         let gone = before.iter().filter(|(key, before)| {
-            let now = self.held.get(*key);
+            let now = self.session_partitions.get(*key);
             now.is_none_or(|now| by_id && now.topic_id != before.topic_id)
         });
-        Said {
+        FetchRequestData {
             session_id: self.id,
             session_epoch: self.epoch,
-            named: named.collect(),
-            forgotten: gone.map(|(key, asked)| (key.clone(), asked.topic_id)).collect(),
+            to_send: to_send.collect(),
+            to_forget: gone.map(|(key, position)| (key.clone(), position.topic_id)).collect(),
         }
     }
 
-    /// The offset that the answer on its way begins at.
-    pub(super) fn offset(&self, key: &Key) -> Option<i64> {
-        self.held.get(key).map(|asked| asked.offset)
+    /// The offset that the Fetch in flight names for a partition.
+    pub(super) fn offset(&self, key: &PartitionKey) -> Option<i64> {
+        self.session_partitions.get(key).map(|position| position.offset)
     }
 
-    /// An answer came, of this session; 0: the leader keeps none.
-    pub(super) fn answered(&mut self, session_id: i32) {
+    /// A response came with this session id; 0: the leader keeps no session.
+    pub(super) fn handle_response(&mut self, session_id: i32) {
         self.epoch = match (session_id, self.epoch) {
             (0, _) => 0,
             (_, i32::MAX) => 1,
@@ -89,25 +95,29 @@ impl Session {
         self.id = session_id;
     }
 
-    /// Whether a refusal is mended by a full request.
-    pub(super) fn refused(&mut self, code: i16) -> bool {
+    /// A response came with an error. Returns whether a full request solves it.
+    pub(super) fn handle_error(&mut self, code: i16) -> bool {
         if code == SESSION_ID_NOT_FOUND {
             self.id = 0;
         }
-        self.begin_anew();
+        self.reset();
         matches!(code, SESSION_ID_NOT_FOUND | INVALID_SESSION_EPOCH | SESSION_TOPIC_ID_ERROR)
     }
 
-    /// What ends it at the leader; `None`: that keeps none.
-    pub(super) fn end(&self) -> Option<Said> {
-        let said = Said { session_id: self.id, session_epoch: FINAL_EPOCH, ..Said::default() };
-        (self.id != 0).then_some(said)
+    /// The request that closes the session; `None`: the leader keeps none.
+    pub(super) fn close_request(&self) -> Option<FetchRequestData> {
+        let data = FetchRequestData {
+            session_id: self.id,
+            session_epoch: FINAL_EPOCH,
+            ..FetchRequestData::default()
+        };
+        (self.id != 0).then_some(data)
     }
 
-    /// The next request is a full one, in place of this session.
-    pub(super) fn begin_anew(&mut self) {
+    /// Makes the next request a full one, which replaces this session.
+    pub(super) fn reset(&mut self) {
         self.epoch = 0;
-        self.held.clear();
+        self.session_partitions.clear();
     }
 }
 
@@ -115,92 +125,97 @@ impl Session {
 mod tests {
     use super::*;
 
-    fn wanted(offsets: &[i64]) -> Vec<(Key, Asked)> {
-        let asked = |offset: &i64| Asked { topic_id: TopicId::ZERO, offset: *offset, max_bytes: 9 };
-        (0..).zip(offsets).map(|(p, offset)| ((Arc::from("t"), p), asked(offset))).collect()
+    fn wanted(offsets: &[i64]) -> Vec<(PartitionKey, FetchPosition)> {
+        let position =
+            |offset: &i64| FetchPosition { topic_id: TopicId::ZERO, offset: *offset, max_bytes: 9 };
+        (0..).zip(offsets).map(|(p, offset)| ((Arc::from("t"), p), position(offset))).collect()
     }
 
-    fn names(said: &Said) -> Vec<i32> {
-        said.named.iter().map(|((_, partition), _)| *partition).collect()
+    fn partitions(data: &FetchRequestData) -> Vec<i32> {
+        data.to_send.iter().map(|((_, partition), _)| *partition).collect()
     }
 
     #[test]
     fn a_request_names_only_what_changed() {
-        let mut session = Session::default();
-        let said = session.say(wanted(&[0, 0, 0]), false);
-        assert_eq!((said.session_id, said.session_epoch), (0, 0));
-        assert_eq!(names(&said), [0, 1, 2]);
-        session.answered(7);
-        let said = session.say(wanted(&[0, 5, 0]), false);
-        assert_eq!((said.session_id, said.session_epoch), (7, 1));
-        assert_eq!((names(&said), said.forgotten.len()), (vec![1], 0));
-        session.answered(7);
-        let said = session.say(wanted(&[0, 5]), false);
-        assert_eq!(said.session_epoch, 2);
-        assert!(said.named.is_empty());
-        assert_eq!(said.forgotten, [((Arc::from("t"), 2), TopicId::ZERO)]);
+        let mut session = FetchSession::default();
+        let data = session.build_request(wanted(&[0, 0, 0]), false);
+        assert_eq!((data.session_id, data.session_epoch), (0, 0));
+        assert_eq!(partitions(&data), [0, 1, 2]);
+        session.handle_response(7);
+        let data = session.build_request(wanted(&[0, 5, 0]), false);
+        assert_eq!((data.session_id, data.session_epoch), (7, 1));
+        assert_eq!((partitions(&data), data.to_forget.len()), (vec![1], 0));
+        session.handle_response(7);
+        let data = session.build_request(wanted(&[0, 5]), false);
+        assert_eq!(data.session_epoch, 2);
+        assert!(data.to_send.is_empty());
+        assert_eq!(data.to_forget, [((Arc::from("t"), 2), TopicId::ZERO)]);
         assert_eq!(session.offset(&(Arc::from("t"), 1)), Some(5));
         assert_eq!(session.offset(&(Arc::from("t"), 2)), None);
     }
 
     #[test]
-    fn what_ends_a_session_brings_a_full_request_in_its_place() {
+    fn a_session_error_leads_to_a_full_request() {
         for (code, id) in [(70, 0), (71, 7), (106, 7)] {
-            let mut session = Session::default();
-            session.say(wanted(&[0, 0]), false);
-            session.answered(7);
-            session.say(wanted(&[1, 0]), false);
-            assert!(session.refused(code));
-            let said = session.say(wanted(&[1, 0]), false);
-            assert_eq!((said.session_id, said.session_epoch), (id, 0));
-            assert_eq!(names(&said), [0, 1]);
+            let mut session = FetchSession::default();
+            session.build_request(wanted(&[0, 0]), false);
+            session.handle_response(7);
+            session.build_request(wanted(&[1, 0]), false);
+            assert!(session.handle_error(code));
+            let data = session.build_request(wanted(&[1, 0]), false);
+            assert_eq!((data.session_id, data.session_epoch), (id, 0));
+            assert_eq!(partitions(&data), [0, 1]);
         }
     }
 
     #[test]
-    fn a_leader_without_sessions_hears_everything_each_time() {
-        let mut session = Session::default();
+    fn every_request_to_a_leader_without_sessions_is_full() {
+        let mut session = FetchSession::default();
         for _ in 0..3 {
-            let said = session.say(wanted(&[3, 4]), false);
-            assert_eq!((said.session_id, said.session_epoch, names(&said)), (0, 0, vec![0, 1]));
-            session.answered(0);
-            assert_eq!(session.end(), None);
+            let data = session.build_request(wanted(&[3, 4]), false);
+            assert_eq!(
+                (data.session_id, data.session_epoch, partitions(&data)),
+                (0, 0, vec![0, 1])
+            );
+            session.handle_response(0);
+            assert_eq!(session.close_request(), None);
         }
     }
 
     #[test]
-    fn a_session_ends_with_a_request_that_names_nothing() {
-        let mut session = Session::default();
-        session.say(wanted(&[0]), false);
-        session.answered(7);
-        let ends = Said { session_id: 7, session_epoch: -1, ..Said::default() };
-        assert_eq!(session.end(), Some(ends));
+    fn the_request_that_closes_a_session_names_no_partition() {
+        let mut session = FetchSession::default();
+        session.build_request(wanted(&[0]), false);
+        session.handle_response(7);
+        let ends =
+            FetchRequestData { session_id: 7, session_epoch: -1, ..FetchRequestData::default() };
+        assert_eq!(session.close_request(), Some(ends));
     }
 
     #[test]
-    fn a_topic_made_anew_is_named_by_its_new_id_and_forgotten_by_the_old_one() {
-        let mut session = Session::default();
+    fn a_recreated_topic_is_added_by_its_new_id_and_forgotten_by_its_old_id() {
+        let mut session = FetchSession::default();
         let id = |number| TopicId([number; 16]);
         let one = |number| {
             wanted(&[3])
                 .into_iter()
-                .map(|(key, asked)| (key, Asked { topic_id: id(number), ..asked }))
+                .map(|(key, position)| (key, FetchPosition { topic_id: id(number), ..position }))
                 .collect::<Vec<_>>()
         };
-        session.say(one(1), true);
-        session.answered(7);
-        let said = session.say(one(2), true);
-        assert_eq!(said.named, one(2));
-        assert_eq!(said.forgotten, [((Arc::from("t"), 0), id(1))]);
-        session.answered(7);
-        let said = session.say(wanted(&[3]), false);
-        assert_eq!((said.session_id, said.session_epoch), (7, 0), "names and ids do not mix");
+        session.build_request(one(1), true);
+        session.handle_response(7);
+        let data = session.build_request(one(2), true);
+        assert_eq!(data.to_send, one(2));
+        assert_eq!(data.to_forget, [((Arc::from("t"), 0), id(1))]);
+        session.handle_response(7);
+        let data = session.build_request(wanted(&[3]), false);
+        assert_eq!((data.session_id, data.session_epoch), (7, 0), "names and ids do not mix");
     }
 
     #[test]
-    fn after_the_last_epoch_comes_the_first() {
-        let mut session = Session { id: 7, epoch: i32::MAX, ..Session::default() };
-        session.answered(7);
-        assert_eq!(session.say(Vec::new(), false).session_epoch, 1);
+    fn the_epoch_after_the_largest_one_is_one() {
+        let mut session = FetchSession { id: 7, epoch: i32::MAX, ..FetchSession::default() };
+        session.handle_response(7);
+        assert_eq!(session.build_request(Vec::new(), false).session_epoch, 1);
     }
 }

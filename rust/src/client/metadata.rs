@@ -100,7 +100,7 @@ impl Topic {
     }
 
     /// Whether it exists: the cluster knows its partitions.
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.error_code == 0 && !self.partitions.is_empty()
     }
 

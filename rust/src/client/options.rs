@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{Error, Result};
-use super::reach::Reach;
+use super::reachability::Reachability;
 
 /// The longest stretch that a waiting call sleeps before it asks [`Interrupt`] again.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
@@ -104,7 +104,7 @@ pub struct Options {
     /// Who may end a wait.
     pub interrupt: Arc<dyn Interrupt>,
     /// Who of the brokers cannot be reached.
-    pub reach: Arc<Reach>,
+    pub reachability: Arc<Reachability>,
 }
 
 impl Options {
@@ -118,7 +118,7 @@ impl Options {
             retry_backoff: Duration::from_millis(100),
             max_frame_bytes: 128 << 20,
             interrupt: Arc::new(Never),
-            reach: Arc::default(),
+            reachability: Arc::default(),
         }
     }
 

@@ -1,20 +1,23 @@
-//! A producer with a thread of its own: callers append records, the thread sends them.
+//! A producer with its own thread, as Kafka's KafkaProducer and Sender: callers append records, the
+//! thread sends them.
 //!
-//! A caller adds a record to the open batch of its partition under one short lock and goes on. A
-//! batch is closed when the next record does not fit or `linger` has passed; the thread seals it
-//! (codec, checksum), sends it and takes the answers. A topic that is new is looked up by the
-//! thread, and a full buffer is emptied by it: [`Sender::offer`] says [`Offer::Wait`] then, and
-//! [`Sender::wait_for`] waits.
+//! A caller appends a record to the open batch of its partition under one short lock. A batch is
+//! closed when the next record does not fit or `linger` has passed. The thread builds the batch
+//! (compression, checksum), sends it and takes the response. The thread also looks up new topics.
+//! While a topic is looked up or the buffer is full, [`Sender::try_append`] returns
+//! [`AppendResult::Wait`]; [`Sender::wait_for`] waits.
 //! ```text
-//! offer --full, linger, flush--> closed --thread: seal, send--> delivered --> take_delivered
+//! append --full, linger, flush--> closed --thread: build, send--> reported -->
+//! take_delivery_reports
 //! ```
-//! Invariant: `held_bytes` = uncompressed bytes of all batches that are not delivered; a record is
-//!     taken while it is below `buffer_bytes`, so it passes that by one record at most.
-//! Threads: any caller; one thread each Sender, from its making to [`Sender::close`]. The lock
-//!     is never held while anything waits, so callers may hold other locks.
-//! Not promised: that what is open when a Sender is dropped without `close` gets sent.
+//! Invariant: `held_bytes` = uncompressed bytes of all batches that are not delivered. A record is
+//!     appended while `held_bytes` is below `buffer_bytes`, so it exceeds that by one record at
+//!     most.
+//! Threads: any caller. Each Sender has one thread, from its creation to [`Sender::close`]. The
+//!     lock is never held while anything waits, so callers may hold other locks.
+//! Not promised: a Sender that is dropped without `close` does not send its open batches.
 
-mod topics;
+mod open_batches;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -31,83 +34,83 @@ use super::cluster::Cluster;
 use super::error::{Error, Result};
 use super::options::{Interrupt, Options, Wait};
 use super::partitioner::{Sticky, by_key};
-use super::producer::{Config, Delivered, Filled, Producer};
+use super::producer::{AccumulatedBatch, Config, DeliveryReport, Producer};
 use crate::record::batch::{Builder, Entry};
-use topics::{Known, Look, Open};
+use open_batches::{OpenBatch, TopicLookup, TopicState};
 
-/// How long the thread asks for one topic before it looks after the others.
-const TOPIC_ASK: Duration = Duration::from_millis(500);
-/// Emptied builders kept for the next batches.
-const SPARE: usize = 16;
-/// Failures of batches that nobody watches, kept for [`Sender::take_delivered`] at most.
-const UNWATCHED: usize = 1000;
-/// What a record's lengths, deltas and attributes take at most.
+/// How long the thread waits for the metadata of one topic before it serves the others.
+const TOPIC_LOOKUP: Duration = Duration::from_millis(500);
+/// How many emptied builders are kept for the next batches.
+const SPARE_BUILDERS: usize = 16;
+/// How many failures of batches without a callback are kept for [`Sender::take_delivery_reports`].
+const UNWATCHED_FAILURES_MAX: usize = 1000;
+/// The most bytes that a record's lengths, deltas and attributes take.
 const RECORD_OVERHEAD: usize = 36;
 
-/// What became of an offered record.
+/// The result of [`Sender::try_append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// It is record `index` of the batch `ticket`.
-    Taken {
-        /// The batch, as [`Delivered`] will name it.
+pub enum AppendResult {
+    /// The record is number `index` of the batch `ticket`.
+    Appended {
+        /// The batch, as [`DeliveryReport`] will name it.
         ticket: u64,
-        /// The place in it, from 0.
+        /// The record's number in the batch, from 0.
         index: i32,
     },
-    /// Not taken: the topic is not known yet, or the buffer is full.
+    /// Not appended: the topic is not known yet, or the buffer is full.
     Wait,
 }
 
-/// A closed batch on its way: what is to be told of it.
-struct Pending {
+/// A closed batch that is not reported yet.
+struct PendingBatch {
     size: usize,
     watched: bool,
 }
 
-struct State {
-    topics: HashMap<Arc<str>, Known>,
-    /// Open batches in the order of opening: topic, partition, ticket, when its time is up.
+struct SenderState {
+    topics: HashMap<Arc<str>, TopicState>,
+    /// Open batches in the order of opening: topic, partition, ticket, when `linger` is over.
     open: VecDeque<(Arc<str>, i32, u64, Instant)>,
-    closed: Vec<Filled>,
-    pending: HashMap<u64, Pending>,
-    delivered: Vec<Delivered>,
-    /// How many of those nobody watches.
+    closed: Vec<AccumulatedBatch>,
+    pending: HashMap<u64, PendingBatch>,
+    delivery_reports: Vec<DeliveryReport>,
+    /// How many of those reports have no callback.
     unwatched: usize,
     spare: Vec<Builder>,
     sticky: Sticky,
     next_ticket: u64,
     held_bytes: usize,
-    /// Whoever flushes wants what is open closed now.
+    /// A caller flushes: the thread closes all open batches.
     flushing: bool,
     asleep: Option<Option<Instant>>,
     ending: bool,
-    /// The thread ended by a panic: nothing is delivered any more.
+    /// The thread panicked: no batch is delivered any more.
     failed: bool,
-    /// Wakes the thread; there while that is.
+    /// Wakes the thread; `None` when that has ended.
     wake: Option<UnixStream>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SenderShared {
+    state: Mutex<SenderState>,
     changed: Condvar,
     linger: Duration,
     batch_bytes: usize,
     buffer_bytes: usize,
-    times: Times,
-    /// Waits of the thread end at once.
+    times: MetadataTimes,
+    /// Ends every wait of the thread.
     abort: AtomicBool,
 }
 
-/// How long topics are waited for and known.
+/// How long to wait for a topic's metadata, and how long to keep it.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
-    /// What a new topic may take (`max.block.ms`).
+pub struct MetadataTimes {
+    /// How long looking up a new topic may take (`max.block.ms`).
     pub max_block: Duration,
-    /// After which a topic is looked up again (`metadata.max.age.ms`).
+    /// The age at which a topic is looked up again (`metadata.max.age.ms`).
     pub metadata_max_age: Duration,
 }
 
-impl Default for Times {
+impl Default for MetadataTimes {
     fn default() -> Self {
         let (max_block, metadata_max_age) = (Duration::from_secs(60), Duration::from_secs(300));
         Self { max_block, metadata_max_age }
@@ -115,9 +118,9 @@ impl Default for Times {
 }
 
 /// Ends the waits of the thread when the Sender is closed or dropped.
-struct Abort(Arc<Shared>);
+struct AbortInterrupt(Arc<SenderShared>);
 
-impl Interrupt for Abort {
+impl Interrupt for AbortInterrupt {
     fn interrupted(&self) -> bool {
         self.0.abort.load(Ordering::Relaxed)
     }
@@ -125,26 +128,26 @@ impl Interrupt for Abort {
 
 /// See the module.
 pub struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<SenderShared>,
     options: Options,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// What the thread writes to where there is news; there until `close`.
+    /// The thread writes to the other end when it has something to report; `None` after `close`.
     news: Mutex<Option<UnixStream>>,
     pid: u32,
 }
 
 impl Sender {
-    /// A sender to the cluster of `options`; their interrupt is for callers that wait.
-    pub fn new(options: Options, config: Config, times: Times) -> Result<Self> {
+    /// A sender to the cluster of `options`. Their interrupt ends the waits of callers.
+    pub fn new(options: Options, config: Config, times: MetadataTimes) -> Result<Self> {
         let (wake, woken) = pair()?;
         let (news, read_news) = pair()?;
         let seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
-        let state = State {
+        let state = SenderState {
             topics: HashMap::new(),
             open: VecDeque::new(),
             closed: Vec::new(),
             pending: HashMap::new(),
-            delivered: Vec::new(),
+            delivery_reports: Vec::new(),
             unwatched: 0,
             spare: Vec::new(),
             sticky: Sticky::new(seed),
@@ -156,7 +159,7 @@ impl Sender {
             failed: false,
             wake: Some(wake),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SenderShared {
             state: Mutex::new(state),
             changed: Condvar::new(),
             linger: config.linger,
@@ -165,15 +168,15 @@ impl Sender {
             times,
             abort: AtomicBool::new(false),
         });
-        let interrupt = Arc::new(Abort(Arc::clone(&shared)));
+        let interrupt = Arc::new(AbortInterrupt(Arc::clone(&shared)));
         let cluster = Cluster::new(Options { interrupt, ..options.clone() });
         let (shared_too, backoff) = (Arc::clone(&shared), options.retry_backoff);
         let producer = Producer::new(cluster, config)?;
-        let work = Work { shared: shared_too, producer, woken, news, backoff };
+        let work = SenderThread { shared: shared_too, producer, woken, news, backoff };
         let thread = std::thread::Builder::new()
             .name("krust-sender".to_owned())
             .spawn(move || {
-                let _ended = Ended(Arc::clone(&work.shared));
+                let _ended = PanicNotice(Arc::clone(&work.shared));
                 work.run();
             })
             .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
@@ -181,67 +184,70 @@ impl Sender {
         Ok(Self { shared, options, thread, news, pid: std::process::id() })
     }
 
-    /// Takes a record if that needs no waiting; without a partition, its key decides. `watch`: the
-    /// batch's delivery is to be told, also when it is no failure.
-    pub fn offer(
+    /// Appends a record if that needs no waiting. Without a partition, the key decides. With
+    /// `watch`, the batch's report is kept even if it is a success.
+    pub fn try_append(
         &self,
         topic: &str,
         partition: Option<i32>,
         (entry, watch): (&Entry<'_>, bool),
-    ) -> Result<Offer> {
+    ) -> Result<AppendResult> {
         let shared = &*self.shared;
         let mut guard = shared.state.lock();
-        let Some(name) = shared.known(&mut guard, topic)? else { return Ok(Offer::Wait) };
+        let Some(name) = shared.ready_topic(&mut guard, topic)? else {
+            return Ok(AppendResult::Wait);
+        };
         let state = &mut *guard;
-        let Some(Known::Lanes(lanes)) = state.topics.get_mut(topic) else {
-            return Ok(Offer::Wait);
+        let Some(TopicState::Known(partitions)) = state.topics.get_mut(topic) else {
+            return Ok(AppendResult::Wait);
         };
         let partition = match (partition, entry.key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => by_key(key, lanes.count),
-            (None, None) => state.sticky.current(lanes.count),
+            (None, Some(key)) => by_key(key, partitions.count),
+            (None, None) => state.sticky.current(partitions.count),
         };
-        let Some(lane) = lanes.lane(partition) else {
-            lanes.doubt(topic, partition)?;
+        let Some(batch) = partitions.open_batch(partition) else {
+            partitions.await_partition(topic, partition)?;
             shared.wake(&mut guard);
-            return Ok(Offer::Wait);
+            return Ok(AppendResult::Wait);
         };
         let size = size(entry);
         let (mut wake, mut opened) = (false, None);
-        if lane.opened.is_some() && lane.builder.size() + size > shared.batch_bytes {
+        if batch.opened.is_some() && batch.builder.size() + size > shared.batch_bytes {
             let spare = state.spare.pop().unwrap_or_default();
-            close(lane, (&name, partition), spare, (&mut state.closed, &mut state.pending));
+            close(batch, (&name, partition), spare, (&mut state.closed, &mut state.pending));
             state.sticky.next();
             wake = true;
         }
-        if lane.opened.is_none() {
+        if batch.opened.is_none() {
             let now = Instant::now();
-            (lane.opened, opened) = (Some(now), Some(now));
-            (lane.ticket, lane.watched) = (state.next_ticket, false);
+            (batch.opened, opened) = (Some(now), Some(now));
+            (batch.ticket, batch.watched) = (state.next_ticket, false);
             state.next_ticket += 1;
             let due = now + shared.linger;
-            state.open.push_back((name, partition, lane.ticket, due));
+            state.open.push_back((name, partition, batch.ticket, due));
             wake |= matches!(state.asleep, Some(until) if until.is_none_or(|until| due < until));
         }
-        let before = lane.builder.size();
-        lane.builder.add(entry);
-        lane.watched |= watch;
-        let (ticket, index) = (lane.ticket, lane.builder.count() - 1);
-        state.held_bytes += lane.builder.size() - before;
-        wake |= opened.is_some_and(|now| lanes.ages(now, shared.times.metadata_max_age));
+        let before = batch.builder.size();
+        batch.builder.add(entry);
+        batch.watched |= watch;
+        let (ticket, index) = (batch.ticket, batch.builder.count() - 1);
+        state.held_bytes += batch.builder.size() - before;
+        wake |= opened.is_some_and(|now| {
+            partitions.begin_refresh_if_stale(now, shared.times.metadata_max_age)
+        });
         if wake {
             shared.wake(&mut guard);
         }
-        Ok(Offer::Taken { ticket, index })
+        Ok(AppendResult::Appended { ticket, index })
     }
 
-    /// Waits until `offer` to this topic may do better, at most until `wait` ends or `max_block`
-    /// has passed.
+    /// Waits until `try_append` to this topic may succeed, for `max_block` at most.
     pub fn wait_for(&self, topic: &str) -> Result<()> {
         let wait = self.options.wait(self.shared.times.max_block + Duration::from_secs(1));
         let mut state = self.shared.state.lock();
         loop {
-            let waits = state.topics.get(topic).is_some_and(Known::is_waited_for)
+            let waits = state.topics.get(topic).is_some_and(TopicState::blocks_callers)
                 || state.held_bytes >= self.shared.buffer_bytes;
             if !waits || state.ending {
                 return Ok(());
@@ -250,27 +256,27 @@ impl Sender {
         }
     }
 
-    /// How many partitions a topic has, if that is known; asks for it otherwise.
+    /// How many partitions a topic has. `None`: not known yet; the thread looks it up.
     pub fn partitions(&self, topic: &str) -> Result<Option<i32>> {
         let mut state = self.shared.state.lock();
         match state.topics.get(topic) {
-            Some(Known::Lanes(lanes)) => Ok(Some(lanes.count)),
-            Some(Known::Failed(error)) => {
+            Some(TopicState::Known(partitions)) => Ok(Some(partitions.count)),
+            Some(TopicState::Failed(error)) => {
                 let error = error.clone();
                 state.topics.remove(topic);
                 Err(error)
             }
-            Some(Known::Asked(..)) => Ok(None),
+            Some(TopicState::LookingUp(..)) => Ok(None),
             None => {
-                state.topics.insert(Arc::from(topic), Known::Asked(Look::now()));
+                state.topics.insert(Arc::from(topic), TopicState::LookingUp(TopicLookup::now()));
                 self.shared.wake(&mut state);
                 Ok(None)
             }
         }
     }
 
-    /// Closes every open batch and waits until all are delivered or `time` is over (zero: waits for
-    /// nothing): how many batches are left then.
+    /// Closes every open batch and waits until all are delivered or `time` is over (zero: does not
+    /// wait). Returns how many batches are left.
     pub fn flush(&self, time: Duration) -> Result<usize> {
         let wait = self.options.wait(time);
         let mut state = self.shared.state.lock();
@@ -296,31 +302,31 @@ impl Sender {
         }
     }
 
-    /// Ends the thread, within 100 ms, and its connections; what is not delivered by now is not
-    /// told any more.
+    /// Ends the thread within 100 ms, and its connections. Batches that are not delivered yet are
+    /// not reported any more.
     pub fn close(&self) {
         self.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            drop(thread.join()); // a panic there was told where it happened
+            drop(thread.join()); // the panic hook has printed a panic of that thread
         }
         self.shared.state.lock().wake = None;
         self.news.lock().take();
     }
 
-    /// What became of batches since the last call: those that are watched, and failures.
-    pub fn take_delivered(&self) -> Vec<Delivered> {
+    /// The reports since the last call: on batches with a callback, and on failed ones.
+    pub fn take_delivery_reports(&self) -> Vec<DeliveryReport> {
         if let Some(news) = &mut *self.news.lock() {
             drain(news);
         }
         let mut state = self.shared.state.lock();
         state.unwatched = 0;
-        std::mem::take(&mut state.delivered)
+        std::mem::take(&mut state.delivery_reports)
     }
 
-    /// A descriptor that is readable when `take_delivered` has something, or an offer that waits
-    /// may be made again; until `close`.
-    pub fn news(&self) -> Result<RawFd> {
+    /// A descriptor that is readable when `take_delivery_reports` has something, or when it is
+    /// worth trying `try_append` again; until `close`.
+    pub fn notification_fd(&self) -> Result<RawFd> {
         self.news.lock().as_ref().map(AsRawFd::as_raw_fd).ok_or_else(closed)
     }
 
@@ -329,8 +335,8 @@ impl Sender {
         self.shared.state.lock().held_bytes
     }
 
-    fn pause(&self, state: &mut MutexGuard<'_, State>, wait: &Wait) -> Result<()> {
-        // Asking the caller's interrupt may need other locks.
+    fn pause(&self, state: &mut MutexGuard<'_, SenderState>, wait: &Wait) -> Result<()> {
+        // The caller's interrupt may need other locks.
         let slice = MutexGuard::unlocked(state, || wait.slice(&"the producer's buffer"))?;
         self.shared.changed.wait_for(state, slice);
         Ok(())
@@ -346,42 +352,46 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // A forked child has neither the thread nor any right to the lock.
+        // A forked child does not have the thread, and another thread may have held the lock.
         if std::process::id() == self.pid {
             self.end();
         }
     }
 }
 
-impl Shared {
-    /// The topic's own name when records of it are taken now; `None`: not yet.
-    fn known(&self, guard: &mut MutexGuard<'_, State>, topic: &str) -> Result<Option<Arc<str>>> {
+impl SenderShared {
+    /// The topic's name if records of it can be appended now; `None`: not yet.
+    fn ready_topic(
+        &self,
+        guard: &mut MutexGuard<'_, SenderState>,
+        topic: &str,
+    ) -> Result<Option<Arc<str>>> {
         let state = &mut **guard;
         if state.ending {
             return Err(closed());
         }
         let full = state.held_bytes >= self.buffer_bytes;
         match state.topics.get_key_value(topic) {
-            Some((name, Known::Lanes(_))) if !full => return Ok(Some(Arc::clone(name))),
-            Some((_, Known::Failed(error))) => {
+            Some((name, TopicState::Known(_))) if !full => return Ok(Some(Arc::clone(name))),
+            Some((_, TopicState::Failed(error))) => {
                 let error = error.clone();
                 state.topics.remove(topic);
                 return Err(error);
             }
-            Some((_, Known::Asked(..))) => return Ok(None),
-            Some((_, Known::Lanes(_))) => {
-                // Full: what is open leaves early where nothing else makes room.
+            Some((_, TopicState::LookingUp(..))) => return Ok(None),
+            Some((_, TopicState::Known(_))) => {
+                // The buffer is full: open batches are sent early if nothing else makes room.
                 state.flushing |= state.closed.is_empty() && state.pending.is_empty();
             }
             None => {
-                state.topics.insert(Arc::from(topic), Known::Asked(Look::now()));
+                state.topics.insert(Arc::from(topic), TopicState::LookingUp(TopicLookup::now()));
             }
         }
         self.wake(guard);
         Ok(None)
     }
 
-    fn wake(&self, state: &mut MutexGuard<'_, State>) {
+    fn wake(&self, state: &mut MutexGuard<'_, SenderState>) {
         if state.asleep.take().is_some()
             && let Some(wake) = &mut state.wake
         {
@@ -390,19 +400,19 @@ impl Shared {
     }
 }
 
-/// The thread's side.
-struct Work {
-    shared: Arc<Shared>,
+/// The state of the thread.
+struct SenderThread {
+    shared: Arc<SenderShared>,
     producer: Producer,
     woken: UnixStream,
     news: UnixStream,
     backoff: Duration,
 }
 
-/// Lets go on whoever waits for the thread when it ends by a panic.
-struct Ended(Arc<Shared>);
+/// Wakes the callers that wait for the thread if it panics.
+struct PanicNotice(Arc<SenderShared>);
 
-impl Drop for Ended {
+impl Drop for PanicNotice {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = self.0.state.lock();
@@ -412,24 +422,24 @@ impl Drop for Ended {
     }
 }
 
-impl Work {
+impl SenderThread {
     fn run(mut self) {
         loop {
-            let Some((filled, asked)) = self.take() else { return };
+            let Some((filled, asked)) = self.take_work() else { return };
             let mut spare = Vec::with_capacity(filled.len());
             for filled in filled {
                 spare.push(self.producer.enqueue(filled));
             }
             for topic in asked {
-                self.look_up(&topic);
+                self.look_up_topic(&topic);
             }
             if let Err(error) = self.producer.poll()
                 && !error.retriable()
             {
                 self.producer.fail(&error);
             }
-            let delivered = self.producer.take_delivered();
-            let until = self.publish(delivered, spare);
+            let delivery_reports = self.producer.take_delivery_reports();
+            let until = self.publish(delivery_reports, spare);
             if let Some(until) = until {
                 self.producer.sleep(self.woken.as_fd(), until);
                 drain(&mut self.woken);
@@ -437,8 +447,8 @@ impl Work {
         }
     }
 
-    /// What there is to do; `None`: the Sender is gone.
-    fn take(&self) -> Option<(Vec<Filled>, Vec<Arc<str>>)> {
+    /// The closed batches and the topics to look up; `None`: the Sender is closed.
+    fn take_work(&self) -> Option<(Vec<AccumulatedBatch>, Vec<Arc<str>>)> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         if state.ending {
@@ -447,93 +457,94 @@ impl Work {
         let now = Instant::now();
         while let Some((topic, partition, ticket, due)) = state.open.front() {
             let at = usize::try_from(*partition).unwrap_or(usize::MAX);
-            let lane = match state.topics.get_mut(topic) {
-                Some(Known::Lanes(lanes)) => lanes.open.get_mut(at),
+            let batch = match state.topics.get_mut(topic) {
+                Some(TopicState::Known(partitions)) => partitions.open.get_mut(at),
                 _ => None,
             };
-            let lane = lane.filter(|lane| lane.opened.is_some() && lane.ticket == *ticket);
-            if let Some(lane) = lane {
+            let batch = batch.filter(|batch| batch.opened.is_some() && batch.ticket == *ticket);
+            if let Some(batch) = batch {
                 if !state.flushing && *due > now {
                     break;
                 }
                 let spare = state.spare.pop().unwrap_or_default();
                 let place = (topic, *partition);
-                close(lane, place, spare, (&mut state.closed, &mut state.pending));
+                close(batch, place, spare, (&mut state.closed, &mut state.pending));
                 state.sticky.next();
             }
             state.open.pop_front();
         }
         state.flushing = false;
-        let is_due = |known: &Known| known.look().is_some_and(|look| look.at <= now);
+        let is_due = |known: &TopicState| known.lookup().is_some_and(|lookup| lookup.at <= now);
         let asked = state.topics.iter().filter(|(_, known)| is_due(known));
         let asked = asked.map(|(topic, _)| Arc::clone(topic)).collect();
         Some((std::mem::take(&mut state.closed), asked))
     }
 
-    fn look_up(&mut self, topic: &Arc<str>) {
-        let found = self.producer.partitions(topic, TOPIC_ASK);
+    fn look_up_topic(&mut self, topic: &Arc<str>) {
+        let found = self.producer.partitions(topic, TOPIC_LOOKUP);
         let times = (self.backoff, self.shared.times.max_block);
         if let Some(known) = self.shared.state.lock().topics.get_mut(topic) {
-            known.found(topic, found, times);
+            known.complete_lookup(topic, found, times);
         }
-        self.tell();
+        self.notify();
     }
 
-    /// Tells what was delivered. How long to sleep; `None`: there is more to do.
+    /// Publishes the reports. Returns how long to sleep; `None`: there is more work.
     fn publish(
         &mut self,
-        delivered: Vec<Delivered>,
+        delivery_reports: Vec<DeliveryReport>,
         spare: Vec<Builder>,
     ) -> Option<Option<Instant>> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
-        let room = SPARE.saturating_sub(state.spare.len());
+        let room = SPARE_BUILDERS.saturating_sub(state.spare.len());
         state.spare.extend(spare.into_iter().take(room));
-        let news = !delivered.is_empty();
-        for one in delivered {
+        let news = !delivery_reports.is_empty();
+        for one in delivery_reports {
             let Some(pending) = state.pending.remove(&one.ticket) else { continue };
             state.held_bytes = state.held_bytes.saturating_sub(pending.size);
-            let failed = !pending.watched && one.error.is_some() && state.unwatched < UNWATCHED;
+            let failed =
+                !pending.watched && one.error.is_some() && state.unwatched < UNWATCHED_FAILURES_MAX;
             state.unwatched += usize::from(failed);
             if pending.watched || failed {
-                state.delivered.push(one);
+                state.delivery_reports.push(one);
             }
         }
-        let asked = state.topics.values().filter_map(|known| Some(known.look()?.at));
+        let asked = state.topics.values().filter_map(|known| Some(known.lookup()?.at));
         let due = state.open.front().map(|(_, _, _, due)| *due);
         let until = asked.chain(due).min();
         let more = state.ending || state.flushing || !state.closed.is_empty();
         state.asleep = if more { None } else { Some(until) };
         drop(guard);
         if news {
-            self.tell();
+            self.notify();
         }
         (!more).then_some(until)
     }
 
-    /// Lets go on whoever waits for news.
-    fn tell(&mut self) {
+    /// Wakes the callers that wait for a report.
+    fn notify(&mut self) {
         self.shared.changed.notify_all();
         drop(self.news.write(&[1])); // full: it is readable
     }
 }
 
-/// Moves an open batch to the closed ones.
+/// Closes an open batch.
 fn close(
-    lane: &mut Open,
+    batch: &mut OpenBatch,
     (topic, partition): (&Arc<str>, i32),
     spare: Builder,
-    (closed, pending): (&mut Vec<Filled>, &mut HashMap<u64, Pending>),
+    (closed, pending): (&mut Vec<AccumulatedBatch>, &mut HashMap<u64, PendingBatch>),
 ) {
-    let Some(opened) = lane.opened.take() else { return };
-    let builder = std::mem::replace(&mut lane.builder, spare);
-    let size = builder.size() - lane.builder.size();
-    pending.insert(lane.ticket, Pending { size, watched: lane.watched });
-    let (topic, ticket) = (Arc::clone(topic), lane.ticket);
-    closed.push(Filled { topic, partition, builder, opened, ticket });
+    let Some(opened) = batch.opened.take() else { return };
+    let builder = std::mem::replace(&mut batch.builder, spare);
+    let size = builder.size() - batch.builder.size();
+    pending.insert(batch.ticket, PendingBatch { size, watched: batch.watched });
+    let (topic, ticket) = (Arc::clone(topic), batch.ticket);
+    closed.push(AccumulatedBatch { topic, partition, builder, opened, ticket });
 }
 
-/// What a record takes at most.
+/// The most bytes that a record takes.
 fn size(entry: &Entry<'_>) -> usize {
     let headers =
         entry.headers.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len) + 10);
@@ -543,7 +554,7 @@ fn size(entry: &Entry<'_>) -> usize {
         + headers.sum::<usize>()
 }
 
-/// Takes what lies in an end that never blocks.
+/// Reads everything from a non-blocking socket.
 fn drain(end: &mut UnixStream) {
     let mut rest = [0; 64];
     while matches!(end.read(&mut rest), Ok(count) if count == rest.len()) {}
@@ -553,7 +564,7 @@ fn closed() -> Error {
     Error::Invalid("this producer is closed".to_owned())
 }
 
-/// Two ends that never block.
+/// A pair of non-blocking sockets.
 fn pair() -> Result<(UnixStream, UnixStream)> {
     let failed = |error: std::io::Error| Error::Invalid(format!("no descriptor is left: {error}"));
     let (one, two) = UnixStream::pair().map_err(failed)?;
@@ -567,7 +578,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_takes_no_more_than_is_said_of_it() {
+    fn a_record_takes_at_most_its_estimated_size() {
         let long = vec![7; 3 << 20];
         let mut builder = Builder::new();
         for timestamp in [0, i64::MAX, i64::MIN] {

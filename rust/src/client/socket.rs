@@ -18,7 +18,7 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::{Error, Result};
-use super::frames::Shelf;
+use super::frame_buffers::FrameBuffers;
 use super::options::{Address, Options, Wait};
 
 /// Bytes asked of the socket where a frame's length is not known; the least a buffer grows by.
@@ -36,7 +36,7 @@ pub(super) struct Socket {
     inbox: Vec<u8>,
     start: usize,
     end: usize,
-    shelf: Shelf,
+    buffers: FrameBuffers,
 }
 
 impl Socket {
@@ -61,7 +61,7 @@ impl Socket {
                         inbox: Vec::new(),
                         start: 0,
                         end: 0,
-                        shelf: Shelf::default(),
+                        buffers: FrameBuffers::default(),
                     });
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -144,7 +144,7 @@ impl Socket {
         if self.start == 0 && self.end == 4 + len && len >= LARGE {
             let filled = std::mem::take(&mut self.inbox);
             self.end = 0;
-            return Ok(Some(self.shelf.lend(filled, 4 + len).slice(4..)));
+            return Ok(Some(self.buffers.lend(filled, 4 + len).slice(4..)));
         }
         let frame = Bytes::copy_from_slice(frame);
         self.start += 4 + len;
@@ -172,7 +172,7 @@ impl Socket {
         let missing = self.frame_length()?.map(|len| (4 + len).saturating_sub(self.end));
         let missing = missing.filter(|missing| *missing > 0);
         if self.inbox.is_empty() {
-            self.inbox = self.shelf.take();
+            self.inbox = self.buffers.take();
         }
         let wanted = self.end + missing.unwrap_or(CHUNK).min(self.end.max(CHUNK));
         if self.inbox.len() < wanted {

@@ -15,16 +15,16 @@ use arrow_array::{
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType};
 
-use super::pool::Pooled;
+use super::buffer_pool::PooledBuffer;
 use super::{Column, Projection, header_fields};
 use crate::client::chunk::Chunk;
 use crate::client::{Error, Result};
 use crate::record::batch::{Headers, Record};
 
 /// The most rows of a batch: as many as keep the column of the longest topic name below 2 GiB.
-const MOST_ROWS: usize = 1 << 22;
+const ROWS_MAX: usize = 1 << 22;
 /// The most bytes before a batch is closed.
-const MOST_BYTES: usize = 1 << 30;
+const BYTES_MAX: usize = 1 << 30;
 
 /// A topic's name is written so many times at once.
 const BLOCK: usize = 64;
@@ -47,37 +47,37 @@ impl Default for Limits {
 /// See the module.
 pub struct Builder {
     projection: Projection,
-    given: Limits,
+    requested: Limits,
     limits: Limits,
     rows: usize,
     bytes: usize,
-    key: Option<Texts>,
-    value: Option<Texts>,
-    headers: Option<Lists>,
-    offset: Option<Pooled>,
-    timestamp: Option<Pooled>,
-    topic: Option<Texts>,
-    partition: Option<Pooled>,
-    timestamp_type: Option<Pooled>,
+    key: Option<BytesColumn>,
+    value: Option<BytesColumn>,
+    headers: Option<HeadersColumn>,
+    offset: Option<PooledBuffer>,
+    timestamp: Option<PooledBuffer>,
+    topic: Option<BytesColumn>,
+    partition: Option<PooledBuffer>,
+    timestamp_type: Option<PooledBuffer>,
 }
 
 impl Builder {
     /// An empty batch of these columns.
-    pub fn new(projection: Projection, given: Limits) -> Self {
+    pub fn new(projection: Projection, requested: Limits) -> Self {
         let limits = Limits {
-            rows: given.rows.clamp(1, MOST_ROWS),
-            bytes: given.bytes.clamp(1, MOST_BYTES),
+            rows: requested.rows.clamp(1, ROWS_MAX),
+            bytes: requested.bytes.clamp(1, BYTES_MAX),
         };
-        let texts = |column| projection.has(column).then(Texts::new);
-        let plain = |column| projection.has(column).then(Pooled::default);
+        let texts = |column| projection.has(column).then(BytesColumn::new);
+        let plain = |column| projection.has(column).then(PooledBuffer::default);
         Self {
-            given,
+            requested,
             limits,
             rows: 0,
             bytes: 0,
             key: texts(Column::Key),
             value: texts(Column::Value),
-            headers: projection.has(Column::Headers).then(Lists::new),
+            headers: projection.has(Column::Headers).then(HeadersColumn::new),
             offset: plain(Column::Offset),
             timestamp: plain(Column::Timestamp),
             topic: texts(Column::Topic),
@@ -92,9 +92,9 @@ impl Builder {
         &self.projection
     }
 
-    /// When it is full, as that was given.
-    pub fn asked(&self) -> &Limits {
-        &self.given
+    /// The limits as they were requested.
+    pub fn requested_limits(&self) -> &Limits {
+        &self.requested
     }
 
     /// Records in the batch so far.
@@ -116,7 +116,7 @@ impl Builder {
             }
             let (topic, partition) = (Arc::clone(&chunk.topic), chunk.partition);
             let (before, mut timestamp_type) = (self.rows, 0);
-            let shown = chunk.show(|record, origin| {
+            let shown = chunk.visit(|record, origin| {
                 timestamp_type = origin.timestamp_type;
                 self.add(record);
                 !self.is_full()
@@ -223,17 +223,17 @@ impl Validity {
 }
 
 /// Bytes of any length, one after the other.
-struct Texts {
-    offsets: Pooled,
-    bytes: Pooled,
+struct BytesColumn {
+    offsets: PooledBuffer,
+    bytes: PooledBuffer,
     validity: Validity,
 }
 
-impl Texts {
+impl BytesColumn {
     fn new() -> Self {
         let mut texts = Self {
-            offsets: Pooled::default(),
-            bytes: Pooled::default(),
+            offsets: PooledBuffer::default(),
+            bytes: PooledBuffer::default(),
             validity: Validity::default(),
         };
         texts.offsets.buffer.push(0i32);
@@ -272,18 +272,18 @@ impl Texts {
 }
 
 /// Headers of each record.
-struct Lists {
-    offsets: Pooled,
+struct HeadersColumn {
+    offsets: PooledBuffer,
     count: usize,
-    keys: Texts,
-    values: Texts,
+    keys: BytesColumn,
+    values: BytesColumn,
     validity: Validity,
 }
 
-impl Lists {
+impl HeadersColumn {
     fn new() -> Self {
-        let (keys, values) = (Texts::new(), Texts::new());
-        let (offsets, validity) = (Pooled::default(), Validity::default());
+        let (keys, values) = (BytesColumn::new(), BytesColumn::new());
+        let (offsets, validity) = (PooledBuffer::default(), Validity::default());
         let mut lists = Self { offsets, count: 0, keys, values, validity };
         lists.offsets.buffer.push(0i32);
         lists
@@ -312,14 +312,14 @@ fn offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
-fn repeat(column: Option<&mut Pooled>, value: i32, count: usize) {
+fn repeat(column: Option<&mut PooledBuffer>, value: i32, count: usize) {
     if let Some(column) = column {
         column.buffer.extend(std::iter::repeat_n(value, count));
     }
 }
 
 fn plain<T: arrow_buffer::ArrowNativeType>(
-    column: &mut Option<Pooled>,
+    column: &mut Option<PooledBuffer>,
     rows: usize,
 ) -> ScalarBuffer<T> {
     match column {
@@ -328,18 +328,18 @@ fn plain<T: arrow_buffer::ArrowNativeType>(
     }
 }
 
-fn binary(column: &mut Option<Texts>) -> std::result::Result<BinaryArray, ArrowError> {
-    let (offsets, bytes, nulls) = column.get_or_insert_with(Texts::new).finish();
+fn binary(column: &mut Option<BytesColumn>) -> std::result::Result<BinaryArray, ArrowError> {
+    let (offsets, bytes, nulls) = column.get_or_insert_with(BytesColumn::new).finish();
     BinaryArray::try_new(offsets, bytes, nulls)
 }
 
-fn utf8(column: &mut Option<Texts>) -> std::result::Result<StringArray, ArrowError> {
-    let (offsets, bytes, nulls) = column.get_or_insert_with(Texts::new).finish();
+fn utf8(column: &mut Option<BytesColumn>) -> std::result::Result<StringArray, ArrowError> {
+    let (offsets, bytes, nulls) = column.get_or_insert_with(BytesColumn::new).finish();
     StringArray::try_new(offsets, bytes, nulls)
 }
 
-fn lists(column: &mut Option<Lists>) -> std::result::Result<ListArray, ArrowError> {
-    let column = column.get_or_insert_with(Lists::new);
+fn lists(column: &mut Option<HeadersColumn>) -> std::result::Result<ListArray, ArrowError> {
+    let column = column.get_or_insert_with(HeadersColumn::new);
     let (offsets, bytes, _) = column.keys.finish();
     let keys: ArrayRef = Arc::new(StringArray::try_new(offsets, bytes, None)?);
     let (offsets, bytes, nulls) = column.values.finish();
@@ -363,7 +363,7 @@ mod tests {
     use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 
     use super::*;
-    use crate::client::chunk::Parts;
+    use crate::client::chunk::ChunkParts;
     use crate::record::batch::{Builder as Batches, Entry, Fields};
     use crate::record::compression::Codec;
     use crate::record::crc::crc32c;
@@ -378,7 +378,7 @@ mod tests {
 
     fn chunk(bytes: Vec<u8>, first: i64, end: Option<i64>) -> Chunk {
         let (topic, hidden, bytes) = ("t".into(), HashSet::new(), bytes.into());
-        Chunk::new(Parts { topic, partition: 7, first, end, magic: 2, bytes, hidden }, -1)
+        Chunk::new(ChunkParts { topic, partition: 7, first, end, magic: 2, bytes, hidden }, -1)
     }
 
     fn batch(offsets: std::ops::Range<i64>, fields: &Fields) -> Vec<u8> {

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::builder::Builder;
-use super::scan::{Brought, Lost, Range, Scan, Source};
+use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
 use crate::client::aborted::Aborted;
-use crate::client::chunk::{Chunk, Parts};
+use crate::client::chunk::{Chunk, ChunkParts};
 use crate::client::{Error, Interrupt, Result, legacy};
 use crate::record::batch;
 use crate::storage::StorageError;
@@ -27,24 +27,24 @@ const OFFSET_NOT_AVAILABLE: i16 = 78;
 
 /// How ranges are read.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct LocalOptions {
     /// The log directories.
     pub directories: Vec<PathBuf>,
     /// Hide what is not committed.
     pub read_committed: bool,
     /// What to do where offsets are gone.
-    pub lost: Lost,
+    pub missing: MissingOffsets,
 }
 
 /// A scan of ranges that lie in log directories.
 pub fn scan(
-    terms: Terms,
+    options: LocalOptions,
     interrupt: Arc<dyn Interrupt>,
     ranges: Vec<Range>,
     builder: Builder,
 ) -> Result<Scan> {
     let left = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
-    let local = Local { terms, left, reading: None, spare: Vec::new() };
+    let local = LocalSource { options, left, reading: None, spare: Vec::new() };
     Scan::of(Box::new(local), builder, ranges, interrupt)
 }
 
@@ -82,15 +82,15 @@ pub fn offset_at(
     found.offset_at(timestamp).map_err(|error| failed(&subject, &error))
 }
 
-struct Local {
-    terms: Terms,
+struct LocalSource {
+    options: LocalOptions,
     left: VecDeque<Range>,
-    reading: Option<Reading>,
+    reading: Option<RangeReader>,
     spare: Vec<u8>,
 }
 
 /// One range that is being read.
-struct Reading {
+struct RangeReader {
     range: Range,
     topic: Arc<str>,
     reader: Reader,
@@ -99,14 +99,16 @@ struct Reading {
     unstable: Option<i64>,
 }
 
-impl Source for Local {
-    fn next(&mut self) -> Result<Brought> {
+impl Source for LocalSource {
+    fn next(&mut self) -> Result<SourceItem> {
         loop {
             let Some(reading) = &mut self.reading else {
-                let Some(range) = self.left.pop_front() else { return Ok(Brought::End) };
-                match Reading::of(&self.terms, &range)? {
+                let Some(range) = self.left.pop_front() else { return Ok(SourceItem::End) };
+                match RangeReader::of(&self.options, &range)? {
                     Some(reading) => self.reading = Some(reading),
-                    None if self.terms.lost == Lost::Skip => return Ok(Brought::Lost(range)),
+                    None if self.options.missing == MissingOffsets::Skip => {
+                        return Ok(SourceItem::Missing(range));
+                    }
                     None => return Err(unknown(&subject(&range))),
                 }
                 continue;
@@ -119,33 +121,33 @@ impl Source for Local {
             let first = reading.reader.next();
             match reading.reader.read(&mut bytes) {
                 Ok(Came::To(magic)) => {
-                    return reading.chunk((first, magic), bytes).map(Brought::Chunk);
+                    return reading.chunk((first, magic), bytes).map(SourceItem::Chunk);
                 }
                 Ok(Came::TooLate(begin)) => {
-                    let lost = reading.lose(begin, self.terms.lost)?;
-                    return Ok(Brought::Lost(lost));
+                    let missing = reading.skip_missing(begin, self.options.missing)?;
+                    return Ok(SourceItem::Missing(missing));
                 }
                 Ok(Came::End) => {
-                    let lost = reading.lose(i64::MAX, self.terms.lost)?;
-                    return Ok(Brought::Lost(lost));
+                    let missing = reading.skip_missing(i64::MAX, self.options.missing)?;
+                    return Ok(SourceItem::Missing(missing));
                 }
                 Err(error) => return Err(failed(&subject(&reading.range), &error)),
             }
         }
     }
 
-    fn take_back(&mut self, chunk: Chunk) {
+    fn recycle(&mut self, chunk: Chunk) {
         self.spare = chunk.into_bytes();
     }
 }
 
-impl Reading {
+impl RangeReader {
     /// `None`: there is no such partition.
-    fn of(terms: &Terms, range: &Range) -> Result<Option<Self>> {
-        let found = find(&terms.directories, &range.topic, range.partition)?;
+    fn of(options: &LocalOptions, range: &Range) -> Result<Option<Self>> {
+        let found = find(&options.directories, &range.topic, range.partition)?;
         let Some(partition) = found else { return Ok(None) };
         let (mut aborted, mut unstable) = (None, None);
-        if terms.read_committed {
+        if options.read_committed {
             let found = partition.transactions().map_err(|e| failed(&subject(range), &e))?;
             let ours = found.aborted.iter().filter(|aborted| aborted.last_offset >= range.start);
             aborted = Some(Aborted::of(ours.map(|one| (one.first_offset, one.producer_id))));
@@ -179,14 +181,14 @@ impl Reading {
             self.reader.skip_to(self.reader.next().min(unstable));
         }
         let (topic, end, bytes) = (Arc::clone(&self.topic), Some(end), bytes.into());
-        Ok(Chunk::new(Parts { topic, partition, first, end, magic, bytes, hidden }, -1))
+        Ok(Chunk::new(ChunkParts { topic, partition, first, end, magic, bytes, hidden }, -1))
     }
 
     /// Goes on from `begin`, because what lies before it is not there.
-    fn lose(&mut self, begin: i64, lost: Lost) -> Result<Range> {
+    fn skip_missing(&mut self, begin: i64, missing: MissingOffsets) -> Result<Range> {
         let (start, end) = (self.reader.next(), self.range.end);
         let to = begin.min(end);
-        if lost == Lost::Fail {
+        if missing == MissingOffsets::Fail {
             let what = match begin {
                 i64::MAX => format!("offset {start} is not there; the log ends before it"),
                 _ => format!("offset {start} is gone; the log begins at {begin}"),

@@ -2,7 +2,7 @@
 //!
 //! [`Column`] is THE table; a [`Projection`] is any of them in any order. [`scan`] reads ranges of
 //! offsets: [`remote`] asks brokers, [`local`] reads segment files. Both fill a [`builder`], which
-//! holds one batch and touches only what is asked for. [`rows`] is the way back.
+//! holds one batch and fills only the wanted columns. [`arrow_records`] turns Arrow into records.
 //! Formats: binary and utf8 with 32-bit offsets, never views; all columns may be null. A record
 //!     without a time has -1 ms, as in Kafka; one without headers has null there, as in Spark.
 //! Invariants: a column of a batch is below 2 GiB; records of a partition come in the order of
@@ -10,11 +10,11 @@
 //! Threads: plain values, one thread at a time; batches may be dropped on any.
 //! Not promised: an order between partitions.
 
+pub mod arrow_records;
+mod buffer_pool;
 pub mod builder;
 pub mod local;
-mod pool;
 pub mod remote;
-pub mod rows;
 pub mod scan;
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Ranges from brokers, through the client's consumer.
 //!
 //! While a batch is filled from one answer, the next one is on its way. What passes (a broker that
-//! restarts, a leader that moves) is tried again until nothing has come for `patience`.
+//! restarts, a leader that moves) is tried again until nothing has come for `idle_timeout`.
 //! Behaviour where offsets are gone: fail with OFFSET_OUT_OF_RANGE or the code of the missing
 //! topic, or go on where the log begins; what lies above a log's end is gone as well.
 //! Memory: two answers a leader.
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::builder::Builder;
-use super::scan::{Brought, Lost, Range, Scan, Source};
-use crate::client::admin::{EARLIEST, LATEST, Moment};
+use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
+use crate::client::admin::{EARLIEST, LATEST, OffsetQuery};
 use crate::client::chunk::Chunk;
 use crate::client::consumer::{Assignment, Config, Consumer};
 use crate::client::{Cluster, Error, Result};
@@ -21,31 +21,36 @@ const UNKNOWN_TOPIC: i16 = 3;
 const UNKNOWN_TOPIC_ID: i16 = 100;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 /// How long one look at the sockets takes at most.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// How ranges are read.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct RemoteOptions {
     /// The consumer's way of fetching.
     pub config: Config,
     /// What to do where offsets are gone.
-    pub lost: Lost,
+    pub missing: MissingOffsets,
     /// How long to wait where nothing comes (`default.api.timeout.ms`).
-    pub patience: Duration,
+    pub idle_timeout: Duration,
 }
 
-impl Default for Terms {
+impl Default for RemoteOptions {
     fn default() -> Self {
         let large =
             Config { partition_max_bytes: 4 << 20, max_bytes: 16 << 20, ..Config::default() };
-        Self { config: large, lost: Lost::Fail, patience: Duration::from_secs(60) }
+        Self { config: large, missing: MissingOffsets::Fail, idle_timeout: Duration::from_secs(60) }
     }
 }
 
 /// A scan of ranges that brokers have.
-pub fn scan(cluster: Cluster, terms: Terms, ranges: Vec<Range>, builder: Builder) -> Result<Scan> {
+pub fn scan(
+    cluster: Cluster,
+    options: RemoteOptions,
+    ranges: Vec<Range>,
+    builder: Builder,
+) -> Result<Scan> {
     let interrupt = Arc::clone(&cluster.options().interrupt);
-    let config = Config { tell_strayed: true, ..terms.config };
+    let config = Config { report_out_of_range: true, ..options.config };
     let mut consumer = Consumer::new(cluster, config);
     let wanted = ranges.iter().filter(|range| !range.is_empty());
     let assignments: Vec<_> = wanted
@@ -57,88 +62,91 @@ pub fn scan(cluster: Cluster, terms: Terms, ranges: Vec<Range>, builder: Builder
         })
         .collect();
     consumer.assign(&assignments);
-    let remote = Remote {
+    let remote = RemoteSource {
         consumer,
-        lost: terms.lost,
-        patience: terms.patience,
+        missing: options.missing,
+        idle_timeout: options.idle_timeout,
         news: Instant::now(),
         chunks: VecDeque::new(),
-        gone: VecDeque::new(),
+        missing_ranges: VecDeque::new(),
         ranges: ranges.clone(),
     };
     Scan::of(Box::new(remote), builder, ranges, interrupt)
 }
 
-struct Remote {
+struct RemoteSource {
     consumer: Consumer,
-    lost: Lost,
-    patience: Duration,
+    missing: MissingOffsets,
+    idle_timeout: Duration,
     /// When something came last.
     news: Instant,
     chunks: VecDeque<Chunk>,
-    gone: VecDeque<Range>,
+    missing_ranges: VecDeque<Range>,
     ranges: Vec<Range>,
 }
 
-impl Source for Remote {
-    fn next(&mut self) -> Result<Brought> {
+impl Source for RemoteSource {
+    fn next(&mut self) -> Result<SourceItem> {
         loop {
             if let Some(chunk) = self.chunks.pop_front() {
-                return Ok(Brought::Chunk(chunk));
+                return Ok(SourceItem::Chunk(chunk));
             }
-            if let Some(range) = self.gone.pop_front() {
-                return Ok(Brought::Lost(range));
+            if let Some(range) = self.missing_ranges.pop_front() {
+                return Ok(SourceItem::Missing(range));
             }
-            if self.consumer.done() {
+            if self.consumer.is_done() {
                 self.consumer.close();
-                return Ok(Brought::End);
+                return Ok(SourceItem::End);
             }
             self.poll()?;
         }
     }
 
-    fn take_back(&mut self, _: Chunk) {}
+    fn recycle(&mut self, _: Chunk) {}
 }
 
-impl Remote {
+impl RemoteSource {
     fn poll(&mut self) -> Result<()> {
-        let polled = self.consumer.poll(LOOK.min(self.patience));
+        let polled = self.consumer.poll(POLL_MAX.min(self.idle_timeout));
         match polled {
             Ok(chunks) => {
                 if !chunks.is_empty() {
                     self.news = Instant::now();
                 }
                 self.chunks.extend(chunks);
-                self.look_after_strayed()?;
+                self.resolve_out_of_range()?;
             }
             Err(Error::Refused { code: UNKNOWN_TOPIC | UNKNOWN_TOPIC_ID, .. })
-                if self.lost == Lost::Skip =>
+                if self.missing == MissingOffsets::Skip =>
             {
-                self.let_go_of_missing()?;
+                self.drop_missing_partitions()?;
             }
             Err(error @ Error::Refused { code: UNKNOWN_TOPIC, .. }) => return Err(error),
-            Err(error) if error.retriable() && self.news.elapsed() < self.patience => {
+            Err(error) if error.retriable() && self.news.elapsed() < self.idle_timeout => {
                 let wait = self.consumer.cluster().wait();
                 wait.pause(self.consumer.cluster().options().retry_backoff, &error)?;
             }
             Err(error) => return Err(error),
         }
-        if self.chunks.is_empty() && self.gone.is_empty() && self.news.elapsed() > self.patience {
+        if self.chunks.is_empty()
+            && self.missing_ranges.is_empty()
+            && self.news.elapsed() > self.idle_timeout
+        {
             return Err(Error::Timeout { subject: self.awaited() });
         }
         Ok(())
     }
 
     /// Partitions whose offset is not there: each goes on where its log begins, or is an error.
-    fn look_after_strayed(&mut self) -> Result<()> {
-        let strayed =
-            self.consumer.strayed().map(|(topic, p, offset)| (topic.to_owned(), p, offset));
-        let strayed: Vec<_> = strayed.collect();
-        for (topic, partition, offset) in strayed {
+    fn resolve_out_of_range(&mut self) -> Result<()> {
+        let out_of_range =
+            self.consumer.out_of_range().map(|(topic, p, offset)| (topic.to_owned(), p, offset));
+        let out_of_range: Vec<_> = out_of_range.collect();
+        for (topic, partition, offset) in out_of_range {
             let first = self.offset(&topic, partition, EARLIEST)?;
             let last = self.offset(&topic, partition, LATEST)?;
             let subject = format!("{topic}:{partition}");
-            if self.lost == Lost::Fail && !(first..=last).contains(&offset) {
+            if self.missing == MissingOffsets::Fail && !(first..=last).contains(&offset) {
                 let message = format!("offset {offset} is gone; there are {first} to {last}");
                 let (code, message) = (OFFSET_OUT_OF_RANGE, Some(message));
                 return Err(Error::Refused { code, subject, message });
@@ -151,13 +159,13 @@ impl Remote {
             }
             self.consumer.seek(&topic, partition, next);
             let topic = Arc::from(topic);
-            self.gone.push_back(Range { topic, partition, start: offset, end: next });
+            self.missing_ranges.push_back(Range { topic, partition, start: offset, end: next });
         }
         Ok(())
     }
 
     /// Lets go of partitions that are not there any more.
-    fn let_go_of_missing(&mut self) -> Result<()> {
+    fn drop_missing_partitions(&mut self) -> Result<()> {
         let positions = self.consumer.positions();
         let open: Vec<_> = positions.map(|(topic, p, at, _)| (topic.to_owned(), p, at)).collect();
         for (topic, partition, offset) in open {
@@ -172,17 +180,17 @@ impl Remote {
             if !there && offset < end {
                 self.consumer.remove(&topic, partition);
                 let topic = Arc::from(topic);
-                self.gone.push_back(Range { topic, partition, start: offset, end });
+                self.missing_ranges.push_back(Range { topic, partition, start: offset, end });
             }
         }
         Ok(())
     }
 
     fn offset(&mut self, topic: &str, partition: i32, timestamp: i64) -> Result<i64> {
-        let moment = Moment { topic: topic.to_owned(), partition, timestamp };
+        let query = OffsetQuery { topic: topic.to_owned(), partition, timestamp };
         let committed = false; // the log's own ends, whatever is committed
         let wait = self.consumer.cluster().wait();
-        let found = self.consumer.cluster().list_offsets(&[moment], committed, &wait)?;
+        let found = self.consumer.cluster().list_offsets(&[query], committed, &wait)?;
         match found.into_iter().next() {
             Some(found) => found.error.map_or(Ok(found.offset), Err),
             None => Err(Error::refused(-1, format!("{topic}:{partition}"))),

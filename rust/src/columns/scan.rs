@@ -38,7 +38,7 @@ impl Range {
 
 /// What to do where offsets of a range are not there any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lost {
+pub enum MissingOffsets {
     /// That is an error.
     #[default]
     Fail,
@@ -47,11 +47,11 @@ pub enum Lost {
 }
 
 /// What a source brought.
-pub(super) enum Brought {
+pub(super) enum SourceItem {
     /// Records of one partition.
     Chunk(Chunk),
     /// Offsets that are gone, as a range.
-    Lost(Range),
+    Missing(Range),
     /// All ranges are at their ends.
     End,
 }
@@ -59,9 +59,9 @@ pub(super) enum Brought {
 /// Where chunks come from.
 pub(super) trait Source: Send {
     /// The next chunk of a range that is not at its end.
-    fn next(&mut self) -> Result<Brought>;
+    fn next(&mut self) -> Result<SourceItem>;
     /// Takes back a chunk that was walked.
-    fn take_back(&mut self, chunk: Chunk);
+    fn recycle(&mut self, chunk: Chunk);
 }
 
 /// See the module.
@@ -75,9 +75,9 @@ pub struct Scan {
     delivered: Vec<i64>,
     filled: Vec<i64>,
     skipped: Vec<Range>,
-    over: bool,
+    is_done: bool,
     /// What went wrong behind the records of the batch that was handed out.
-    late: Option<Error>,
+    deferred_error: Option<Error>,
 }
 
 impl Scan {
@@ -97,7 +97,7 @@ impl Scan {
         }
         let delivered: Vec<i64> = ranges.iter().map(|range| range.start).collect();
         let (filled, skipped, open) = (delivered.clone(), Vec::new(), None);
-        let (over, late) = (false, None);
+        let (is_done, deferred_error) = (false, None);
         Ok(Self {
             source,
             builder,
@@ -107,8 +107,8 @@ impl Scan {
             delivered,
             filled,
             skipped,
-            over,
-            late,
+            is_done,
+            deferred_error,
         })
     }
 
@@ -117,13 +117,13 @@ impl Scan {
         if self.interrupt.interrupted() {
             return Err(Error::Interrupted);
         }
-        if let Some(error) = self.late.take() {
+        if let Some(error) = self.deferred_error.take() {
             return Err(error);
         }
-        while !self.over && !self.builder.is_full() {
+        while !self.is_done && !self.builder.is_full() {
             match self.fill() {
                 Err(error) if self.builder.rows() > 0 => {
-                    self.late = Some(error);
+                    self.deferred_error = Some(error);
                     break;
                 }
                 other => other?,
@@ -139,14 +139,14 @@ impl Scan {
         let mut chunk = match self.open.take() {
             Some(chunk) => chunk,
             None => match self.source.next()? {
-                Brought::Chunk(chunk) => chunk,
-                Brought::Lost(range) => {
-                    self.reach(&range.topic, range.partition, range.end);
+                SourceItem::Chunk(chunk) => chunk,
+                SourceItem::Missing(range) => {
+                    self.record_progress(&range.topic, range.partition, range.end);
                     self.skipped.push(range);
                     return Ok(());
                 }
-                Brought::End => {
-                    self.over = true;
+                SourceItem::End => {
+                    self.is_done = true;
                     let ends = self.ranges.iter().map(|range| range.end.max(range.start));
                     self.filled = ends.collect();
                     return Ok(());
@@ -154,9 +154,9 @@ impl Scan {
             },
         };
         let taken = self.builder.take(&mut chunk);
-        self.reach(&Arc::clone(&chunk.topic), chunk.partition, chunk.position());
+        self.record_progress(&Arc::clone(&chunk.topic), chunk.partition, chunk.position());
         if taken? {
-            self.source.take_back(chunk);
+            self.source.recycle(chunk);
         } else {
             self.open = Some(chunk);
         }
@@ -175,7 +175,7 @@ impl Scan {
     }
 
     /// Notes how far a partition has been read.
-    fn reach(&mut self, topic: &str, partition: i32, next: i64) {
+    fn record_progress(&mut self, topic: &str, partition: i32, next: i64) {
         for (range, filled) in self.ranges.iter().zip(&mut self.filled) {
             if range.is_of(topic, partition) {
                 *filled = next.min(range.end).max(*filled);

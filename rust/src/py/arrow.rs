@@ -19,24 +19,24 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use super::client::{self as shell, Given};
+use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
 use crate::client::{self, Cluster, Error};
 use crate::columns::Projection;
 use crate::columns::builder::{Builder, Limits};
 use crate::columns::local;
-use crate::columns::remote::{self, Terms};
-use crate::columns::scan::{Lost, Range, Scan};
+use crate::columns::remote::{self, RemoteOptions};
+use crate::columns::scan::{MissingOffsets, Range, Scan};
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct ArrowStream {
-    reading: Arc<Reading>,
+    shared: Arc<SharedScan>,
     taken: AtomicBool,
 }
 
 /// What the stream and whoever asks about it share.
-struct Reading {
+struct SharedScan {
     scan: Mutex<Scan>,
     schema: SchemaRef,
     signals: Arc<Signals>,
@@ -44,36 +44,36 @@ struct Reading {
     pid: u32,
 }
 
-impl Reading {
+impl SharedScan {
     /// The next batch, and what went wrong as an exception.
     fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         if std::process::id() != self.pid {
-            return Err(shell::forked(py));
+            return Err(forked_error(py));
         }
         py.detach(|| self.scan.lock().pull()).map_err(|error| self.signals.exception(py, &error))
     }
 }
 
 /// The stream's side.
-struct Pull {
-    reading: Arc<Reading>,
-    over: bool,
+struct BatchReader {
+    shared: Arc<SharedScan>,
+    is_done: bool,
 }
 
-impl Iterator for Pull {
+impl Iterator for BatchReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
+        if self.is_done {
             return None;
         }
         let ended = || ArrowError::IoError("Python is ending".to_owned(), interrupted());
         let pulled = Python::try_attach(|py| {
-            let pulled = self.reading.next(py);
-            pulled.map_err(|raised| self.reading.fail(py, raised))
+            let pulled = self.shared.next(py);
+            pulled.map_err(|raised| self.shared.fail(py, raised))
         });
         let pulled = pulled.unwrap_or_else(|| Err(ended()));
-        self.over = !matches!(pulled, Ok(Some(_)));
+        self.is_done = !matches!(pulled, Ok(Some(_)));
         pulled.transpose()
     }
 }
@@ -82,7 +82,7 @@ fn interrupted() -> std::io::Error {
     std::io::ErrorKind::Interrupted.into()
 }
 
-impl Reading {
+impl SharedScan {
     /// Keeps an exception, and says it as Arrow can.
     fn fail(&self, py: Python<'_>, raised: PyErr) -> ArrowError {
         let text = match raised.value(py).to_string() {
@@ -94,9 +94,9 @@ impl Reading {
     }
 }
 
-impl RecordBatchReader for Pull {
+impl RecordBatchReader for BatchReader {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.reading.schema)
+        Arc::clone(&self.shared.schema)
     }
 }
 
@@ -112,32 +112,32 @@ impl ArrowStream {
         if self.taken.swap(true, Ordering::Relaxed) {
             return Err(PyValueError::new_err("this stream has been read; scan again"));
         }
-        let pull = Pull { reading: Arc::clone(&self.reading), over: false };
+        let pull = BatchReader { shared: Arc::clone(&self.shared), is_done: false };
         let stream = FFI_ArrowArrayStream::new(Box::new(pull));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        schema_capsule(py, &self.reading.schema)
+        schema_capsule(py, &self.shared.schema)
     }
 
     fn failure(&self, py: Python<'_>) -> Option<PyErr> {
-        self.reading.failure.lock().as_ref().map(|error| error.clone_ref(py))
+        self.shared.failure.lock().as_ref().map(|error| error.clone_ref(py))
     }
 
     fn positions(&self, py: Python<'_>) -> Vec<(String, i32, i64)> {
         py.detach(|| {
-            let scan = self.reading.scan.lock();
+            let scan = self.shared.scan.lock();
             scan.positions().map(|(topic, p, next)| (topic.to_owned(), p, next)).collect()
         })
     }
 
     fn skipped(&self, py: Python<'_>) -> Vec<(String, i32, i64, i64)> {
         py.detach(|| {
-            let scan = self.reading.scan.lock();
-            let told =
+            let scan = self.shared.scan.lock();
+            let row =
                 |range: &Range| (range.topic.to_string(), range.partition, range.start, range.end);
-            scan.skipped().iter().map(told).collect()
+            scan.skipped().iter().map(row).collect()
         })
     }
 }
@@ -220,42 +220,47 @@ pub(super) fn scan(
         start,
         end,
     });
-    let mut given = Given::new(options)?;
+    let mut properties = ClientProperties::new(options)?;
     let make = || -> client::Result<(Scan, SchemaRef)> {
         let projection = Projection::of(&columns)?;
         let schema = projection.schema();
         let limits = Limits { rows: batch_rows, bytes: batch_bytes };
         let builder = Builder::new(projection, limits);
-        let lost = lost_of(lost)?;
+        let missing = missing_offsets(lost)?;
         let scan = match (bootstrap, data_dirs) {
             (Some(bootstrap), None) => {
-                let options = shell::cluster_options(bootstrap, &mut given, &signals)?;
-                let terms = terms(&mut given, lost)?;
-                remote::scan(Cluster::new(options), terms, ranges.collect(), builder)?
+                let options = cluster_options(bootstrap, &mut properties, &signals)?;
+                let scan_options = remote_options(&mut properties, missing)?;
+                remote::scan(Cluster::new(options), scan_options, ranges.collect(), builder)?
             }
             (None, Some(directories)) => {
-                let isolation = given.take("isolation.level")?;
-                let terms = local::Terms {
+                let isolation = properties.take("isolation.level")?;
+                let scan_options = local::LocalOptions {
                     directories,
                     read_committed: isolation.as_deref() == Some("read_committed"),
-                    lost,
+                    missing,
                 };
-                local::scan(terms, Arc::<Signals>::clone(&signals), ranges.collect(), builder)?
+                local::scan(
+                    scan_options,
+                    Arc::<Signals>::clone(&signals),
+                    ranges.collect(),
+                    builder,
+                )?
             }
             _ => return Err(Error::Invalid("give either bootstrap or data_dirs".to_owned())),
         };
-        given.finish()?;
+        properties.finish()?;
         Ok((scan, schema))
     };
     let (scan, schema) = make().map_err(|error| of_client(py, &error))?;
-    let reading = Reading {
+    let shared = SharedScan {
         scan: Mutex::new(scan),
         schema,
         signals: Arc::clone(&signals),
         failure: Mutex::new(None),
         pid: std::process::id(),
     };
-    Ok(ArrowStream { reading: Arc::new(reading), taken: AtomicBool::new(false) })
+    Ok(ArrowStream { shared: Arc::new(shared), taken: AtomicBool::new(false) })
 }
 
 /// See `_krust.pyi`.
@@ -333,17 +338,21 @@ fn take_array(
     Ok(unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) })
 }
 
-fn lost_of(text: &str) -> client::Result<Lost> {
+fn missing_offsets(text: &str) -> client::Result<MissingOffsets> {
     match text {
-        "fail" => Ok(Lost::Fail),
-        "skip" => Ok(Lost::Skip),
+        "fail" => Ok(MissingOffsets::Fail),
+        "skip" => Ok(MissingOffsets::Skip),
         _ => Err(Error::Invalid(format!("lost: {text:?} is neither fail nor skip"))),
     }
 }
 
-fn terms(given: &mut Given<'_>, lost: Lost) -> client::Result<Terms> {
-    let usual = Terms::default();
-    let patience = given.time("default.api.timeout.ms")?.unwrap_or(usual.patience);
-    let config = super::consumer::config(given, usual.config)?;
-    Ok(Terms { config, lost, patience })
+fn remote_options(
+    properties: &mut ClientProperties<'_>,
+    missing: MissingOffsets,
+) -> client::Result<RemoteOptions> {
+    let default = RemoteOptions::default();
+    let idle_timeout =
+        properties.duration("default.api.timeout.ms")?.unwrap_or(default.idle_timeout);
+    let config = super::consumer::config(properties, default.config)?;
+    Ok(RemoteOptions { config, missing, idle_timeout })
 }

@@ -1,7 +1,7 @@
 //! `_krust.Client`: any API of Kafka's by name, and offsets by time, over one connection a broker.
 //!
-//! [`Shell`] is what the three client classes share: the lock around the core's object, the guard
-//! against use in a forked child and after `close`, and the way of errors and signals.
+//! [`GuardedCore`] is what the three client classes share. It locks the core's object, refuses
+//! calls in a forked child and after `close`, and turns errors and signals into exceptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,36 +12,36 @@ use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
 use super::errors::{Signals, of_client};
-use crate::client::admin::{Moment, Order};
+use crate::client::admin::{NamedRequest, OffsetQuery};
 use crate::client::{self, Address, Cluster, Error, Options, Target};
 use crate::protocol;
 
-/// A core object that Python holds.
-pub(super) struct Shell<T> {
+/// A core object that Python holds, guarded against other threads, forks and signals.
+pub(super) struct GuardedCore<T> {
     /// `None`: it was closed.
     core: Mutex<Option<T>>,
     signals: Arc<Signals>,
     pid: u32,
 }
 
-impl<T: Send> Shell<T> {
-    /// Makes the core object from a cluster of `bootstrap`; `make` may take its own options, and
-    /// what is left over is an error.
+impl<T: Send> GuardedCore<T> {
+    /// Makes the core object for a cluster. `make` takes its own properties; an unknown property is
+    /// an error.
     pub(super) fn new(
         py: Python<'_>,
         (bootstrap, options): (&str, Option<&Bound<'_, PyDict>>),
-        make: impl FnOnce(Cluster, &mut Given<'_>) -> client::Result<T>,
+        make: impl FnOnce(Cluster, &mut ClientProperties<'_>) -> client::Result<T>,
     ) -> PyResult<Self> {
         let signals = Arc::new(Signals::default());
-        let mut given = Given::new(options)?;
-        let core = cluster_options(bootstrap, &mut given, &signals)
-            .and_then(|options| make(Cluster::new(options), &mut given))
-            .and_then(|core| given.finish().map(|()| core))
+        let mut properties = ClientProperties::new(options)?;
+        let core = cluster_options(bootstrap, &mut properties, &signals)
+            .and_then(|options| make(Cluster::new(options), &mut properties))
+            .and_then(|core| properties.finish().map(|()| core))
             .map_err(|error| of_client(py, &error))?;
         Ok(Self { core: Mutex::new(Some(core)), signals, pid: std::process::id() })
     }
 
-    /// Runs `work` on the core object, detached.
+    /// Runs `work` on the core object, detached from the interpreter.
     pub(super) fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -50,11 +50,11 @@ impl<T: Send> Shell<T> {
         self.guard(py)?;
         let closed = || Error::Invalid("this client is closed".to_owned());
         let done = py.detach(|| self.core.lock().as_mut().ok_or_else(closed).and_then(work));
-        self.signals.tell(py);
+        self.signals.report_reachability(py);
         done.map_err(|error| self.signals.exception(py, &error))
     }
 
-    /// Drops the core object after `last`, detached; calls that are made later are refused.
+    /// Runs `last` and drops the core object, detached. Later calls are refused.
     pub(super) fn close(&self, py: Python<'_>, last: impl FnOnce(&mut T) + Send) -> PyResult<()> {
         self.guard(py)?;
         py.detach(|| self.core.lock().take().as_mut().map(last));
@@ -62,87 +62,87 @@ impl<T: Send> Shell<T> {
     }
 
     fn guard(&self, py: Python<'_>) -> PyResult<()> {
-        if std::process::id() == self.pid { Ok(()) } else { Err(forked(py)) }
+        if std::process::id() == self.pid { Ok(()) } else { Err(forked_error(py)) }
     }
 }
 
 /// Key, name if known, oldest and newest version of an API that a broker serves.
-type Served = (i16, Option<&'static str>, i16, i16);
+type ServedApi = (i16, Option<&'static str>, i16, i16);
 
-/// Options by Kafka's names, taken one by one.
-pub(super) struct Given<'py> {
-    left: Option<Bound<'py, PyDict>>,
+/// Client properties by Kafka's names, taken one by one.
+pub(super) struct ClientProperties<'py> {
+    unread: Option<Bound<'py, PyDict>>,
 }
 
-impl<'py> Given<'py> {
+impl<'py> ClientProperties<'py> {
     pub(super) fn new(options: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
-        Ok(Self { left: options.map(Bound::copy).transpose()? })
+        Ok(Self { unread: options.map(Bound::copy).transpose()? })
     }
 
-    /// Takes an option's text.
+    /// Takes a property's text.
     pub(super) fn take(&mut self, name: &str) -> client::Result<Option<String>> {
-        let Some(left) = &self.left else { return Ok(None) };
+        let Some(unread) = &self.unread else { return Ok(None) };
         let bad = |error: PyErr| Error::Invalid(format!("{name}: {error}"));
-        let Some(value) = left.get_item(name).map_err(bad)? else { return Ok(None) };
-        left.del_item(name).map_err(bad)?;
+        let Some(value) = unread.get_item(name).map_err(bad)? else { return Ok(None) };
+        unread.del_item(name).map_err(bad)?;
         value.str().and_then(|text| text.extract()).map(Some).map_err(bad)
     }
 
-    /// Takes an option that is parsed.
+    /// Takes a property and parses it.
     pub(super) fn parse<V: std::str::FromStr>(&mut self, name: &str) -> client::Result<Option<V>> {
         let bad = |text: &String| Error::Invalid(format!("{name}: {text:?} is no valid value"));
         self.take(name)?.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
     }
 
-    /// Takes an option in milliseconds.
-    pub(super) fn time(&mut self, name: &str) -> client::Result<Option<Duration>> {
+    /// Takes a property in milliseconds.
+    pub(super) fn duration(&mut self, name: &str) -> client::Result<Option<Duration>> {
         Ok(self.parse(name)?.map(Duration::from_millis))
     }
 
-    /// Takes a switch: `true` or `false`.
-    pub(super) fn switch(&mut self, name: &str) -> client::Result<Option<bool>> {
+    /// Takes a boolean: `true` or `false`.
+    pub(super) fn boolean(&mut self, name: &str) -> client::Result<Option<bool>> {
         let text = self.take(name)?.map(|text| text.to_ascii_lowercase());
         let bad =
             |text: &str| Error::Invalid(format!("{name}: {text:?} is neither true nor false"));
         text.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
     }
 
-    /// What is left over is an error.
+    /// An unknown property is an error.
     pub(super) fn finish(&self) -> client::Result<()> {
-        let Some(left) = &self.left else { return Ok(()) };
-        match left.keys().iter().next() {
+        let Some(unread) = &self.unread else { return Ok(()) };
+        match unread.keys().iter().next() {
             None => Ok(()),
             Some(name) => Err(Error::Invalid(format!("this client has no property {name}"))),
         }
     }
 }
 
-/// What holds for every connection, taken out of `given`.
+/// Takes the properties of every connection out of `properties`.
 pub(super) fn cluster_options(
     bootstrap: &str,
-    given: &mut Given<'_>,
+    properties: &mut ClientProperties<'_>,
     signals: &Arc<Signals>,
 ) -> client::Result<Options> {
     let mut options = Options::new(Address::parse_list(bootstrap)?);
     let signals: Arc<Signals> = Arc::clone(signals);
-    options.reach = Arc::clone(&signals.reach);
-    if let Some(teller) = given.parse("krust.tell.reach")? {
-        signals.teller.get_or_init(|| teller);
+    options.reachability = Arc::clone(&signals.reachability);
+    if let Some(reporter) = properties.parse("krust.report.reachability")? {
+        signals.reporter.get_or_init(|| reporter);
     }
     options.interrupt = signals;
-    if let Some(client_id) = given.take("client.id")? {
+    if let Some(client_id) = properties.take("client.id")? {
         options.client_id = client_id;
     }
-    if let Some(time) = given.time("request.timeout.ms")? {
+    if let Some(time) = properties.duration("request.timeout.ms")? {
         options.request_timeout = time;
     }
-    if let Some(time) = given.time("socket.connection.setup.timeout.ms")? {
+    if let Some(time) = properties.duration("socket.connection.setup.timeout.ms")? {
         options.connect_timeout = time;
     }
-    if let Some(time) = given.time("retry.backoff.ms")? {
+    if let Some(time) = properties.duration("retry.backoff.ms")? {
         options.retry_backoff = time;
     }
-    if let Some(protocol) = given.take("security.protocol")?
+    if let Some(protocol) = properties.take("security.protocol")?
         && !protocol.eq_ignore_ascii_case("PLAINTEXT")
     {
         return Err(Error::Invalid(format!("security.protocol={protocol} is not supported yet")));
@@ -151,7 +151,7 @@ pub(super) fn cluster_options(
 }
 
 /// The error of a client that is used in a forked child.
-pub(super) fn forked(py: Python<'_>) -> PyErr {
+pub(super) fn forked_error(py: Python<'_>) -> PyErr {
     let raise = || -> PyResult<PyErr> {
         let class = py.import("krust.errors")?.getattr("ForkedError")?;
         let text = "this client was made in the parent process; make one in this process";
@@ -163,7 +163,7 @@ pub(super) fn forked(py: Python<'_>) -> PyErr {
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Client {
-    shell: Shell<Cluster>,
+    guarded: GuardedCore<Cluster>,
 }
 
 #[pymethods]
@@ -171,8 +171,8 @@ impl Client {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let shell = Shell::new(py, (bootstrap, options), |cluster, _| Ok(cluster))?;
-        Ok(Self { shell })
+        let guarded = GuardedCore::new(py, (bootstrap, options), |cluster, _| Ok(cluster))?;
+        Ok(Self { guarded })
     }
 
     #[pyo3(signature = (api, body, version=None, *, broker=None))]
@@ -186,17 +186,17 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = from_python(body)?;
         let target = broker.map(Target::Broker);
-        let order = Order { api, version, target, body: &body };
-        let answer = self.shell.run(py, |cluster| {
+        let request = NamedRequest { api, version, target, body: &body };
+        let answer = self.guarded.run(py, |cluster| {
             let wait = cluster.wait();
-            cluster.request(&order, &wait)
+            cluster.request(&request, &wait)
         })?;
         to_python(py, &answer)
     }
 
     #[pyo3(signature = (broker=None))]
-    fn versions(&self, py: Python<'_>, broker: Option<i32>) -> PyResult<Vec<Served>> {
-        self.shell.run(py, |cluster| {
+    fn versions(&self, py: Python<'_>, broker: Option<i32>) -> PyResult<Vec<ServedApi>> {
+        self.guarded.run(py, |cluster| {
             let wait = cluster.wait();
             let target = broker.map_or(Target::Any, Target::Broker);
             let connection = cluster.connection(target, &wait)?;
@@ -209,11 +209,11 @@ impl Client {
     }
 
     fn end(&self) {
-        self.shell.signals.end();
+        self.guarded.signals.end();
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.shell.close(py, Cluster::close)
+        self.guarded.close(py, Cluster::close)
     }
 
     #[pyo3(signature = (moments, *, read_committed=false))]
@@ -225,9 +225,9 @@ impl Client {
     ) -> PyResult<Bound<'py, PyList>> {
         let moments: Vec<_> = moments
             .into_iter()
-            .map(|(topic, partition, timestamp)| Moment { topic, partition, timestamp })
+            .map(|(topic, partition, timestamp)| OffsetQuery { topic, partition, timestamp })
             .collect();
-        let found = self.shell.run(py, |cluster| {
+        let found = self.guarded.run(py, |cluster| {
             let wait = cluster.wait();
             cluster.list_offsets(&moments, read_committed, &wait)
         })?;
@@ -236,7 +236,7 @@ impl Client {
             if let Some(error) = &found.error {
                 return Err(of_client(py, error));
             }
-            let Moment { topic, partition, timestamp: asked } = found.moment;
+            let OffsetQuery { topic, partition, timestamp: asked } = found.query;
             list.append((topic, partition, asked, found.offset, found.timestamp))?;
         }
         Ok(list)
@@ -245,7 +245,7 @@ impl Client {
 
 /// Name of an error code, and whether the same request may succeed later. See `_krust.pyi`.
 #[pyfunction]
-pub(super) fn error_facts(code: i16) -> (&'static str, bool) {
+pub(super) fn error_info(code: i16) -> (&'static str, bool) {
     let error = protocol::ErrorCode::from(code);
     (error.name(), error.is_retriable())
 }

@@ -1,7 +1,7 @@
-//! `_krust.Consumer`: records out of fetched batches, a bounded number at a time.
+//! `_krust.Consumer`: records from fetched batches, a bounded number at a time.
 //!
-//! A chunk is fetched and inflated detached; then it is taken out of the shell, walked attached
-//! without any lock, and put back with what is left of it.
+//! A chunk is fetched and decompressed detached from the interpreter. Then it is taken out of the
+//! guarded state, visited attached without any lock, and put back with its remaining records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,51 +12,51 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::arrow::ArrowBatch;
-use super::client::{Given, Shell};
+use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
 use crate::client;
-use crate::client::chunk::{Chunk, Origin};
-use crate::client::consumer::{Assignment, Config, Consumer as Core};
+use crate::client::chunk::{BatchOrigin, Chunk};
+use crate::client::consumer::{Assignment, Config, Consumer as CoreConsumer};
 use crate::columns::Projection;
 use crate::columns::builder::{Builder, Limits};
-use crate::record::batch::Record as View;
+use crate::record::batch::Record as BatchRecord;
 
 /// The core's consumer, and what it fetched that Python has not taken yet.
-struct State {
-    core: Core,
+struct ConsumerState {
+    core: CoreConsumer,
     chunks: VecDeque<Chunk>,
     /// What fills columns, and the columns; it keeps the buffers that readers gave back.
     builder: Option<(Vec<String>, Builder)>,
-    /// What went wrong behind the batch that was given out.
-    late: Option<client::Error>,
+    /// An error that came after the records that were returned.
+    deferred_error: Option<client::Error>,
 }
 
 /// Topic, partition, offset.
-type Place = (String, i32, i64);
-type Places = Vec<(Arc<str>, i32, i64)>;
+type PositionRow = (String, i32, i64);
+type NextPositions = Vec<(Arc<str>, i32, i64)>;
 
-/// Notes where the partition of a chunk goes on.
-fn note(places: &mut Places, chunk: &Chunk) {
-    let place = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
-    match places
+/// Sets the next position of a chunk's partition.
+fn set_position(positions: &mut NextPositions, chunk: &Chunk) {
+    let position = (Arc::clone(&chunk.topic), chunk.partition, chunk.position());
+    match positions
         .iter_mut()
         .find(|(topic, partition, _)| *topic == chunk.topic && *partition == chunk.partition)
     {
-        Some(known) => *known = place,
-        None => places.push(place),
+        Some(known) => *known = position,
+        None => positions.push(position),
     }
 }
 
-fn named(places: Places) -> Vec<Place> {
+fn position_rows(positions: NextPositions) -> Vec<PositionRow> {
     let named =
         |(topic, partition, offset): (Arc<str>, i32, i64)| (topic.to_string(), partition, offset);
-    places.into_iter().map(named).collect()
+    positions.into_iter().map(named).collect()
 }
 
-impl State {
+impl ConsumerState {
     /// The next chunk, opened; fetched within `time` where none is here.
     fn next(&mut self, time: Option<Duration>) -> client::Result<Option<Chunk>> {
-        if let Some(error) = self.late.take() {
+        if let Some(error) = self.deferred_error.take() {
             return Err(error);
         }
         if self.chunks.is_empty()
@@ -77,18 +77,20 @@ impl State {
         &mut self,
         time: Duration,
         (columns, limits): (Vec<String>, Limits),
-    ) -> client::Result<(RecordBatch, Places)> {
+    ) -> client::Result<(RecordBatch, NextPositions)> {
         let mut builder = match self.builder.take() {
-            Some((known, builder)) if known == columns && *builder.asked() == limits => builder,
+            Some((known, builder)) if known == columns && *builder.requested_limits() == limits => {
+                builder
+            }
             _ => Builder::new(Projection::of(&columns)?, limits),
         };
-        let (mut places, mut time) = (Vec::new(), Some(time));
+        let (mut positions, mut time) = (Vec::new(), Some(time));
         while !builder.is_full() {
-            match self.take(&mut builder, &mut places, time.take()) {
+            match self.take(&mut builder, &mut positions, time.take()) {
                 Ok(true) => {}
                 Err(error) if builder.rows() == 0 => return Err(error),
                 other => {
-                    self.late = other.err();
+                    self.deferred_error = other.err();
                     break;
                 }
             }
@@ -96,19 +98,19 @@ impl State {
         let schema = builder.projection().schema();
         let batch = builder.finish()?.unwrap_or_else(|| RecordBatch::new_empty(schema));
         self.builder = Some((columns, builder));
-        Ok((batch, places))
+        Ok((batch, positions))
     }
 
     /// Adds a chunk to a batch; `false`: there is none.
     fn take(
         &mut self,
         builder: &mut Builder,
-        places: &mut Places,
+        positions: &mut NextPositions,
         time: Option<Duration>,
     ) -> client::Result<bool> {
         let Some(mut chunk) = self.next(time)? else { return Ok(false) };
         let taken = builder.take(&mut chunk);
-        note(places, &chunk);
+        set_position(positions, &chunk);
         if !taken? {
             self.chunks.push_front(chunk);
         }
@@ -119,7 +121,7 @@ impl State {
         let (mut records, mut bytes) = (0, 0);
         for mut chunk in self.core.poll(time)? {
             bytes += u64::try_from(chunk.size()).unwrap_or(u64::MAX);
-            chunk.each(|_, _| {
+            chunk.visit_all(|_, _| {
                 records += 1;
                 true
             })?;
@@ -127,9 +129,9 @@ impl State {
         Ok((records, bytes))
     }
 
-    /// Drops what was fetched of one partition and not given out.
+    /// Drops the fetched records of one partition that were not returned.
     fn drop_chunks(&mut self, topic: &str, partition: i32) {
-        self.late = None;
+        self.deferred_error = None;
         self.chunks.retain(|chunk| chunk.partition != partition || *chunk.topic != *topic);
     }
 }
@@ -165,7 +167,7 @@ impl Record {
 }
 
 /// What the records of one chunk share.
-struct Maker<'py> {
+struct RecordFactory<'py> {
     py: Python<'py>,
     topic: Py<PyString>,
     partition: i32,
@@ -173,7 +175,7 @@ struct Maker<'py> {
     no_headers: Py<PyTuple>,
 }
 
-impl<'py> Maker<'py> {
+impl<'py> RecordFactory<'py> {
     fn new(py: Python<'py>, chunk: &Chunk) -> Self {
         Self {
             py,
@@ -191,7 +193,11 @@ impl<'py> Maker<'py> {
         }
     }
 
-    fn record(&self, record: &View<'_>, origin: &Origin) -> PyResult<Bound<'py, Record>> {
+    fn record(
+        &self,
+        record: &BatchRecord<'_>,
+        origin: &BatchOrigin,
+    ) -> PyResult<Bound<'py, Record>> {
         let headers = if record.headers.is_empty() {
             self.no_headers.clone_ref(self.py)
         } else {
@@ -217,15 +223,15 @@ impl<'py> Maker<'py> {
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Consumer {
-    shell: Shell<State>,
+    guarded: GuardedCore<ConsumerState>,
 }
 
 /// Records of one opened chunk, until `list` has `limit`.
-fn fill(list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
-    let maker = Maker::new(list.py(), chunk);
+fn append_records(list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
+    let factory = RecordFactory::new(list.py(), chunk);
     let mut failed = None;
-    let shown = chunk.show(|record, origin| {
-        let added = maker.record(record, origin).and_then(|record| list.append(record));
+    let shown = chunk.visit(|record, origin| {
+        let added = factory.record(record, origin).and_then(|record| list.append(record));
         failed = added.err();
         failed.is_none() && list.len() < limit
     });
@@ -248,7 +254,7 @@ pub(super) fn records<'py>(
     let failed = |error: client::Error| of_client(py, &error);
     let mut chunk = Chunk::of((Arc::from(topic), partition), first, fetched).map_err(failed)?;
     while chunk.open().map_err(failed)? {
-        fill(&list, &mut chunk, usize::MAX)?;
+        append_records(&list, &mut chunk, usize::MAX)?;
     }
     Ok(list)
 }
@@ -258,11 +264,11 @@ impl Consumer {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let make = |cluster, given: &mut Given<'_>| {
-            let core = Core::new(cluster, config(given, Config::default())?);
-            Ok(State { core, chunks: VecDeque::new(), builder: None, late: None })
+        let make = |cluster, properties: &mut ClientProperties<'_>| {
+            let core = CoreConsumer::new(cluster, config(properties, Config::default())?);
+            Ok(ConsumerState { core, chunks: VecDeque::new(), builder: None, deferred_error: None })
         };
-        Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
+        Ok(Self { guarded: GuardedCore::new(py, (bootstrap, options), make)? })
     }
 
     #[pyo3(signature = (assignments, *, keep=false))]
@@ -276,11 +282,11 @@ impl Consumer {
             .into_iter()
             .map(|(topic, partition, offset, end)| Assignment { topic, partition, offset, end })
             .collect();
-        self.shell.run(py, |state| {
+        self.guarded.run(py, |state| {
             if keep {
                 state.core.add(&assignments);
             } else {
-                state.late = None;
+                state.deferred_error = None;
                 state.chunks.clear();
                 state.core.assign(&assignments);
             }
@@ -288,9 +294,9 @@ impl Consumer {
         })
     }
 
-    fn unassign(&self, py: Python<'_>, places: Vec<(String, i32)>) -> PyResult<()> {
-        self.shell.run(py, |state| {
-            for (topic, partition) in &places {
+    fn unassign(&self, py: Python<'_>, positions: Vec<(String, i32)>) -> PyResult<()> {
+        self.guarded.run(py, |state| {
+            for (topic, partition) in &positions {
                 state.drop_chunks(topic, *partition);
                 state.core.remove(topic, *partition);
             }
@@ -299,15 +305,15 @@ impl Consumer {
     }
 
     fn seek(&self, py: Python<'_>, topic: &str, partition: i32, offset: i64) -> PyResult<bool> {
-        self.shell.run(py, |state| {
+        self.guarded.run(py, |state| {
             state.drop_chunks(topic, partition);
             Ok(state.core.seek(topic, partition, offset))
         })
     }
 
-    fn pause(&self, py: Python<'_>, places: Vec<Place>) -> PyResult<()> {
-        self.shell.run(py, |state| {
-            for (topic, partition, offset) in &places {
+    fn pause(&self, py: Python<'_>, positions: Vec<PositionRow>) -> PyResult<()> {
+        self.guarded.run(py, |state| {
+            for (topic, partition, offset) in &positions {
                 state.drop_chunks(topic, *partition);
                 state.core.seek(topic, *partition, *offset);
                 state.core.pause(topic, *partition, true);
@@ -316,9 +322,9 @@ impl Consumer {
         })
     }
 
-    fn resume(&self, py: Python<'_>, places: Vec<(String, i32)>) -> PyResult<()> {
-        self.shell.run(py, |state| {
-            for (topic, partition) in &places {
+    fn resume(&self, py: Python<'_>, positions: Vec<(String, i32)>) -> PyResult<()> {
+        self.guarded.run(py, |state| {
+            for (topic, partition) in &positions {
                 state.core.pause(topic, *partition, false);
             }
             Ok(())
@@ -331,21 +337,21 @@ impl Consumer {
         py: Python<'py>,
         timeout_ms: u64,
         limit: usize,
-    ) -> PyResult<(Bound<'py, PyList>, Vec<Place>)> {
+    ) -> PyResult<(Bound<'py, PyList>, Vec<PositionRow>)> {
         let (list, limit) = (PyList::empty(py), limit.max(1));
         let mut time = Some(Duration::from_millis(timeout_ms));
-        let mut next = Places::new();
+        let mut next = NextPositions::new();
         while list.len() < limit {
-            let Some(mut chunk) = self.shell.run(py, |state| state.next(time))? else { break };
+            let Some(mut chunk) = self.guarded.run(py, |state| state.next(time))? else { break };
             time = None;
-            fill(&list, &mut chunk, limit)?;
-            note(&mut next, &chunk);
-            self.shell.run(py, |state| {
+            append_records(&list, &mut chunk, limit)?;
+            set_position(&mut next, &chunk);
+            self.guarded.run(py, |state| {
                 state.chunks.push_front(chunk);
                 Ok(())
             })?;
         }
-        Ok((list, named(next)))
+        Ok((list, position_rows(next)))
     }
 
     #[pyo3(signature = (timeout_ms, columns, batch_rows=65_536, batch_bytes=8_388_608))]
@@ -356,51 +362,58 @@ impl Consumer {
         columns: Vec<String>,
         batch_rows: usize,
         batch_bytes: usize,
-    ) -> PyResult<(ArrowBatch, Vec<Place>)> {
+    ) -> PyResult<(ArrowBatch, Vec<PositionRow>)> {
         let limits = Limits { rows: batch_rows, bytes: batch_bytes };
         let time = Duration::from_millis(timeout_ms);
-        let (batch, places) = self.shell.run(py, |s| s.columns(time, (columns, limits)))?;
-        Ok((ArrowBatch::new(batch), named(places)))
+        let (batch, positions) = self.guarded.run(py, |s| s.columns(time, (columns, limits)))?;
+        Ok((ArrowBatch::new(batch), position_rows(positions)))
     }
 
     fn count(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<(u64, u64)> {
-        self.shell.run(py, |state| state.count(Duration::from_millis(timeout_ms)))
+        self.guarded.run(py, |state| state.count(Duration::from_millis(timeout_ms)))
     }
 
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        self.shell.run(py, |state| Ok(state.chunks.is_empty() && state.core.done()))
+        self.guarded.run(py, |state| Ok(state.chunks.is_empty() && state.core.is_done()))
     }
 
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(String, i32, i64, i64)>> {
-        self.shell.run(py, |state| {
+        self.guarded.run(py, |state| {
             let positions = state.core.positions();
             Ok(positions.map(|(topic, p, at, high)| (topic.to_owned(), p, at, high)).collect())
         })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.shell.close(py, |state| state.core.close())
+        self.guarded.close(py, |state| state.core.close())
     }
 
-    fn strayed(&self, py: Python<'_>) -> PyResult<Vec<Place>> {
-        self.shell.run(py, |state| {
-            let strayed = state.core.strayed();
-            Ok(strayed.map(|(topic, partition, at)| (topic.to_owned(), partition, at)).collect())
+    fn out_of_range(&self, py: Python<'_>) -> PyResult<Vec<PositionRow>> {
+        self.guarded.run(py, |state| {
+            let out_of_range = state.core.out_of_range();
+            Ok(out_of_range
+                .map(|(topic, partition, at)| (topic.to_owned(), partition, at))
+                .collect())
         })
     }
 }
 
-/// How to fetch, taken out of `given`; `default` where that says nothing.
-pub(super) fn config(given: &mut Given<'_>, default: Config) -> client::Result<Config> {
-    let isolation = given.take("isolation.level")?;
+/// Takes the fetch configuration out of `properties`; `default` for the rest.
+pub(super) fn config(
+    properties: &mut ClientProperties<'_>,
+    default: Config,
+) -> client::Result<Config> {
+    let isolation = properties.take("isolation.level")?;
     Ok(Config {
-        min_bytes: given.parse("fetch.min.bytes")?.unwrap_or(default.min_bytes),
-        max_wait: given.time("fetch.max.wait.ms")?.unwrap_or(default.max_wait),
-        max_bytes: given.parse("fetch.max.bytes")?.unwrap_or(default.max_bytes),
-        partition_max_bytes: given
+        min_bytes: properties.parse("fetch.min.bytes")?.unwrap_or(default.min_bytes),
+        max_wait: properties.duration("fetch.max.wait.ms")?.unwrap_or(default.max_wait),
+        max_bytes: properties.parse("fetch.max.bytes")?.unwrap_or(default.max_bytes),
+        partition_max_bytes: properties
             .parse("max.partition.fetch.bytes")?
             .unwrap_or(default.partition_max_bytes),
         read_committed: isolation.as_deref() == Some("read_committed"),
-        tell_strayed: given.switch("krust.tell.strayed")?.unwrap_or(default.tell_strayed),
+        report_out_of_range: properties
+            .boolean("krust.report.out.of.range")?
+            .unwrap_or(default.report_out_of_range),
     })
 }

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::reach::Reach;
+use crate::client::reachability::Reachability;
 use crate::client::{Error, Interrupt};
 use crate::net::StartError;
 use crate::protocol::ErrorCode;
@@ -93,18 +93,20 @@ pub(super) fn of_start(py: Python<'_>, error: &StartError) -> PyErr {
 pub(super) struct Signals {
     raised: Mutex<Option<PyErr>>,
     ended: AtomicBool,
-    pub(super) reach: Arc<Reach>,
+    pub(super) reachability: Arc<Reachability>,
     /// In whose name Python is told who cannot be reached; unset: nobody is told.
-    pub(super) teller: OnceLock<u64>,
+    pub(super) reporter: OnceLock<u64>,
 }
 
 impl Signals {
     /// Tells `krust.clients.reach` which brokers cannot be reached, or can again.
-    pub(super) fn tell(&self, py: Python<'_>) {
-        let Some(teller) = self.teller.get().filter(|_| self.reach.is_news()) else { return };
-        for (address, reason) in self.reach.take() {
+    pub(super) fn report_reachability(&self, py: Python<'_>) {
+        let Some(reporter) = self.reporter.get().filter(|_| self.reachability.has_changes()) else {
+            return;
+        };
+        for (address, reason) in self.reachability.take_changes() {
             let tell = || py.import("krust.clients.reach")?.getattr("tell");
-            if let Err(error) = tell().and_then(|tell| tell.call1((*teller, address, reason))) {
+            if let Err(error) = tell().and_then(|tell| tell.call1((*reporter, address, reason))) {
                 error.write_unraisable(py, None);
             }
         }
@@ -131,7 +133,7 @@ impl Interrupt for Signals {
             return true;
         }
         Python::attach(|py| {
-            self.tell(py);
+            self.report_reachability(py);
             match py.check_signals() {
                 Ok(()) => false,
                 Err(raised) => {

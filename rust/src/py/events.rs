@@ -22,22 +22,22 @@ const TURN_BYTES: usize = 8 << 20;
 
 /// The queue.
 #[derive(Default)]
-pub(super) struct Events {
-    state: Mutex<State>,
+pub(super) struct EventQueue {
+    state: Mutex<EventQueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Event>,
+struct EventQueueState {
+    queue: VecDeque<Event>,
     closed: bool,
     woken: bool,
-    hurried: bool,
+    recheck: bool,
 }
 
-impl Events {
+impl EventQueue {
     /// What waits, as much as a turn gets, and the members of groups whose time is up; waits itself
-    /// for at most `timeout` where there is nothing. `None` after [`Events::close`].
+    /// for at most `timeout` where there is nothing. `None` after [`EventQueue::close`].
     pub(super) fn take(&self, broker: &Broker, timeout: Duration) -> Option<Vec<Event>> {
         let end = Instant::now() + timeout;
         loop {
@@ -54,12 +54,12 @@ impl Events {
     /// What waits, and whether somebody woken.
     fn wait(&self, timeout: Duration) -> Option<(Vec<Event>, bool)> {
         let mut state = self.state.lock();
-        if state.waiting.is_empty() && !state.closed && !state.woken && !state.hurried {
+        if state.queue.is_empty() && !state.closed && !state.woken && !state.recheck {
             self.changed.wait_for(&mut state, timeout);
         }
-        state.hurried = false;
+        state.recheck = false;
         let woken = std::mem::take(&mut state.woken);
-        (!state.closed).then(|| (state.turn(), woken))
+        (!state.closed).then(|| (state.take_turn(), woken))
     }
 
     /// Lets a taker go on at once, with nothing if nothing waits.
@@ -75,28 +75,28 @@ impl Events {
     }
 }
 
-impl State {
+impl EventQueueState {
     /// The events of one turn.
-    fn turn(&mut self) -> Vec<Event> {
+    fn take_turn(&mut self) -> Vec<Event> {
         let mut cost = 0;
-        let count = self.waiting.iter().take(TURN_EVENTS).take_while(|event| {
+        let count = self.queue.iter().take(TURN_EVENTS).take_while(|event| {
             let fits = cost < TURN_BYTES;
             cost += event.lease.as_ref().map_or(0, |lease| lease.bytes());
             fits
         });
         let count = count.count();
-        self.waiting.drain(..count).collect()
+        self.queue.drain(..count).collect()
     }
 }
 
-impl Policy for Events {
+impl Policy for EventQueue {
     fn submit(&self, event: Event) {
-        self.state.lock().waiting.push_back(event);
+        self.state.lock().queue.push_back(event);
         self.changed.notify_one();
     }
 
     fn hurry(&self) {
-        self.state.lock().hurried = true;
+        self.state.lock().recheck = true;
         self.changed.notify_one();
     }
 }

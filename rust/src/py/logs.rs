@@ -1,13 +1,13 @@
-//! Log lines of the core, kept until Python asks for them, so that a reactor thread's line needs no
-//! interpreter.
+//! Log lines of the core, buffered until Python asks for them, so that a reactor thread's line does
+//! not need the interpreter.
 //!
-//! What a recovery cuts is handed over at once, with all that is kept, before the cut is made: the
-//! threads that open logs may wait for the interpreter, which nobody holds meanwhile.
-//! Lines at debug are made while Python asks for them (`log_requests`); until then such a line is a
-//! load and a branch of its call site.
-//! Limit: 1,024 lines, half of them at debug; of what comes while it is full only the number is
-//! told.
-//! Threads: any writes; whoever asks takes all.
+//! When recovery truncates a log, its line and all buffered lines are written at once, before the
+//! truncation. The threads that open logs may wait for the interpreter, which nobody holds then.
+//! Debug lines exist only while Python asks for them (`log_requests`). Before that such a line
+//! costs a load and a branch.
+//! Limit: 1,024 lines, half of them debug. Lines that come while the buffer is full are only
+//! counted.
+//! Threads: any thread writes. A caller of `logs` takes all lines.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
@@ -20,19 +20,19 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-const LINES: usize = 1024;
-/// Who logs what is handed over at once.
-const AT_ONCE: &str = "krust::storage::cut";
+const LINES_MAX: usize = 1024;
+/// The target whose lines are written at once.
+const IMMEDIATE_TARGET: &str = "krust::storage::cut";
 
-/// Whether lines at debug are wanted.
+/// Whether debug lines are wanted.
 static DEBUG: AtomicBool = AtomicBool::new(false);
-/// What alone has such lines.
-const REQUESTS: &str = "krust::requests";
+/// The only target with debug lines.
+const REQUESTS_TARGET: &str = "krust::requests";
 
-static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+static BUFFER: LazyLock<Mutex<LogBuffer>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
-struct Kept {
+struct LogBuffer {
     lines: VecDeque<Line>,
     dropped: usize,
 }
@@ -40,12 +40,12 @@ struct Kept {
 /// Level as `logging` counts it, logger name, text.
 type Line = (u8, String, String);
 
-/// Puts this in front of all log lines of the core; does nothing the second time.
+/// Collects all log lines of the core from now on. A second call does nothing.
 pub(super) fn install() {
-    let _ = tracing::subscriber::set_global_default(Queue);
+    let _ = tracing::subscriber::set_global_default(BufferSubscriber);
 }
 
-/// Has each request be a line at debug, or not any more.
+/// Starts or stops logging each request as a debug line.
 #[pyfunction]
 pub(super) fn log_requests(wanted: bool) {
     if DEBUG.swap(wanted, Ordering::Relaxed) != wanted {
@@ -56,19 +56,19 @@ pub(super) fn log_requests(wanted: bool) {
 /// The lines since the last call: `(level, logger, text)`, level as `logging` counts it.
 #[pyfunction]
 pub(super) fn logs() -> Vec<(u8, String, String)> {
-    let Kept { mut lines, dropped } = std::mem::take(&mut *KEPT.lock());
+    let LogBuffer { mut lines, dropped } = std::mem::take(&mut *BUFFER.lock());
     if dropped > 0 {
         lines.push_back((30, "krust".into(), format!("{dropped} log lines were dropped")));
     }
     lines.into()
 }
 
-struct Queue;
+struct BufferSubscriber;
 
-impl Subscriber for Queue {
+impl Subscriber for BufferSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_wanted = match *metadata.level() {
-            Level::DEBUG => metadata.target() == REQUESTS && DEBUG.load(Ordering::Relaxed),
+            Level::DEBUG => metadata.target() == REQUESTS_TARGET && DEBUG.load(Ordering::Relaxed),
             level => level <= Level::INFO,
         };
         is_wanted && metadata.target().starts_with("krust")
@@ -85,16 +85,16 @@ impl Subscriber for Queue {
         event.record(&mut text);
         let logger = event.metadata().target().replace("::", ".");
         let line = (level, logger, text.message + &text.fields);
-        if event.metadata().target() == AT_ONCE {
-            hand_over(line);
+        if event.metadata().target() == IMMEDIATE_TARGET {
+            write_now(line);
             return;
         }
-        let mut kept = KEPT.lock();
-        let room = if level < 20 { LINES / 2 } else { LINES };
-        if kept.lines.len() < room {
-            kept.lines.push_back(line);
+        let mut buffer = BUFFER.lock();
+        let room = if level < 20 { LINES_MAX / 2 } else { LINES_MAX };
+        if buffer.lines.len() < room {
+            buffer.lines.push_back(line);
         } else {
-            kept.dropped += 1;
+            buffer.dropped += 1;
         }
     }
 
@@ -108,8 +108,8 @@ impl Subscriber for Queue {
     fn exit(&self, _: &Id) {}
 }
 
-/// Has Python's logging write what is kept and then this line; keeps it where there is none.
-fn hand_over(line: Line) {
+/// Writes the buffered lines and this one through Python's logging; buffers it if that fails.
+fn write_now(line: Line) {
     let written = Python::try_attach(|py| -> PyResult<()> {
         let logging = py.import("logging")?;
         for (level, name, text) in logs().into_iter().chain([line.clone()]) {
@@ -119,7 +119,7 @@ fn hand_over(line: Line) {
         Ok(())
     });
     if !matches!(written, Some(Ok(()))) {
-        KEPT.lock().lines.push_back(line);
+        BUFFER.lock().lines.push_back(line);
     }
 }
 

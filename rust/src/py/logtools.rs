@@ -76,24 +76,27 @@ impl LogDump {
 }
 
 /// File, position, what is wrong there, what to do.
-type Told = (String, u64, String, &'static str);
+type ProblemRow = (String, u64, String, &'static str);
 
 /// See `_krust.pyi`.
 #[pyfunction]
-pub(super) fn log_verify(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<Told>> {
-    told(&directory, py.detach(|| inspect::verify(&directory)))
+pub(super) fn log_verify(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<ProblemRow>> {
+    problem_rows(&directory, py.detach(|| inspect::verify(&directory)))
 }
 
 /// See `_krust.pyi`.
 #[pyfunction]
-pub(super) fn log_dir_verify(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<Told>> {
-    told(&directory, py.detach(|| inspect::verify_files(&directory)))
+pub(super) fn log_dir_verify(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<ProblemRow>> {
+    problem_rows(&directory, py.detach(|| inspect::verify_files(&directory)))
 }
 
-fn told(directory: &Path, found: std::io::Result<Vec<inspect::Problem>>) -> PyResult<Vec<Told>> {
-    let told = |p: inspect::Problem| (p.path.display().to_string(), p.position, p.what, p.remedy);
+fn problem_rows(
+    directory: &Path,
+    found: std::io::Result<Vec<inspect::Problem>>,
+) -> PyResult<Vec<ProblemRow>> {
+    let row = |p: inspect::Problem| (p.path.display().to_string(), p.position, p.what, p.remedy);
     let problems = found.map_err(|error| failed(directory, &error))?;
-    Ok(problems.into_iter().map(told).collect())
+    Ok(problems.into_iter().map(row).collect())
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> PyErr {

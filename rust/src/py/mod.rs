@@ -1,10 +1,10 @@
-//! The door to Python: the module `krust._krust`, and the only room that says pyo3.
+//! The native boundary: the module `krust._krust`, and the only module that uses pyo3.
 //!
-//! Reactor threads never attach to the interpreter; they push into queues that Python's threads
-//! empty. Classes are frozen. A call that may wait detaches from the interpreter first, and takes
-//! its lock only then, so that no lock is held across a crossing; while it waits, it attaches for a
-//! moment every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi`
-//! describes each item, and stubtest holds the two together.
+//! Reactor threads never attach to the interpreter. They push into queues that Python's threads
+//! empty. Classes are frozen. A call that may wait detaches from the interpreter first and takes
+//! its lock after that, so that no lock is held across a crossing. While it waits, it attaches for
+//! a moment every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi`
+//! describes each item; stubtest compares the two.
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
 
@@ -38,7 +38,7 @@ mod _krust {
     #[pymodule_export]
     use super::client::Client;
     #[pymodule_export]
-    use super::client::error_facts;
+    use super::client::error_info;
     #[pymodule_export]
     use super::consumer::{Consumer, Record, records};
     #[pymodule_export]

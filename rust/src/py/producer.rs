@@ -5,17 +5,17 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::client::{Given, Shell};
+use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
-use crate::client::cutting::{Layout, Role};
-use crate::client::producer::{Config, Delivered, Producer as Core};
+use crate::client::producer::{Config, DeliveryReport, Producer as Core};
+use crate::client::record_layout::{FieldRole, Layout};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
 use crate::record::batch::Entry;
 use crate::record::compression::Codec;
 
 /// Key, value, headers, partition, timestamp.
-type Given5<'py> = (
+type RecordArguments<'py> = (
     Option<Bound<'py, PyBytes>>,
     Option<Bound<'py, PyBytes>>,
     Vec<(String, Option<Bound<'py, PyBytes>>)>,
@@ -24,7 +24,7 @@ type Given5<'py> = (
 );
 
 /// The same, copied out of Python.
-struct Outgoing {
+struct OutgoingRecord {
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
     headers: Vec<(String, Option<Vec<u8>>)>,
@@ -32,8 +32,8 @@ struct Outgoing {
     timestamp: i64,
 }
 
-impl Outgoing {
-    fn of((key, value, headers, partition, timestamp): Given5<'_>, now: i64) -> Self {
+impl OutgoingRecord {
+    fn of((key, value, headers, partition, timestamp): RecordArguments<'_>, now: i64) -> Self {
         let copy = |bytes: Bound<'_, PyBytes>| bytes.as_bytes().to_vec();
         Self {
             key: key.map(copy),
@@ -53,8 +53,8 @@ impl Outgoing {
     }
 }
 
-/// What the records of a block have in common, beside topic and layout.
-struct Common {
+/// What all records of a block share, beside topic and layout.
+struct BlockDefaults {
     key: Option<Vec<u8>>,
     headers: Vec<(String, Option<Vec<u8>>)>,
     partition: Option<i32>,
@@ -62,7 +62,7 @@ struct Common {
     limit: usize,
 }
 
-impl Common {
+impl BlockDefaults {
     /// Sends the records of `block`; how many, and how many bytes they took.
     fn send(
         &self,
@@ -75,10 +75,10 @@ impl Common {
         let timestamp = SystemClock.wall_ms();
         let (mut count, mut rest) = (0, block);
         while count < self.limit
-            && let Some((cut, after)) = layout.cut(rest)
+            && let Some((fields, after)) = layout.split_record(rest)
         {
-            let key = cut.key.or(self.key.as_deref());
-            let value = cut.value.filter(|value| !(self.empty_is_null && value.is_empty()));
+            let key = fields.key.or(self.key.as_deref());
+            let value = fields.value.filter(|value| !(self.empty_is_null && value.is_empty()));
             let entry = Entry { timestamp, key, value, headers: &headers };
             core.send(topic, self.partition, &entry)?;
             (count, rest) = (count + 1, after);
@@ -91,9 +91,9 @@ impl Common {
 /// The layout of a block's records from its letters (k, v, or what is passed over) and literals.
 fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<Layout> {
     let role = |letter| match letter {
-        'k' => Role::Key,
-        'v' => Role::Value,
-        _ => Role::Unused,
+        'k' => FieldRole::Key,
+        'v' => FieldRole::Value,
+        _ => FieldRole::Unused,
     };
     let fields = fields.into_iter().map(|(letter, literal)| (role(letter), literal));
     let refused = || Error::Invalid("each field of a record ends with a literal".to_owned());
@@ -103,7 +103,7 @@ fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<Layout> {
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Producer {
-    shell: Shell<Core>,
+    guarded: GuardedCore<Core>,
 }
 
 #[pymethods]
@@ -111,14 +111,22 @@ impl Producer {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let make = |cluster, given: &mut Given<'_>| Core::new(cluster, config(given)?);
-        Ok(Self { shell: Shell::new(py, (bootstrap, options), make)? })
+        let make = |cluster, properties: &mut ClientProperties<'_>| {
+            Core::new(cluster, config(properties)?)
+        };
+        Ok(Self { guarded: GuardedCore::new(py, (bootstrap, options), make)? })
     }
 
-    fn send<'py>(&self, py: Python<'py>, topic: &str, records: Vec<Given5<'py>>) -> PyResult<()> {
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        records: Vec<RecordArguments<'py>>,
+    ) -> PyResult<()> {
         let now = SystemClock.wall_ms();
-        let records: Vec<_> = records.into_iter().map(|given| Outgoing::of(given, now)).collect();
-        self.shell.run(py, |core| {
+        let records: Vec<_> =
+            records.into_iter().map(|arguments| OutgoingRecord::of(arguments, now)).collect();
+        self.guarded.run(py, |core| {
             records.iter().try_for_each(|record| record.send(core, topic))?;
             core.poll()
         })
@@ -140,9 +148,9 @@ impl Producer {
     ) -> PyResult<(usize, usize)> {
         let layout = layout(fields).map_err(|error| of_client(py, &error))?;
         let limit = limit.unwrap_or(usize::MAX);
-        let common = Common { key, headers, partition, empty_is_null, limit };
+        let defaults = BlockDefaults { key, headers, partition, empty_is_null, limit };
         let block = block.as_bytes();
-        self.shell.run(py, |core| common.send(core, (topic, &layout), block))
+        self.guarded.run(py, |core| defaults.send(core, (topic, &layout), block))
     }
 
     #[pyo3(signature = (topic, value, count, *, partition=None))]
@@ -154,7 +162,7 @@ impl Producer {
         count: u64,
         partition: Option<i32>,
     ) -> PyResult<()> {
-        self.shell.run(py, |core| {
+        self.guarded.run(py, |core| {
             let timestamp = SystemClock.wall_ms();
             let entry = Entry { timestamp, value: Some(&value), ..Entry::default() };
             for _ in 0..count {
@@ -165,17 +173,17 @@ impl Producer {
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<()> {
-        self.shell.run(py, Core::poll)
+        self.guarded.run(py, Core::poll)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.shell.run(py, Core::flush)
+        self.guarded.run(py, Core::flush)
     }
 
     fn delivered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let delivered = self.shell.run(py, |core| Ok(core.take_delivered()))?;
+        let delivered = self.guarded.run(py, |core| Ok(core.take_delivery_reports()))?;
         let list = PyList::empty(py);
-        for Delivered { topic, partition, base_offset, count, error, .. } in delivered {
+        for DeliveryReport { topic, partition, base_offset, count, error, .. } in delivered {
             let error = error.map(|error| of_client(py, &error));
             list.append((&*topic, partition, base_offset, count, error))?;
         }
@@ -184,16 +192,16 @@ impl Producer {
 }
 
 /// A producer's options.
-pub(super) fn config(given: &mut Given<'_>) -> client::Result<Config> {
+pub(super) fn config(properties: &mut ClientProperties<'_>) -> client::Result<Config> {
     let default = Config::default();
     let size = |text: Option<usize>, default| text.unwrap_or(default);
-    let acks = match given.take("acks")?.as_deref() {
+    let acks = match properties.take("acks")?.as_deref() {
         None | Some("all" | "-1") => -1,
         Some("0") => 0,
         Some("1") => 1,
         Some(other) => return Err(Error::Invalid(format!("acks: {other:?} is not 0, 1 or all"))),
     };
-    let codec = match given.take("compression.type")? {
+    let codec = match properties.take("compression.type")? {
         None => default.codec,
         Some(name) => Codec::from_name(&name)
             .ok_or_else(|| Error::Invalid(format!("compression.type: there is no {name:?}")))?,
@@ -201,16 +209,16 @@ pub(super) fn config(given: &mut Given<'_>) -> client::Result<Config> {
     Ok(Config {
         acks,
         codec,
-        level: given.parse("compression.level")?,
-        batch_bytes: size(given.parse("batch.size")?, default.batch_bytes),
-        linger: given.time("linger.ms")?.unwrap_or(default.linger),
-        request_bytes: size(given.parse("max.request.size")?, default.request_bytes),
-        buffer_bytes: size(given.parse("buffer.memory")?, default.buffer_bytes),
-        delivery_timeout: given
-            .time("delivery.timeout.ms")?
+        level: properties.parse("compression.level")?,
+        batch_bytes: size(properties.parse("batch.size")?, default.batch_bytes),
+        linger: properties.duration("linger.ms")?.unwrap_or(default.linger),
+        request_bytes: size(properties.parse("max.request.size")?, default.request_bytes),
+        buffer_bytes: size(properties.parse("buffer.memory")?, default.buffer_bytes),
+        delivery_timeout: properties
+            .duration("delivery.timeout.ms")?
             .unwrap_or(default.delivery_timeout)
             .max(Duration::from_millis(1)),
-        idempotent: given.switch("enable.idempotence")?.unwrap_or(default.idempotent),
-        create_topics: given.switch("allow.auto.create.topics")?.unwrap_or(true),
+        idempotent: properties.boolean("enable.idempotence")?.unwrap_or(default.idempotent),
+        create_topics: properties.boolean("allow.auto.create.topics")?.unwrap_or(true),
     })
 }

@@ -1,8 +1,8 @@
-//! `_krust.Sender`: records from Python, one call each, into the batches of a thread of Rust's.
+//! `_krust.Sender`: each call appends a record from Python to the batches of a Rust thread.
 //!
-//! The thread never attaches. A record is copied once, attached, under the sender's short lock,
-//! which is never held while anything waits. What is to be called on delivery is kept here by the
-//! batch and called on the thread that asks for news: no call comes out of the blue.
+//! That thread never attaches to the interpreter. A record is copied once, attached, under the
+//! sender's short lock, which is never held while anything waits. Delivery callbacks are kept here
+//! by batch. They run on the Python thread that calls `serve`, never on the Rust thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::arrow;
-use super::client::{self as shell, Given};
+use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
 use super::producer::config;
-use crate::client::producer::Delivered as Outcome;
-use crate::client::sender::{Offer, Sender as Core, Times};
+use crate::client::producer::DeliveryReport;
+use crate::client::sender::{AppendResult, MetadataTimes, Sender as Core};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
-use crate::columns::rows::{Roles, Rows};
+use crate::columns::arrow_records::{ArrowRecords, ColumnRoles};
 use crate::record::batch::Entry;
 
 /// Told by [`forked`]: how many forks lie between this process and the first.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Kafka's word for "by key", in librdkafka's API.
 const UNASSIGNED: i32 = -1;
-/// Rows of a table between two looks at signals.
-const AT_ONCE: usize = 16_384;
+/// Rows of a table between two checks for signals.
+const ROWS_PER_TURN: usize = 16_384;
 
 /// This process is a child made by fork. See `_krust.pyi`.
 #[pyfunction]
@@ -56,36 +56,36 @@ impl Delivered {
     }
 }
 
-/// By batch: which record, and what to call.
-type Watchers = HashMap<u64, Vec<(i32, Py<PyAny>)>>;
+/// By batch: the record's number and its callback.
+type DeliveryCallbacks = HashMap<u64, Vec<(i32, Py<PyAny>)>>;
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, subclass, module = "krust._krust")]
 pub(super) struct Sender {
     core: Core,
     signals: Arc<Signals>,
-    watchers: Mutex<Watchers>,
-    lost: Mutex<Option<(Error, usize)>>,
+    callbacks: Mutex<DeliveryCallbacks>,
+    failures: Mutex<Option<(Error, usize)>>,
     forks: u32,
 }
 
 /// One record's arguments.
-struct Outgoing<'a, 'py> {
+struct OutgoingRecord<'a, 'py> {
     topic: &'a str,
     value: Option<&'a Bound<'py, PyAny>>,
     key: Option<&'a Bound<'py, PyAny>>,
     partition: Option<i32>,
-    watcher: Option<&'a Bound<'py, PyAny>>,
+    callback: Option<&'a Bound<'py, PyAny>>,
     timestamp_ms: Option<i64>,
     headers: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl Sender {
-    fn here(&self, py: Python<'_>) -> PyResult<()> {
-        if FORKS.load(Ordering::Relaxed) == self.forks { Ok(()) } else { Err(shell::forked(py)) }
+    fn check_fork(&self, py: Python<'_>) -> PyResult<()> {
+        if FORKS.load(Ordering::Relaxed) == self.forks { Ok(()) } else { Err(forked_error(py)) }
     }
 
-    fn offer(&self, py: Python<'_>, record: &Outgoing<'_, '_>) -> PyResult<bool> {
+    fn try_append(&self, py: Python<'_>, record: &OutgoingRecord<'_, '_>) -> PyResult<bool> {
         let headers = match record.headers {
             None => Vec::new(),
             Some(headers) => pairs(headers)?,
@@ -101,26 +101,26 @@ impl Sender {
             headers: &headers,
         };
         let partition = record.partition.filter(|partition| *partition != UNASSIGNED);
-        let watched = record.watcher.is_some();
-        let offer = self.core.offer(record.topic, partition, (&entry, watched));
+        let watched = record.callback.is_some();
+        let offer = self.core.try_append(record.topic, partition, (&entry, watched));
         match offer.map_err(|error| of_client(py, &error))? {
-            Offer::Wait => Ok(false),
-            Offer::Taken { ticket, index } => {
-                if let Some(watcher) = record.watcher {
-                    let watcher = (index, watcher.clone().unbind());
-                    self.watchers.lock().entry(ticket).or_default().push(watcher);
+            AppendResult::Wait => Ok(false),
+            AppendResult::Appended { ticket, index } => {
+                if let Some(callback) = record.callback {
+                    let callback = (index, callback.clone().unbind());
+                    self.callbacks.lock().entry(ticket).or_default().push(callback);
                 }
                 Ok(true)
             }
         }
     }
 
-    fn append_rows(&self, py: Python<'_>, rows: &Rows) -> PyResult<()> {
+    fn append_rows(&self, py: Python<'_>, rows: &ArrowRecords) -> PyResult<()> {
         let mut row = 0;
         while row < rows.len() {
             let work = || {
-                let taken = rows.offer(&self.core, row, (AT_ONCE, SystemClock.wall_ms()))?;
-                if taken < rows.len().min(row + AT_ONCE) {
+                let taken = rows.append(&self.core, row, (ROWS_PER_TURN, SystemClock.wall_ms()))?;
+                if taken < rows.len().min(row + ROWS_PER_TURN) {
                     self.core.wait_for(rows.topic(taken)?)?;
                 }
                 Ok(taken)
@@ -132,20 +132,20 @@ impl Sender {
         Ok(())
     }
 
-    /// Calls what watches a batch, in the order of its records.
-    fn tell(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
-        let watchers = self.watchers.lock().remove(&outcome.ticket).unwrap_or_default();
+    /// Calls the delivery callbacks of a batch, in the order of its records.
+    fn call_callbacks(&self, py: Python<'_>, outcome: &DeliveryReport) -> PyResult<()> {
+        let callbacks = self.callbacks.lock().remove(&outcome.ticket).unwrap_or_default();
         let count = usize::try_from(outcome.count).unwrap_or(0);
-        let unwatched = count.saturating_sub(watchers.len());
-        if let Some(error) = outcome.error.as_ref().filter(|_| unwatched > 0) {
-            let mut lost = self.lost.lock();
+        let without_callback = count.saturating_sub(callbacks.len());
+        if let Some(error) = outcome.error.as_ref().filter(|_| without_callback > 0) {
+            let mut lost = self.failures.lock();
             let (first, before) = lost.take().unwrap_or_else(|| (error.clone(), 0));
-            *lost = Some((first, before + unwatched));
+            *lost = Some((first, before + without_callback));
         }
         let topic = PyString::intern(py, &outcome.topic);
         let error = outcome.error.as_ref().map(|error| of_client(py, error));
         let mut raised = Ok(());
-        for (index, watcher) in watchers {
+        for (index, callback) in callbacks {
             let offset = match outcome.base_offset {
                 base if base < 0 => -1,
                 base => base + i64::from(index),
@@ -153,7 +153,7 @@ impl Sender {
             let (topic, partition) = (topic.clone().unbind(), outcome.partition);
             let delivered = Delivered { topic, partition, offset };
             let error = error.as_ref().map(|error| error.clone_ref(py));
-            let called = watcher.call1(py, (error, delivered));
+            let called = callback.call1(py, (error, delivered));
             raised = raised.and(called.map(drop));
         }
         raised
@@ -166,23 +166,23 @@ impl Sender {
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let signals = Arc::new(Signals::default());
-        let mut given = Given::new(options)?;
-        let make = |given: &mut Given<'_>| -> client::Result<Core> {
-            let options = shell::cluster_options(bootstrap, given, &signals)?;
-            let config = config(given)?;
-            let usual = Times::default();
-            let times = Times {
-                max_block: given.time("max.block.ms")?.unwrap_or(usual.max_block),
-                metadata_max_age: given
-                    .time("metadata.max.age.ms")?
-                    .unwrap_or(usual.metadata_max_age),
+        let mut properties = ClientProperties::new(options)?;
+        let make = |properties: &mut ClientProperties<'_>| -> client::Result<Core> {
+            let options = cluster_options(bootstrap, properties, &signals)?;
+            let config = config(properties)?;
+            let default = MetadataTimes::default();
+            let times = MetadataTimes {
+                max_block: properties.duration("max.block.ms")?.unwrap_or(default.max_block),
+                metadata_max_age: properties
+                    .duration("metadata.max.age.ms")?
+                    .unwrap_or(default.metadata_max_age),
             };
-            given.finish()?;
+            properties.finish()?;
             Core::new(options, config, times)
         };
-        let core = make(&mut given).map_err(|error| of_client(py, &error))?;
-        let (watchers, lost) = (Mutex::new(HashMap::new()), Mutex::new(None));
-        Ok(Self { core, signals, watchers, lost, forks: FORKS.load(Ordering::Relaxed) })
+        let core = make(&mut properties).map_err(|error| of_client(py, &error))?;
+        let (callbacks, failures) = (Mutex::new(HashMap::new()), Mutex::new(None));
+        Ok(Self { core, signals, callbacks, failures, forks: FORKS.load(Ordering::Relaxed) })
     }
 
     #[pyo3(signature = (
@@ -201,11 +201,12 @@ impl Sender {
         timestamp_ms: Option<i64>,
         headers: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.here(py)?;
-        let watcher = on_delivery;
-        let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
-        self.signals.tell(py);
-        while !self.offer(py, &record)? {
+        self.check_fork(py)?;
+        let callback = on_delivery;
+        let record =
+            OutgoingRecord { topic, value, key, partition, callback, timestamp_ms, headers };
+        self.signals.report_reachability(py);
+        while !self.try_append(py, &record)? {
             py.detach(|| self.core.wait_for(topic))
                 .map_err(|error| self.signals.exception(py, &error))?;
             self.serve(py)?;
@@ -229,10 +230,11 @@ impl Sender {
         timestamp_ms: Option<i64>,
         headers: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
-        self.here(py)?;
-        let watcher = on_delivery;
-        let record = Outgoing { topic, value, key, partition, watcher, timestamp_ms, headers };
-        self.offer(py, &record)
+        self.check_fork(py)?;
+        let callback = on_delivery;
+        let record =
+            OutgoingRecord { topic, value, key, partition, callback, timestamp_ms, headers };
+        self.try_append(py, &record)
     }
 
     #[pyo3(signature = (table, *, columns, topic=None))]
@@ -243,13 +245,13 @@ impl Sender {
         columns: HashMap<String, String>,
         topic: Option<&str>,
     ) -> PyResult<usize> {
-        self.here(py)?;
-        let roles = Roles::of(columns).map_err(|error| of_client(py, &error))?;
+        self.check_fork(py)?;
+        let roles = ColumnRoles::of(columns).map_err(|error| of_client(py, &error))?;
         let mut batches = arrow::batches(table)?;
         let mut count = 0;
         while let Some(batch) = py.detach(|| batches.next()) {
             let batch = batch.map_err(|error| PyOSError::new_err(error.to_string()))?;
-            let rows = Rows::of(&batch, &roles, (topic, count));
+            let rows = ArrowRecords::of(&batch, &roles, (topic, count));
             let rows = rows.map_err(|error| of_client(py, &error))?;
             self.append_rows(py, &rows)?;
             count += rows.len();
@@ -258,18 +260,18 @@ impl Sender {
     }
 
     fn serve(&self, py: Python<'_>) -> PyResult<usize> {
-        self.here(py)?;
-        self.signals.tell(py);
-        let delivered = self.core.take_delivered();
+        self.check_fork(py)?;
+        self.signals.report_reachability(py);
+        let delivered = self.core.take_delivery_reports();
         let mut raised = Ok(());
         for outcome in &delivered {
-            raised = raised.and(self.tell(py, outcome));
+            raised = raised.and(self.call_callbacks(py, outcome));
         }
         raised.map(|()| delivered.len())
     }
 
     fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
-        self.here(py)?;
+        self.check_fork(py)?;
         let left = py
             .detach(|| self.core.flush(Duration::from_millis(timeout_ms)))
             .map_err(|error| self.signals.exception(py, &error))?;
@@ -277,13 +279,13 @@ impl Sender {
         Ok(left)
     }
 
-    fn lost(&self, py: Python<'_>) -> Option<(PyErr, usize)> {
-        let lost = self.lost.lock().take();
+    fn take_failures(&self, py: Python<'_>) -> Option<(PyErr, usize)> {
+        let lost = self.failures.lock().take();
         lost.map(|(error, count)| (of_client(py, &error), count))
     }
 
     fn partitions(&self, py: Python<'_>, topic: &str) -> PyResult<i32> {
-        self.here(py)?;
+        self.check_fork(py)?;
         loop {
             let known = self.core.partitions(topic).map_err(|error| of_client(py, &error))?;
             if let Some(count) = known {
@@ -295,46 +297,46 @@ impl Sender {
     }
 
     fn held_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.here(py)?;
+        self.check_fork(py)?;
         Ok(self.core.held_bytes())
     }
 
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.here(py)?;
-        self.core.news().map_err(|error| of_client(py, &error))
+        self.check_fork(py)?;
+        self.core.notification_fd().map_err(|error| of_client(py, &error))
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.here(py)?;
+        self.check_fork(py)?;
         py.detach(|| self.core.close());
         Ok(())
     }
 }
 
 /// The bytes of a key or value: bytes as they are, text as UTF-8.
-fn bytes<'a>(given: Option<&'a Bound<'_, PyAny>>) -> PyResult<Option<&'a [u8]>> {
-    let Some(given) = given else { return Ok(None) };
-    if let Ok(bytes) = given.cast::<PyBytes>() {
+fn bytes<'a>(object: Option<&'a Bound<'_, PyAny>>) -> PyResult<Option<&'a [u8]>> {
+    let Some(object) = object else { return Ok(None) };
+    if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(bytes.as_bytes()));
     }
-    if let Ok(text) = given.cast::<PyString>() {
+    if let Ok(text) = object.cast::<PyString>() {
         return Ok(Some(text.to_str()?.as_bytes()));
     }
-    let kind = given.get_type().name()?;
+    let kind = object.get_type().name()?;
     Err(PyTypeError::new_err(format!("a key or value is bytes, str or None, not {kind}")))
 }
 
 /// Headers as a list of pairs, or as a dict.
-fn pairs<'py>(given: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Option<Bound<'py, PyBytes>>)>> {
-    let items = match given.cast::<PyDict>() {
+fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Option<Bound<'py, PyBytes>>)>> {
+    let items = match object.cast::<PyDict>() {
         Ok(dict) => dict.items().into_any(),
-        Err(_) => given.clone(),
+        Err(_) => object.clone(),
     };
     let mut pairs = Vec::new();
     for item in items.try_iter()? {
         let (name, value): (String, Bound<'py, PyAny>) = item?.extract()?;
         let value = bytes(Some(&value).filter(|value| !value.is_none()))?
-            .map(|bytes| PyBytes::new(given.py(), bytes));
+            .map(|bytes| PyBytes::new(object.py(), bytes));
         pairs.push((name, value));
     }
     Ok(pairs)

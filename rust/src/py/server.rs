@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyList};
 use super::convert::{from_python, to_python};
 use super::decided;
 use super::errors::{of_start, of_storage, server};
-use super::events::Events;
+use super::events::EventQueue;
 use super::settings::{self, Table};
 use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
 use crate::clock::SystemClock;
@@ -50,7 +50,7 @@ type DirRow = (String, bool, Vec<(String, i32, bool)>);
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct Server {
     broker: Arc<Broker>,
-    events: Arc<Events>,
+    events: Arc<EventQueue>,
     mailboxes: Arc<Mailboxes<Wake>>,
     net: Mutex<Option<net::Server<Broker>>>,
     dirs: Vec<Arc<LogDir>>,
@@ -97,7 +97,7 @@ impl Server {
         };
         let opened = py.detach(|| open_dirs(&paths, &dir_options));
         let dirs = opened.map_err(|error| of_storage(py, &error))?;
-        let events = Arc::new(Events::default());
+        let events = Arc::new(EventQueue::default());
         let store = Store::new(dirs.clone());
         let policy = Arc::clone(&events);
         let broker = Broker::new(settings.clone(), store, policy, Arc::new(SystemClock));
@@ -174,14 +174,14 @@ impl Server {
         if self.broker.progress().is_given_up() {
             return Err(server(py, &"the start was given up", None));
         }
-        let told = |failure: crate::broker::ApplyError| {
+        let row = |failure: crate::broker::ApplyError| {
             let TopicPartition { topic, partition } = failure.partition;
             (topic.to_string(), partition, failure.error.to_string())
         };
-        Ok(failures.into_iter().map(told).collect())
+        Ok(failures.into_iter().map(row).collect())
     }
 
-    fn proven(&self) -> (i64, Vec<(String, i32, i32)>) {
+    fn recovered_ids(&self) -> (i64, Vec<(String, i32, i32)>) {
         let newer = self.broker.take_newer_epochs().into_iter();
         let row = |(name, epoch): (TopicPartition, Epoch)| {
             (name.topic.to_string(), name.partition, epoch.0)
@@ -189,12 +189,12 @@ impl Server {
         (self.broker.first_free_producer_id(), newer.map(row).collect())
     }
 
-    fn recovery(&self) -> (u64, u64, u64, u64) {
+    fn recovery_progress(&self) -> (u64, u64, u64, u64) {
         let SoFar { logs, opened, to_check, checked } = self.broker.progress().so_far();
         (opened, logs, checked, to_check)
     }
 
-    fn give_up(&self) {
+    fn cancel_start(&self) {
         self.broker.progress().give_up();
     }
 
@@ -219,11 +219,10 @@ impl Server {
         let start = || net::Server::start(options, broker, mailboxes, Arc::new(SystemClock));
         let started = py.detach(start).map_err(|error| of_start(py, &error))?;
         let bound = started.bound().iter();
-        let told =
-            bound.map(|b| (b.name.to_string(), b.address.ip().to_string(), b.address.port()));
-        let told = told.collect();
+        let row = bound.map(|b| (b.name.to_string(), b.address.ip().to_string(), b.address.port()));
+        let row = row.collect();
         *self.net.lock() = Some(started);
-        Ok(told)
+        Ok(row)
     }
 
     fn events<'py>(
@@ -358,14 +357,14 @@ impl Server {
 
     fn log_dirs(&self, py: Python<'_>) -> PyResult<Vec<DirRow>> {
         self.guard(py)?;
-        let told = |(dir, replicas): (Arc<LogDir>, Vec<(TopicPartition, bool)>)| {
+        let row = |(dir, replicas): (Arc<LogDir>, Vec<(TopicPartition, bool)>)| {
             let row = |(name, is_future): (TopicPartition, bool)| {
                 (name.topic.to_string(), name.partition, is_future)
             };
             let replicas = replicas.into_iter().map(row).collect();
             (dir.path().display().to_string(), !dir.is_offline(), replicas)
         };
-        Ok(py.detach(|| self.broker.log_dirs().into_iter().map(told).collect()))
+        Ok(py.detach(|| self.broker.log_dirs().into_iter().map(row).collect()))
     }
 
     fn place_replica(

@@ -44,7 +44,7 @@ class KafkaStream:
     """
 
     def __init__(self, core: Mapping[str, object], reset: int, patience_s: float | None) -> None:
-        self._options = {**core, "krust.tell.strayed": "true"}
+        self._options = {**core, "krust.report.out.of.range": "true"}
         self._reset = reset
         self._patience_s = patience_s
         self._core: _krust.Consumer | None = None
@@ -184,9 +184,11 @@ class KafkaStream:
 
     def _fetch(self, core: _krust.Consumer, client: _krust.Client) -> None:
         """Get records, while `_busy`, which keeps everybody else away."""
-        strayed = [TopicPartition(topic, partition) for topic, partition, _ in core.strayed()]
-        if self._fresh or strayed:
-            moments = [(*place, self._reset) for place in {*self._fresh, *strayed}]
+        out_of_range = [
+            TopicPartition(topic, partition) for topic, partition, _ in core.out_of_range()
+        ]
+        if self._fresh or out_of_range:
+            moments = [(*place, self._reset) for place in {*self._fresh, *out_of_range}]
             for topic, partition, _, offset, _ in client.list_offsets(moments):
                 place = TopicPartition(topic, partition)
                 self._positions[place] = offset

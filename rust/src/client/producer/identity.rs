@@ -1,9 +1,9 @@
-//! Who an idempotent producer is: an id and an epoch, from whichever broker answers.
+//! The producer id and epoch of an idempotent producer, which any broker assigns (InitProducerId).
 
 use std::time::Instant;
 
 use super::Producer;
-use crate::client::cluster::{Ask, Target};
+use crate::client::cluster::{ClusterRequest, Target};
 use crate::client::options::Wait;
 use crate::client::{Error, Result};
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
@@ -12,8 +12,8 @@ use crate::wire::Writer;
 const INIT_PRODUCER_ID: i16 = 22;
 
 impl Producer {
-    /// Producer id and epoch; (-1, -1) without idempotence. Waits until a batch that was opened
-    /// then is late.
+    /// Producer id and epoch; (-1, -1) without idempotence. Waits until the delivery time of a
+    /// batch opened at `opened` is over.
     pub(super) fn identity(&mut self, opened: Instant) -> Result<(i64, i16)> {
         if !self.config.idempotent {
             return Ok((-1, -1));
@@ -46,7 +46,7 @@ impl Producer {
         wait: &Wait,
     ) -> Result<(i64, i16)> {
         let wait = wait.at_most(self.cluster.options().request_timeout);
-        let ask = Ask::new(Target::Any, INIT_PRODUCER_ID, encode);
+        let ask = ClusterRequest::new(Target::Any, INIT_PRODUCER_ID, encode);
         let reply = self.cluster.call(&ask, &wait)?;
         let response = InitProducerIdResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.cluster.bad(Target::Any, error))?;

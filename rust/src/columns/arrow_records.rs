@@ -1,12 +1,13 @@
-//! The way back: a batch of any Arrow producer as records for the [`Sender`].
+//! Arrow tables as records for the [`Sender`]: a batch of any Arrow producer becomes records.
 //!
-//! [`Roles`] say which column is the key, the value and so on. Keys and values are any binary or
-//! text: 32 and 64-bit offsets, views, of a fixed size, in a dictionary. Partitions are any
-//! integers, times any timestamps or integers (milliseconds), headers lists or maps of name and
-//! value. What is null: no key, no value, no headers, the partition by the key, the time now.
-//! Invariant: a record takes from its own row and copies nothing before the sender does.
+//! [`ColumnRoles`] say which column is the key, the value and so on. Keys and values are binary or
+//! text of any kind: 32 and 64-bit offsets, views, fixed size, dictionaries. Partitions are
+//! integers of any size, times are timestamps or integers (milliseconds), headers are lists or maps
+//! of name and value. A null means: no key, no value, no headers, the partition by the key, the
+//! time now.
+//! Invariant: a record borrows from its own row; the sender makes the only copy.
 //! Threads: one at a time.
-//! Not promised: all or nothing; rows before one that is refused are on their way.
+//! Not promised: all or nothing. Rows before a refused row are sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, NullBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::client::sender::{Offer, Sender};
+use crate::client::sender::{AppendResult, Sender};
 use crate::client::{Error, Result};
 use crate::record::batch::Entry;
 
-/// What a column of a table may be to a record.
+/// Which column of a table holds which field of a record.
 #[derive(Clone, Debug, Default)]
-pub struct Roles {
+pub struct ColumnRoles {
     key: Option<String>,
     value: Option<String>,
     headers: Option<String>,
@@ -38,7 +39,7 @@ pub struct Roles {
     timestamp: Option<String>,
 }
 
-impl Roles {
+impl ColumnRoles {
     /// Columns by their roles.
     pub fn of(columns: HashMap<String, String>) -> Result<Self> {
         let mut roles = Self::default();
@@ -62,9 +63,9 @@ impl Roles {
 }
 
 /// One batch, its columns by their roles.
-pub struct Rows {
+pub struct ArrowRecords {
     count: usize,
-    /// Rows of the table before this batch, for who reads of a bad one.
+    /// How many rows of the table came before this batch, for error messages.
     before: usize,
     key: Option<Texts>,
     value: Option<Texts>,
@@ -74,18 +75,18 @@ pub struct Rows {
     topic: Topic,
 }
 
-/// Where records go.
+/// The topic of the records.
 enum Topic {
     One(Arc<str>),
     Each(Texts),
 }
 
-impl Rows {
-    /// Looks the columns up; `topic`, where given, is that of every record; `before` rows of the
+impl ArrowRecords {
+    /// Looks the columns up. `topic`, if given, is the topic of every record. `before` rows of the
     /// table came before this batch.
     pub fn of(
         batch: &RecordBatch,
-        roles: &Roles,
+        roles: &ColumnRoles,
         (topic, before): (Option<&str>, usize),
     ) -> Result<Self> {
         let texts = |name: &Option<String>| column(batch, name.as_ref(), Texts::of);
@@ -119,9 +120,10 @@ impl Rows {
         self.count == 0
     }
 
-    /// Offers the records from row `from` on, at most `most`; the first row that was not taken,
-    /// because the sender must wait or there were enough. `now` is the time of those without.
-    pub fn offer(&self, sender: &Sender, from: usize, (most, now): (usize, i64)) -> Result<usize> {
+    /// Appends the records from row `from` on, at most `most`. Returns the first row that was not
+    /// appended, because the sender must wait or `most` is reached. `now` is the time of records
+    /// without one.
+    pub fn append(&self, sender: &Sender, from: usize, (most, now): (usize, i64)) -> Result<usize> {
         let mut pairs = Vec::new();
         for row in from..self.count.min(from.saturating_add(most)) {
             let bad = |what: String| self.bad(row, &what);
@@ -148,14 +150,14 @@ impl Rows {
                 headers: &pairs,
             };
             let topic = self.topic(row)?;
-            if sender.offer(topic, partition, (&entry, false))? == Offer::Wait {
+            if sender.try_append(topic, partition, (&entry, false))? == AppendResult::Wait {
                 return Ok(row);
             }
         }
         Ok(self.count.min(from.saturating_add(most)))
     }
 
-    /// Where the record of a row goes.
+    /// The topic of a row's record.
     pub fn topic(&self, row: usize) -> Result<&str> {
         match &self.topic {
             Topic::One(topic) => Ok(topic),

@@ -1,60 +1,53 @@
-//! Batches into a producer's queues; and what a thread of its own needs besides: a sleep that ends
-//! when there is something to do.
+//! The part of a producer that its sender thread calls: adding closed batches to the queues, and a
+//! sleep that ends when there is work.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Closed, Delivered, Key, Producer};
+use super::Producer;
+use super::batches::{AccumulatedBatch, DeliveryReport, PartitionKey, ProducerBatch};
 use crate::client::{Error, Result};
 use crate::record::batch::{Builder, Fields};
 
-/// The longest sleep while something is not acknowledged: what is late is looked for so often.
+/// The longest sleep while a batch is not acknowledged; expired batches are looked for this often.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Records that became a batch elsewhere.
-pub struct Filled {
-    /// The topic.
-    pub topic: Arc<str>,
-    /// The partition.
-    pub partition: i32,
-    /// At least one record.
-    pub builder: Builder,
-    /// When its first record came; the delivery time counts from here.
-    pub opened: Instant,
-    /// What [`Delivered`] says of it.
-    pub ticket: u64,
-}
-
 impl Producer {
-    /// Takes a batch into its queue, and gives the builder back, empty. What cannot be is reported
-    /// as delivered with an error.
-    pub fn enqueue(&mut self, filled: Filled) -> Builder {
-        let Filled { topic, partition, mut builder, opened, ticket } = filled;
+    /// Adds a batch to its queue and returns the emptied builder. A batch that cannot be built is
+    /// reported with an error.
+    pub fn enqueue(&mut self, filled: AccumulatedBatch) -> Builder {
+        let AccumulatedBatch { topic, partition, mut builder, opened, ticket } = filled;
         let count = builder.count();
         let key = (topic, partition);
         if let Err(error) = self.seal(&key, &mut builder, (opened, ticket)) {
             let ((topic, partition), error) = (key, Some(error));
             let base_offset = -1;
-            self.delivered.push(Delivered { topic, partition, ticket, base_offset, count, error });
+            self.delivery_reports.push(DeliveryReport {
+                topic,
+                partition,
+                ticket,
+                base_offset,
+                count,
+                error,
+            });
         }
         builder.clear();
         builder
     }
 
-    /// Makes a batch of what a builder holds and puts it at the end of its queue.
+    /// Builds a batch and adds it to the end of its queue.
     pub(super) fn seal(
         &mut self,
-        key: &Key,
+        key: &PartitionKey,
         builder: &mut Builder,
         (opened, ticket): (Instant, u64),
     ) -> Result<()> {
         let identity = self.identity(opened)?;
-        let lane = self.lanes.entry(key.clone()).or_default();
+        let partition_batches = self.accumulator.entry(key.clone()).or_default();
         let count = builder.count();
-        let base_sequence = if identity.0 >= 0 { lane.next_sequence } else { -1 };
+        let base_sequence = if identity.0 >= 0 { partition_batches.next_sequence } else { -1 };
         let fields = Fields {
             codec: self.config.codec,
             level: self.config.level,
@@ -68,13 +61,20 @@ impl Producer {
         let bytes = bytes.map_err(|error| Error::Invalid(error.to_string()))?;
         self.held_bytes += bytes.len();
         // Sequences wrap from 2^31 - 1 to 0.
-        lane.next_sequence = lane.next_sequence.wrapping_add(count) & i32::MAX;
+        partition_batches.next_sequence =
+            partition_batches.next_sequence.wrapping_add(count) & i32::MAX;
         let expires = opened + self.config.delivery_timeout;
-        lane.queue.push_back(Closed { bytes, count, base_sequence, expires, ticket });
+        partition_batches.queue.push_back(ProducerBatch {
+            bytes,
+            count,
+            base_sequence,
+            expires,
+            ticket,
+        });
         Ok(())
     }
 
-    /// How many partitions a topic has by now, asked within `time`.
+    /// Asks the cluster how many partitions a topic has, within `time`.
     pub fn partitions(&mut self, topic: &str, time: Duration) -> Result<i32> {
         let wait = self.cluster.options().wait(time);
         self.cluster.forget(topic);
@@ -82,29 +82,32 @@ impl Producer {
         Ok(i32::try_from(known.partitions.len()).unwrap_or(i32::MAX))
     }
 
-    /// Reports all that is queued as failed.
+    /// Reports every queued batch as failed.
     pub fn fail(&mut self, error: &Error) {
-        let keys: Vec<_> = self.lanes.keys().cloned().collect();
+        let keys: Vec<_> = self.accumulator.keys().cloned().collect();
         for key in keys {
-            let queue: Vec<Closed> = match self.lanes.get_mut(&key) {
-                Some(lane) => lane.queue.drain(..).collect(),
+            let queue: Vec<ProducerBatch> = match self.accumulator.get_mut(&key) {
+                Some(partition_batches) => partition_batches.queue.drain(..).collect(),
                 None => continue,
             };
-            for closed in queue {
-                self.report(&key, &closed, (-1, Some(error.clone())));
-                self.abandon(&key, error);
+            for batch in queue {
+                self.report_delivery(&key, &batch, (-1, Some(error.clone())));
+                self.abandon_sequences(&key, error);
             }
         }
     }
 
-    /// Sleeps until an answer comes, `wake` can be read, `until` has come or something is late.
+    /// Sleeps until a response comes, `wake` is readable, `until` has passed or a batch may expire.
     pub fn sleep(&self, wake: BorrowedFd<'_>, until: Option<Instant>) {
         let now = Instant::now();
         let mut time = until.map(|at| at.saturating_duration_since(now));
         if self.held_bytes > 0 {
             time = Some(time.map_or(NAP, |time| time.min(NAP)));
         }
-        let busy = self.flights.iter().filter(|(_, flights)| !flights.is_empty());
+        let busy = self
+            .in_flight_requests
+            .iter()
+            .filter(|(_, in_flight_requests)| !in_flight_requests.is_empty());
         let mut fds: Vec<_> = busy
             .filter_map(|(node, _)| self.cluster.peek(*node))
             .map(|connection| PollFd::new(connection.socket(), PollFlags::IN))
@@ -115,7 +118,7 @@ impl Producer {
             tv_nsec: i64::from(time.subsec_nanos()),
         });
         if poll(&mut fds, time.as_ref()).is_err() {
-            // A signal: whoever sleeps looks around and sleeps again.
+            // A signal: the caller checks for work and sleeps again.
         }
     }
 }

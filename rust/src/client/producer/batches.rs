@@ -1,0 +1,109 @@
+//! What a producer is made of: its configuration, the batches of each partition, and the report on
+//! each batch. Plain data: [`Producer`](super::Producer) decides what happens to a batch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Error;
+use crate::record::batch::Builder;
+use crate::record::compression::Codec;
+
+/// How a producer writes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// 0: no response; 1: the leader has written it; -1: all in-sync replicas have it.
+    pub acks: i16,
+    /// The codec of every batch.
+    pub codec: Codec,
+    /// Its level; `None`: the codec's default.
+    pub level: Option<i32>,
+    /// A batch of this size is closed (`batch.size`).
+    pub batch_bytes: usize,
+    /// How long an open batch waits for more records (`linger.ms`).
+    pub linger: Duration,
+    /// The largest request; a single larger batch is sent alone (`max.request.size`).
+    pub request_bytes: usize,
+    /// How many bytes of records may wait for their acknowledgement (`buffer.memory`).
+    pub buffer_bytes: usize,
+    /// How long a record may take from `send` to its acknowledgement (`delivery.timeout.ms`).
+    pub delivery_timeout: Duration,
+    /// Retries write no record twice (`enable.idempotence`); needs acks -1.
+    pub idempotent: bool,
+    /// Whether the broker may create a topic that does not exist.
+    pub create_topics: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            acks: -1,
+            codec: Codec::None,
+            level: None,
+            batch_bytes: 256 << 10,
+            linger: Duration::from_millis(5),
+            request_bytes: 1 << 20,
+            buffer_bytes: 32 << 20,
+            delivery_timeout: Duration::from_secs(120),
+            idempotent: false,
+            create_topics: true,
+        }
+    }
+}
+
+/// The outcome of one batch.
+#[derive(Clone, Debug)]
+pub struct DeliveryReport {
+    /// Its topic.
+    pub topic: Arc<str>,
+    /// Its partition.
+    pub partition: i32,
+    /// The ticket of its [`AccumulatedBatch`]; 0 for a batch of `send`.
+    pub ticket: u64,
+    /// The offset of its first record; -1 if the broker did not say.
+    pub base_offset: i64,
+    /// How many records it has.
+    pub count: i32,
+    /// Why it was not acknowledged.
+    pub error: Option<Error>,
+}
+
+pub(super) type PartitionKey = (Arc<str>, i32);
+
+/// A closed batch.
+pub(super) struct ProducerBatch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: i32,
+    pub(super) base_sequence: i32,
+    pub(super) expires: Instant,
+    pub(super) ticket: u64,
+}
+
+/// The batches of one partition: the open one, and those that wait to be sent.
+#[derive(Default)]
+pub(super) struct PartitionBatches {
+    pub(super) builder: Builder,
+    pub(super) opened: Option<Instant>,
+    pub(super) queue: VecDeque<ProducerBatch>,
+    pub(super) in_flight: usize,
+    /// A batch came back. The partition waits until the others in flight are answered.
+    pub(super) muted: bool,
+    /// A batch of this producer id was acknowledged. Before that a broker accepts any sequence
+    /// number as the first, so a second batch in flight could overtake the first one for ever.
+    pub(super) first_acknowledged: bool,
+    pub(super) next_sequence: i32,
+}
+
+/// A full batch that a [`Sender`](crate::client::sender::Sender) hands to its producer.
+pub struct AccumulatedBatch {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// At least one record.
+    pub builder: Builder,
+    /// When its first record was added. The delivery time starts here.
+    pub opened: Instant,
+    /// The number by which [`DeliveryReport`] names it.
+    pub ticket: u64,
+}
