@@ -30,15 +30,15 @@ RUST_LAYERS = {
 PYTHON_LAYERS = {
     **dict.fromkeys(("__version__", "_krust", "closing", "errors", "settings", "spec", "words"), 0),
     **dict.fromkeys(("foreign", "properties"), 0),
-    **dict.fromkeys(("Broker", "Cluster", "Scan", "scan"), 3),
     **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
     **dict.fromkeys(("clients", "runtime"), 4),
-    **dict.fromkeys(("frames", "server", "spark"), 5),
-    **dict.fromkeys(("cluster",), 6),
-    **dict.fromkeys(("cli", "testing"), 7),
-    **dict.fromkeys(("__main__",), 8),
+    **dict.fromkeys(("frames", "spark"), 5),
+    **dict.fromkeys(("server",), 6),
+    **dict.fromkeys(("cluster",), 7),
+    **dict.fromkeys(("cli", "testing"), 8),
+    **dict.fromkeys(("__main__",), 9),
 }
 
 
@@ -77,10 +77,6 @@ CIRCLES = [
     circle(
         "rust/src/net",
         "connection.rs mod.rs reactor.rs",
-    ),
-    circle(
-        "python/krust/spark",
-        "delta.py iceberg.py moving_table.py parquet.py tables.py",
     ),
     circle(
         "rust/src/broker/handlers",

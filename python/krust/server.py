@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from krust import Scan
     from krust._krust import Record, Server
     from krust.clients.keywords import ScanSettings
     from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
+    from krust.frames import Scan
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
 
@@ -354,7 +354,7 @@ class Broker:
         **settings: Unpack[ScanSettings],
     ) -> Scan:
         """A topic of this broker as a table: `krust.scan` with `bootstrap` given."""
-        from krust import scan
+        from krust.frames import scan
 
         chosen: dict[str, Any] = {} if columns is None else {"columns": columns}
         return scan(

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from krust.spark.moving_table import PUBLISH, MovingTable
-from krust.spark.tables import Commit, Offsets, State, merged
+from krust.spark.table import Commit, Offsets, State, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from krust.errors import KrustError
-from krust.spark import tables
 from krust.spark.failures import told
 from krust.spark.files import MANIFEST_DDL, Naming, Target
+from krust.spark.table import Commit, listed, merged
+from krust.spark.tables import KINDS, open_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from krust.spark.recipe import Pipeline
-    from krust.spark.tables import Offsets, Table
+    from krust.spark.table import Offsets, Table
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Checkpoint:
 
         A run that failed before that leaves everything else that Spark keeps in the folder.
         """
-        names = (path.name for path in tables.listed(self.path / "offsets"))
+        names = (path.name for path in listed(self.path / "offsets"))
         return not any(name.isdecimal() for name in names)
 
     def facts(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class Checkpoint:
 
     def reached(self) -> Offsets:
         """Where the newest batch that Spark has done ends; {}: there is none."""
-        names = [path.name for path in tables.listed(self.path / "commits")]
+        names = [path.name for path in listed(self.path / "commits")]
         return self.offsets(max((int(name) for name in names if name.isdecimal()), default=-1))
 
     def offsets(self, batch: int) -> Offsets:
@@ -245,7 +246,7 @@ class Flow:
     def _open(self, columns: pa.Schema) -> Table:
         """Open the table for these columns. ConfigError: one has another type there."""
         made = self.pipeline
-        self.table = tables.open_table(made.sink, made.place, made.catalog, schema=columns)
+        self.table = open_table(made.sink, made.place, made.catalog, schema=columns)
         self.table.refuse_changed(columns)
         self.offsets = self.table.offsets(made.name)
         return self.table
@@ -273,10 +274,8 @@ class Flow:
 
     def _transformed(self) -> DataFrame:
         made = self.pipeline
-        if made.sink in tables.KINDS:
-            frame = self._source({})
-        else:
-            frame = self._source({"includeHeaders": "true"})
+        whole = {"includeHeaders": "true"}
+        frame = self._source({} if made.sink in KINDS else whole)
         if made.decode:
             self._bad = self._spark.sparkContext.accumulator(0)
             frame = decoded(frame, self._target_of_decoding(), self._bad)
@@ -314,7 +313,7 @@ class Flow:
                 return
         ends = self._checkpoint.offsets(batch)
         starts = self._checkpoint.offsets(batch - 1) if made.transforms else {}
-        commit = tables.Commit(self._job, batch, rows, ends or _ends(rows), starts, made.name)
+        commit = Commit(self._job, batch, rows, ends or _ends(rows), starts, made.name)
         if table.publish(commit):
             self.counts.batches += 1
             self.counts.rows += commit.records
@@ -323,7 +322,7 @@ class Flow:
                 self.counts.bad_rows = int(self._bad.value)
             self.counts.files += len(commit.files)
             self.counts.bytes += sum(row["bytes"] for row in rows)
-        self.offsets = tables.merged(self.offsets, commit.offsets)
+        self.offsets = merged(self.offsets, commit.offsets)
 
 
 def _ends(rows: list[dict[str, Any]]) -> Offsets:
@@ -349,7 +348,7 @@ def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
 
     from krust.decode import ddl
 
-    schema = direct_schema(made, headers=made.sink not in tables.KINDS)
+    schema = direct_schema(made, headers=made.sink not in KINDS)
     try:
         frame = applied(spark, made, spark.createDataFrame([], ddl.text(schema)))
         return arrow_schema(frame)

@@ -16,7 +16,7 @@ from krust.errors import ConfigError, KrustError
 from krust.spark.files import local_path
 from krust.spark.moving_table import PUBLISH, MovingTable
 from krust.spark.parquet import rewrite
-from krust.spark.tables import Commit, NoTableError, Offsets, State, grouped, merged
+from krust.spark.table import Commit, NoTableError, Offsets, State, grouped, merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from krust.errors import KrustError
-from krust.spark.cluster import Commits
 from krust.spark.errors import LOG
+from krust.spark.group_commits import GroupCommitter
 from krust.spark.plan import from_json
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class KrustListener(StreamingQueryListener):
         if group is None or self._bootstrap is None:
             return
         try:
-            Commits(self._bootstrap, group, self._client).commit(offsets)
+            GroupCommitter(self._bootstrap, group, self._client).commit(offsets)
         except KrustError as error:
             self._pending[key] = offsets
             LOG.warning("Group '%s' was not committed for query '%s': %s", group, name, error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from krust.errors import KafkaError
-from krust.spark.cluster import UNKNOWN_TOPIC, Cluster, weights
+from krust.spark.offset_reader import UNKNOWN_TOPIC, OffsetReader, bytes_per_offset
 from krust.spark.plan import EARLIEST, LATEST, Offsets, Place, Span
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
-class LogDirs(Cluster):
+class LogDirOffsetReader(OffsetReader):
     """Log directories of brokers."""
 
     @property
@@ -31,7 +31,7 @@ class LogDirs(Cluster):
         """The directories."""
         return ", ".join(self._source.log_dirs)
 
-    def bytes_an_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
+    def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
         """By the sizes of segments."""
         sizes: dict[Place, int] = {}
         for topic, partition in spans:
@@ -39,7 +39,7 @@ class LogDirs(Cluster):
                 for path in Path(folder).glob(f"{topic}-{partition}/*.log"):
                     size = path.stat().st_size
                     sizes[topic, partition] = sizes.get((topic, partition), 0) + size
-        return weights(spans, sizes)
+        return bytes_per_offset(spans, sizes)
 
     def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
         names = (path.name for folder in self._source.log_dirs for path in Path(folder).iterdir())

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from krust.spark.tables import Commit, Table, sync_folder, write_once
+from krust.spark.table import Commit, Table, sync_folder, write_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from krust.spark.tables import (
+from krust.spark.table import (
     Commit,
     Offsets,
     State,

@@ -7,7 +7,7 @@
         flow.wait(timeout_ms=3_600_000)
 
 `once=True` reads what is there now and ends; without it the flow goes on as records come. What each
-promises is in `krust.spark.tables`; the command line's `krust pipeline run` is the same in a file.
+promises is in `krust.spark.table`; the command line's `krust pipeline run` is the same in a file.
 """
 
 from __future__ import annotations

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from krust import spec
 from krust.errors import ConfigError, KrustError
-from krust.spark import cluster, options
+from krust.spark import options
 from krust.spark.plan import EARLIEST, Place, Span, from_json, to_json
+from krust.spark.planner import offset_reader
 from krust.spark.recipe import Pipeline, begin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.spark.tables import Offsets
+    from krust.spark.table import Offsets
 
 
 class Position:
@@ -32,11 +33,11 @@ class Position:
         given = {name: str(value) for name, value in source_options(pipeline).items()}
         given |= {"kafka.request.timeout.ms": str(timeout_ms), "fetchOffset.numRetries": "1"}
         given["kafka.socket.connection.setup.timeout.ms"] = str(timeout_ms)
-        self._cluster = cluster.of(options.source(given, options.STREAM))
+        self._offset_reader = offset_reader(options.source(given, options.STREAM))
 
     def spans(self) -> dict[Place, Span]:
         """What each partition holds, in order. KrustError: a topic does not exist."""
-        found, missing = self._cluster.survey()
+        found, missing = self._offset_reader.survey()
         for name in sorted(missing):
             raise KrustError(
                 f'topic "{name}" does not exist on {self._where}',
@@ -46,7 +47,7 @@ class Position:
 
     def at(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
         """The first offset of each partition that is not older than a time; -1: none."""
-        return self._cluster.at([(*place, time_ms) for place in places])
+        return self._offset_reader.at([(*place, time_ms) for place in places])
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:

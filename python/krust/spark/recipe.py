@@ -26,7 +26,8 @@ from krust import spec
 from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark.files import CODECS, FILE_MB
-from krust.spark.tables import KINDS, NoTableError, Table, open_table
+from krust.spark.table import NoTableError, Table
+from krust.spark.tables import KINDS, open_table
 
 DECODE = {
     "format": "valueFormat",

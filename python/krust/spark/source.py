@@ -14,13 +14,12 @@ take filters while filters are not switched on.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from krust.spark import cluster, options, plan
-from krust.spark.errors import LOG, Losses
+from krust.spark import options, plan
+from krust.spark.errors import Losses
 from krust.spark.filters import (
     AT_LEAST,
     AT_MOST,
@@ -35,6 +34,7 @@ from krust.spark.filters import (
     Check,
     Clip,
 )
+from krust.spark.planner import offset_reader, tasks
 from krust.spark.reading import Part, check, full_schema, manifest_schema, read
 
 if TYPE_CHECKING:
@@ -112,17 +112,17 @@ class KrustBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task a range; nothing to read: no task."""
-        source, asked = self.source, cluster.of(self.source)
-        spans, missing = asked.survey()
+        source, offsets = self.source, offset_reader(self.source)
+        spans, missing = offsets.survey()
         if missing:
-            raise asked.unknown_topics(missing)
+            raise offsets.unknown_topics(missing)
         first, last = source.starting, source.ending
-        starts = first.resolve(spans, asked.at(first.moments(spans)), starting=True)
-        ends = last.resolve(spans, asked.at(last.moments(spans)), starting=False)
+        starts = first.resolve(spans, offsets.at(first.moments(spans)), starting=True)
+        ends = last.resolve(spans, offsets.at(last.moments(spans)), starting=False)
         ranges = plan.batch_ranges(starts, ends, spans, Losses(source.fail_on_data_loss))
         ranges = [one for one in ranges if self.clip.wants(one.place)]
-        ranges = self.clip.cut(ranges, asked.at(self.clip.moments(ranges)))
-        return [Part((one,)) for one in tasks(source, asked, spans, ranges)]
+        ranges = self.clip.cut(ranges, offsets.at(self.clip.moments(ranges)))
+        return [Part((one,)) for one in tasks(source, offsets, spans, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task, as Arrow batches."""
@@ -147,27 +147,3 @@ class KrustFilteringReader(KrustBatchReader):
         if op is None or len(one.attribute) != 1 or one.value is None:
             return False
         return self.clip.take(Check(one.attribute[0], op, one.value, negated))
-
-
-def tasks(
-    source: options.Source,
-    asked: cluster.Cluster,
-    spans: dict[plan.Place, plan.Span],
-    ranges: list[plan.Range],
-    *,
-    streaming: bool = False,
-) -> list[plan.Range]:
-    """Ranges as tasks, by the options; a batch whose options say nothing uses all processors."""
-    least = source.min_partitions
-    if source.max_bytes is not None and ranges:
-        weights = asked.bytes_an_offset(spans)
-        ranges = [
-            part
-            for one in ranges
-            for part in plan.split([one], None, int(max(1, source.max_bytes // weights[one.place])))
-        ]
-    elif least is None and source.max_records is None and not streaming:
-        least = plan.default_tasks(ranges, os.cpu_count() or 1)
-    found = plan.split(ranges, least, source.max_records)
-    LOG.debug("%d tasks: %s", len(found), found)
-    return found

@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from krust.errors import KrustError
-from krust.spark import cluster, plan
+from krust.spark import plan
 from krust.spark.errors import LOG, Losses, PlanError
+from krust.spark.group_commits import GroupCommitter
+from krust.spark.planner import offset_reader, tasks
 from krust.spark.reading import Part, check, read
-from krust.spark.source import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
+    from krust.spark.offset_reader import OffsetReader
     from krust.spark.options import Source
     from krust.spark.plan import Offsets
 
@@ -86,10 +88,10 @@ class _Reader(DataSourceStreamReader):
             )
         starts, ends = plan.from_json(start), plan.from_json(end)
         added = plan.new_places(starts, ends)
-        earliest = self._cluster.earliest_there(added) if added else {}
+        earliest = self._offset_reader.earliest_there(added) if added else {}
         ranges = plan.stream_ranges(starts, ends, earliest, self._losses)
         spans = {one.place: plan.Span(one.start, one.end) for one in ranges if one.size > 0}
-        found = tasks(self.source, self._cluster, spans, ranges, streaming=True)
+        found = tasks(self.source, self._offset_reader, spans, ranges, streaming=True)
         return [Part((one,)) for one in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -105,17 +107,17 @@ class _Reader(DataSourceStreamReader):
                 LOG.warning("Group '%s' was not committed: %s", self.source.group_id, error)
 
     @cached_property
-    def _cluster(self) -> cluster.Cluster:
-        return cluster.of(self.source)
+    def _offset_reader(self) -> OffsetReader:
+        return offset_reader(self.source)
 
     @cached_property
-    def _commits(self) -> cluster.Commits:
+    def _commits(self) -> GroupCommitter:
         source = self.source
-        return cluster.Commits(source.bootstrap, source.group_id or "", source.client)
+        return GroupCommitter(source.bootstrap, source.group_id or "", source.client)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without connections: a reader is pickled for tasks."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_cluster", "_commits")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_offset_reader", "_commits")}
 
     def _symbol(self) -> Json:
         starting = self.source.starting
@@ -125,14 +127,14 @@ class _Reader(DataSourceStreamReader):
     def _settled(self) -> Offsets:
         """Where a new query starts; the same each time that this reader is asked."""
         if self._start is None:
-            spans, missing = self._cluster.survey()
+            spans, missing = self._offset_reader.survey()
             if missing:
-                raise self._cluster.unknown_topics(missing)
+                raise self._offset_reader.unknown_topics(missing)
             if self._frozen is not None:
                 frozen = self._frozen
                 spans = {p: plan.Span(spans[p].earliest, frozen[p]) for p in frozen if p in spans}
             starting = self.source.starting
-            found = self._cluster.at(starting.moments(spans))
+            found = self._offset_reader.at(starting.moments(spans))
             starts = starting.resolve(spans, found, starting=True)
             if found:
                 starts = {p: min(offset, spans[p].latest) for p, offset in starts.items()}
@@ -145,7 +147,7 @@ class _Reader(DataSourceStreamReader):
     def _now(self, starts: Offsets) -> Offsets:
         """The ends of all partitions; asked for again where one seems to have gone back."""
         for left in range(self.source.retries, 0, -1):
-            ends, missing = self._cluster.ends()
+            ends, missing = self._offset_reader.ends()
             back = [p for p, end in ends.items() if end < starts.get(p, 0)]
             if not back:
                 break
@@ -164,13 +166,13 @@ class _Reader(DataSourceStreamReader):
             return ends
         added = plan.new_places(starts, ends)
         if added:
-            known = starts | self._cluster.earliest_there(added)
+            known = starts | self._offset_reader.earliest_there(added)
         admitted = ends
         if source.max_offsets_per_trigger is not None:
             admitted = plan.admit(source.max_offsets_per_trigger, known, ends)
         if source.max_bytes_per_trigger is not None:
             spans = {p: plan.Span(known.get(p, end), end) for p, end in ends.items()}
-            weights = self._cluster.bytes_an_offset(spans)
+            weights = self._offset_reader.bytes_per_offset(spans)
             other = plan.admit(source.max_bytes_per_trigger, known, ends, weights)
             admitted = {p: min(end, other[p]) for p, end in admitted.items()}
         return admitted
@@ -250,7 +252,7 @@ if ADMITS:
 
         def prepareForTriggerAvailableNow(self) -> None:
             """What is there now is all that this run reads."""
-            self._frozen, _ = self._cluster.ends()
+            self._frozen, _ = self._offset_reader.ends()
 
         def reportLatestOffset(self) -> Json | None:
             """The ends of all partitions, for the query's progress."""

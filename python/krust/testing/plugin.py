@@ -17,13 +17,14 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from krust import Broker, Cluster
+    from krust.cluster import Cluster
+    from krust.server import Broker
 
 
 @pytest.fixture(scope="session")
 def krust_broker() -> Iterator[Broker]:
     """A broker for the whole run, on a free port, in a temporary directory."""
-    from krust import Broker
+    from krust.server import Broker
 
     with Broker() as broker:
         yield broker
@@ -45,7 +46,7 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
     Takes what `krust.Broker` takes and returns it started; all are stopped after the test, the
     newest first.
     """
-    from krust import Broker
+    from krust.server import Broker
 
     with ExitStack() as stack:
         yield lambda *args, **settings: stack.enter_context(Broker(*args, **settings))
@@ -54,7 +55,7 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
 @pytest.fixture
 def krust_cluster() -> Iterator[Cluster]:
     """Three brokers of the test's own, to kill, pause and start: `krust_cluster.kill(1)`."""
-    from krust import Cluster
+    from krust.cluster import Cluster
 
     with Cluster(3) as cluster:
         yield cluster

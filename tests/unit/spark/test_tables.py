@@ -19,7 +19,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed"
 import pyarrow.parquet as pq  # noqa: E402
 
 from krust.errors import ConfigError  # noqa: E402
-from krust.spark import tables  # noqa: E402
+from krust.spark import table as base  # noqa: E402
 from krust.spark.dead_letters import BadRecordError  # noqa: E402
 from krust.spark.files import Naming, Target, manifest_schema, materialize  # noqa: E402
 from krust.spark.tables import Commit, OverlapError, Table, open_table  # noqa: E402
@@ -119,9 +119,9 @@ def test_a_driver_that_dies_anywhere_in_publish_costs_and_doubles_nothing(
     class DiedError(BaseException):
         pass
 
-    steps = ["krust.spark.tables.write_once", "pathlib.Path.rename", "pathlib.Path.unlink"]
+    steps = ["krust.spark.table.write_once", "pathlib.Path.rename", "pathlib.Path.unlink"]
     steps += ["krust.spark.parquet.write_once", "krust.spark.moving_table.write_once", "os.link"]
-    steps += ["os.fsync", "krust.spark.tables.sync_folder", "krust.spark.moving_table.sync_folder"]
+    steps += ["os.fsync", "krust.spark.table.sync_folder", "krust.spark.moving_table.sync_folder"]
     start, died = 0, 0
     for step in steps:
         for after in (False, True):
@@ -214,14 +214,14 @@ def test_a_driver_that_looked_before_another_committed_does_not_commit_again(
     table.publish(written(table, 0, 5))
     slow, quick = opener(), opener()
     commit, twin = written(slow, 5, 10, batch=1), written(quick, 5, 10, batch=1)
-    real = tables._continues
+    real = base._continues
 
     def meanwhile(*args: Any) -> None:
-        monkeypatch.setattr(tables, "_continues", real)
+        monkeypatch.setattr(base, "_continues", real)
         assert quick.publish(twin)
         real(*args)
 
-    monkeypatch.setattr(tables, "_continues", meanwhile)
+    monkeypatch.setattr(base, "_continues", meanwhile)
     assert not slow.publish(commit)
     assert offsets(opener()) == list(range(10))
 

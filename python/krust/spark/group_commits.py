@@ -1,0 +1,34 @@
+"""Commits of a query's offsets to a consumer group that has no members, for tools that show lag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust.spark.options import CLIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from krust.spark.plan import Place
+
+
+class GroupCommitter:
+    """Offsets into a group that has no members, for tools that show lag."""
+
+    def __init__(self, bootstrap: str, group_id: str, client: Mapping[str, str]) -> None:
+        self._bootstrap, self._group_id = bootstrap, group_id
+        self._options = {name: text for name, text in client.items() if name in CLIENT}
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Commit. KafkaError, UnreachableError: it was not; lag is shown wrongly, nothing else."""
+        from krust.clients.coordinator import Coordinator, Standing
+        from krust.coordinator.consumer_protocol import TopicPartition
+
+        if not offsets:
+            return
+        named = {**self._options, "bootstrap.servers": self._bootstrap}
+        patience_ms = int(self._options.get("request.timeout.ms", 10_000))
+        coordinator = Coordinator(self._group_id, named, patience_ms, patience_ms)
+        coordinator.commit(
+            {TopicPartition(*place): offset for place, offset in offsets.items()}, Standing()
+        )

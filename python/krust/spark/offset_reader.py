@@ -1,0 +1,148 @@
+"""The offset reader: what the planner asks about topics (partitions, offsets, sizes).
+
+It is made in the process that plans (a child of Spark's driver), when it is first needed. Nothing
+here runs in a task. Pipelines use it too, without Spark. A subclass says where the topics are:
+`broker_offsets` asks brokers, `log_dirs` reads segment files. Each question is repeated up to
+`fetchOffset.numRetries` times, because topics are created and deleted meanwhile.
+Threads: one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
+
+from krust.errors import KafkaError, UnreachableError
+from krust.spark.errors import LOG, PlanError
+from krust.spark.options import python_pattern
+from krust.spark.plan import EARLIEST, LATEST, Offsets, Place, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from krust.spark.options import Source
+
+_Answer = TypeVar("_Answer")
+UNKNOWN_TOPIC = 3
+GUESS_BYTES = 1000
+"""What an offset takes where nobody says it."""
+
+
+class OffsetReader(ABC):
+    """Partitions and offsets of the topics that a source's options choose."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """As people call it."""
+
+    @abstractmethod
+    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
+        """The partitions of topics, in order, and topics that are not there.
+
+        topics  None: all but Kafka's own
+        """
+
+    @abstractmethod
+    def _at(self, moments: list[tuple[str, int, int]]) -> Offsets:
+        """The offsets of times, EARLIEST and LATEST among them."""
+
+    @abstractmethod
+    def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
+        """How many bytes of the log an offset takes, on average; unknown: GUESS_BYTES."""
+
+    def survey(self) -> tuple[dict[Place, Span], set[str]]:
+        """What each chosen partition holds, and named topics that are not there.
+
+        The end is as far as the isolation level lets it be read.
+        """
+
+        def ask() -> tuple[dict[Place, Span], set[str]]:
+            places, missing = self._places()
+            first, last = self._at(_each(places, EARLIEST)), self._at(_each(places, LATEST))
+            return {place: Span(first[place], last[place]) for place in places}, missing
+
+        return self._patiently(ask)
+
+    def ends(self) -> tuple[Offsets, set[str]]:
+        """The end of each chosen partition, and named topics that are not there."""
+
+        def ask() -> tuple[Offsets, set[str]]:
+            places, missing = self._places()
+            return self._at(_each(places, LATEST)), missing
+
+        return self._patiently(ask)
+
+    def earliest_there(self, places: Iterable[Place]) -> Offsets:
+        """The first offset of each of these; one that is not there is left out."""
+        wanted = set(places)
+
+        def ask() -> Offsets:
+            there, _ = self._places()
+            return self._at(_each([place for place in there if place in wanted], EARLIEST))
+
+        return self._patiently(ask)
+
+    def at(self, moments: Iterable[tuple[str, int, int]]) -> Offsets:
+        """The first offset at or after a time, -1 where nothing is as late."""
+        asked = list(moments)
+        return self._patiently(lambda: self._at(asked))
+
+    def unknown_topics(self, missing: Iterable[str]) -> PlanError:
+        """The error of topics that are not there."""
+        words = ", ".join(sorted(missing))
+        return PlanError(
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            f"There is no topic or partition {words} at {self.where}. Correct the option "
+            "'subscribe' or 'assign', or make the topic first.",
+        )
+
+    def _places(self) -> tuple[list[Place], set[str]]:
+        """The partitions that the options choose; topics not there."""
+        topics = self._source.topics
+        if topics.subscribe is not None:
+            return self._partitions(topics.subscribe)
+        if topics.assign is not None:
+            found, _ = self._partitions({topic for topic, _ in topics.assign})
+            wanted = set(topics.assign)
+            there = [place for place in found if place in wanted]
+            return there, {f"{topic}-{number}" for topic, number in wanted - set(there)}
+        found, _ = self._partitions(None)
+        pattern = re.compile(python_pattern(topics.pattern or ""))
+        return [place for place in found if pattern.search(place[0])], set()
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        left = self._source.retries
+        while True:
+            try:
+                return ask()
+            except (KafkaError, UnreachableError) as error:
+                left -= 1
+                if left <= 0 or not (error.retriable or error.code == UNKNOWN_TOPIC):
+                    raise
+                LOG.warning("Offsets are asked for again: %s", error)
+                self._forget()
+                time.sleep(self._source.retry_ms / 1000)
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Ask anew: what is remembered of topics may be old."""
+
+
+def bytes_per_offset(spans: Mapping[Place, Span], sizes: Mapping[Place, int]) -> dict[Place, float]:
+    """Average bytes of an offset, from the sizes of partitions; unknown: GUESS_BYTES."""
+    return {
+        place: max(1.0, sizes[place] / max(1, span.latest - span.earliest))
+        if place in sizes
+        else float(GUESS_BYTES)
+        for place, span in spans.items()
+    }
+
+
+def _each(places: Iterable[Place], moment: int) -> list[tuple[str, int, int]]:
+    return [(topic, partition, moment) for topic, partition in places]

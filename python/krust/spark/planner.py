@@ -1,0 +1,44 @@
+"""What readers of batches and of streams share when they plan: an offset reader, and tasks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from krust.spark import plan
+from krust.spark.broker_offsets import BrokerOffsetReader
+from krust.spark.errors import LOG
+from krust.spark.log_dirs import LogDirOffsetReader
+
+if TYPE_CHECKING:
+    from krust.spark.offset_reader import OffsetReader
+    from krust.spark.options import Source
+
+
+def offset_reader(source: Source) -> OffsetReader:
+    """The offset reader for a source's options: of log directories if they name some."""
+    return LogDirOffsetReader(source) if source.log_dirs else BrokerOffsetReader(source)
+
+
+def tasks(
+    source: Source,
+    offsets: OffsetReader,
+    spans: dict[plan.Place, plan.Span],
+    ranges: list[plan.Range],
+    *,
+    streaming: bool = False,
+) -> list[plan.Range]:
+    """Ranges as tasks, by the options; a batch whose options say nothing uses all processors."""
+    least = source.min_partitions
+    if source.max_bytes is not None and ranges:
+        weights = offsets.bytes_per_offset(spans)
+        ranges = [
+            part
+            for one in ranges
+            for part in plan.split([one], None, int(max(1, source.max_bytes // weights[one.place])))
+        ]
+    elif least is None and source.max_records is None and not streaming:
+        least = plan.default_tasks(ranges, os.cpu_count() or 1)
+    found = plan.split(ranges, least, source.max_records)
+    LOG.debug("%d tasks: %s", len(found), found)
+    return found
