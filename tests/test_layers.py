@@ -75,10 +75,6 @@ CIRCLES = [
         "compression.rs lz4.rs xerial.rs zstd_frame.rs",
     ),
     circle(
-        "rust/src/net",
-        "connection.rs mod.rs reactor.rs",
-    ),
-    circle(
         "rust/src/broker/handlers",
         "describe_cluster.rs describe_log_dirs.rs describe_producers.rs "
         "describe_topic_partitions.rs fetch/mod.rs find_coordinator.rs list_offsets.rs "

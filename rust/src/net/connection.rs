@@ -22,9 +22,10 @@ use std::sync::Arc;
 use mio::event::Event;
 use mio::net::TcpStream;
 
+use super::options::Options;
 use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome};
 use super::send_queue::{Flushed, SHARE, SMALL_SHARE, SendQueue};
-use super::{Options, Shared};
+use super::shared::Shared;
 use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
 use crate::work;
 

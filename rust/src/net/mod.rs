@@ -14,14 +14,15 @@
 mod connection;
 mod listener;
 mod mailbox;
+mod options;
 mod pause_barrier;
 mod reactor;
 mod read_buffer;
 mod send_queue;
+mod shared;
 mod slab;
 mod throttled;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -32,64 +33,12 @@ use thiserror::Error;
 pub use self::listener::{BindError, BoundListener, Endpoint};
 use self::listener::{ConnectionQuotas, Listener};
 pub use self::mailbox::Mailboxes;
+pub use self::options::Options;
 use self::pause_barrier::PauseBarrier;
 use self::reactor::Reactor;
+use self::shared::Shared;
 use crate::broker::Service;
 use crate::clock::Clock;
-
-/// Where a server listens, and its limits. Times are in milliseconds, sizes in bytes.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where to listen.
-    pub endpoints: Vec<Endpoint>,
-    /// `max.connections`: further connections wait in the kernel to be accepted.
-    pub max_connections: usize,
-    /// `max.connections.per.ip`: further connections of one address are closed at once.
-    pub max_connections_per_ip: usize,
-    /// `connections.max.idle.ms`: a connection without traffic for this long is closed.
-    pub idle_ms: i64,
-    /// `socket.request.max.bytes`: a longer frame closes its connection.
-    pub request_max_bytes: usize,
-    /// `queued.max.request.bytes`, or a default: the read buffers of all connections together. Each
-    /// thread gets at least two frames of the largest size.
-    pub request_memory: usize,
-    /// How far a frame may fall behind the minimum rate before its connection is closed.
-    pub frame_ms: i64,
-    /// The minimum rate of a frame in bytes a second. Earlier bytes that came faster do not count.
-    /// When the read buffers are used up, the slowest connection is closed to make room.
-    pub frame_rate: usize,
-    /// A connection that accepts none of the bytes sent to it is closed after this time.
-    pub stalled_ms: i64,
-    /// A connection with this many bytes of unsent replies is not read from.
-    pub out_max_bytes: usize,
-    /// A connection with this many requests parked is not read from.
-    pub parked_max: usize,
-    /// For how many microseconds a thread polls before it blocks; 0: not at all. Polling costs CPU
-    /// and saves the wake-up of a halted core.
-    pub busy_poll_us: u64,
-    /// `SO_SNDBUF` for peers on loopback and private networks. The kernel tunes the others.
-    pub near_send_buffer: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            endpoints: Vec::new(),
-            max_connections: i32::MAX as usize,
-            max_connections_per_ip: usize::MAX,
-            idle_ms: 600_000,
-            request_max_bytes: 104_857_600,
-            request_memory: 512 << 20,
-            frame_ms: 30_000,
-            frame_rate: 16 << 10,
-            stalled_ms: 600_000,
-            out_max_bytes: 1 << 20,
-            parked_max: 1024,
-            busy_poll_us: 0,
-            near_send_buffer: 256 << 10,
-        }
-    }
-}
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -100,20 +49,6 @@ pub enum StartError {
     /// The system refused a thread or a descriptor.
     #[error("cannot start the network threads: {0}")]
     System(#[from] std::io::Error),
-}
-
-/// What all threads of one server share.
-pub(crate) struct Shared<S: Service> {
-    service: Arc<S>,
-    mailboxes: Arc<Mailboxes<S::Wake>>,
-    options: Options,
-    clock: Arc<dyn Clock>,
-    connection_quotas: ConnectionQuotas,
-    /// Connections by thread.
-    load: Vec<AtomicUsize>,
-    pause_barrier: PauseBarrier,
-    stopping: AtomicBool,
-    failed: AtomicBool,
 }
 
 /// A running server: its listeners and its threads.
@@ -227,38 +162,5 @@ impl<S: Service> Server<S> {
 impl<S: Service> Drop for Server<S> {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl<S: Service> Shared<S> {
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.pause_barrier.resume();
-        self.wakeup();
-    }
-
-    fn wakeup(&self) {
-        (0..self.mailboxes.threads()).for_each(|thread| self.mailboxes.wakeup(thread));
-    }
-
-    fn fail(&self) {
-        self.failed.store(true, Ordering::Release);
-        self.stop();
-    }
-
-    /// The thread with the fewest connections.
-    fn least_loaded_thread(&self) -> usize {
-        let loads = self.load.iter().map(|load| load.load(Ordering::Relaxed));
-        loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(index, _)| index)
-    }
-}
-
-/// Whether a peer is close by: on loopback or in a private network.
-fn is_near(address: SocketAddr) -> bool {
-    match address.ip().to_canonical() {
-        std::net::IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        std::net::IpAddr::V6(ip) => {
-            ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
-        }
     }
 }

@@ -21,9 +21,9 @@ use super::connection::{Connection, ReactorContext, ServeOutcome};
 use super::listener::Listener;
 use super::mailbox::{Accepted, MailboxContents};
 use super::read_buffer::ReadBufferPool;
+use super::shared::Shared;
 use super::slab::Slab;
 use super::throttled::Throttled;
-use super::{Shared, is_near};
 use crate::broker::{ConnId, Done, Peer, Service};
 use crate::sys;
 
@@ -505,5 +505,15 @@ impl<S: Service> Reactor<S> {
             self.close(id);
         }
         self.shared().mailboxes.close(self.index);
+    }
+}
+
+/// Whether a peer is close by: on loopback or in a private network.
+fn is_near(address: std::net::SocketAddr) -> bool {
+    match address.ip().to_canonical() {
+        std::net::IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        std::net::IpAddr::V6(ip) => {
+            ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+        }
     }
 }

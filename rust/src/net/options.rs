@@ -1,0 +1,58 @@
+//! Where a server listens, and its limits. All limits of the network layer that can be configured
+//! are here.
+
+use super::listener::Endpoint;
+
+/// Where a server listens, and its limits. Times are in milliseconds, sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen.
+    pub endpoints: Vec<Endpoint>,
+    /// `max.connections`: further connections wait in the kernel to be accepted.
+    pub max_connections: usize,
+    /// `max.connections.per.ip`: further connections of one address are closed at once.
+    pub max_connections_per_ip: usize,
+    /// `connections.max.idle.ms`: a connection without traffic for this long is closed.
+    pub idle_ms: i64,
+    /// `socket.request.max.bytes`: a longer frame closes its connection.
+    pub request_max_bytes: usize,
+    /// `queued.max.request.bytes`, or a default: the read buffers of all connections together. Each
+    /// thread gets at least two frames of the largest size.
+    pub request_memory: usize,
+    /// How far a frame may fall behind the minimum rate before its connection is closed.
+    pub frame_ms: i64,
+    /// The minimum rate of a frame in bytes a second. Earlier bytes that came faster do not count.
+    /// When the read buffers are used up, the slowest connection is closed to make room.
+    pub frame_rate: usize,
+    /// A connection that accepts none of the bytes sent to it is closed after this time.
+    pub stalled_ms: i64,
+    /// A connection with this many bytes of unsent replies is not read from.
+    pub out_max_bytes: usize,
+    /// A connection with this many requests parked is not read from.
+    pub parked_max: usize,
+    /// For how many microseconds a thread polls before it blocks; 0: not at all. Polling costs CPU
+    /// and saves the wake-up of a halted core.
+    pub busy_poll_us: u64,
+    /// `SO_SNDBUF` for peers on loopback and private networks. The kernel tunes the others.
+    pub near_send_buffer: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            max_connections: i32::MAX as usize,
+            max_connections_per_ip: usize::MAX,
+            idle_ms: 600_000,
+            request_max_bytes: 104_857_600,
+            request_memory: 512 << 20,
+            frame_ms: 30_000,
+            frame_rate: 16 << 10,
+            stalled_ms: 600_000,
+            out_max_bytes: 1 << 20,
+            parked_max: 1024,
+            busy_poll_us: 0,
+            near_send_buffer: 256 << 10,
+        }
+    }
+}
