@@ -1,4 +1,4 @@
-"""Run foreign suites against krust and hold them against what passed before.
+"""Run foreign suites against krust and compare the results with earlier ones.
 
     python -m tests.conformance [SUITE ...] [--accept] [--brokers N]
 

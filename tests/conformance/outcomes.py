@@ -1,4 +1,4 @@
-"""What a suite's run said, read from the reports that its runner writes."""
+"""The results of a suite, read from its runner's reports."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 
 A broker, a producer that never stops, and per group two to four members of changing kinds. Every
 few seconds one joins, leaves, dies or freezes for longer than its session; now and then the broker
-dies and comes back, in either mode. Then all goes quiet, what is left is read, and group_checks.py
-judges everything that was said. Exit 1: something was wrong, and FOLDER holds what was said.
+dies and comes back, in either mode. Then the faults stop, the members read the rest, and
+group_checks.py checks all outputs. Exit code 1: a check failed, and FOLDER has the outputs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Group:
 
 
 class Producing(threading.Thread):
-    """Writes to every partition in turn until told to stop; kills of the broker do not show."""
+    """Writes to every partition in turn until told to stop; survives kills of the broker."""
 
     def __init__(self, bootstrap: str, topics: list[str]) -> None:
         super().__init__(daemon=True)
@@ -107,7 +107,7 @@ class Producing(threading.Thread):
 
 
 class Chaos:
-    """The broker, the groups, and what happened to them."""
+    """The broker, the groups, and their history."""
 
     def __init__(self, folder: Path, rng: random.Random, only: list[str] | None) -> None:
         self.folder, self.rng = folder, rng
@@ -136,7 +136,7 @@ class Chaos:
                 self.join(group)
 
     def one_event(self) -> None:
-        """Have something happen to a group, or to the broker under all of them."""
+        """Apply a fault to a group or to the broker."""
         event = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if event == "broker":
             self.kill_broker()
@@ -176,7 +176,7 @@ class Chaos:
         self.count["frozen"] += 1
 
     def kill_broker(self) -> None:
-        """Every commit that was acknowledged before is there after."""
+        """Kill the broker; every acknowledged commit is there afterwards."""
         self.broker.kill()
         for group in self.groups:
             group.acknowledged |= Counter(group_checks.acknowledged(group.told()))
@@ -194,7 +194,7 @@ class Chaos:
             self.wrong.append(f"{group.name}: acknowledged, and found after a kill: {lost}")
 
     def bury(self, group: Group) -> None:
-        """Count members whose client gave up: theirs is no promise of the broker's."""
+        """Count members whose client gave up: the broker promises them nothing."""
         for member in [each for each in group.alive if each.process.poll() is not None]:
             group.alive.remove(member)
             member.kill()
@@ -202,7 +202,7 @@ class Chaos:
             print(f"{member.kind} gave up: {member.trouble.strip()[-300:]}")
 
     def quiet(self, ends: dict[str, Counter[int]]) -> None:
-        """What is left is read by those who are there."""
+        """The remaining members read the rest."""
         time.sleep(FROZEN_S)
         deadline = time.monotonic() + QUIET_S
         for group in self.groups:
@@ -255,7 +255,7 @@ class Chaos:
 
 
 def main() -> int:
-    """Run it; 1 when something was wrong."""
+    """Run it; returns 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="chaos_groups")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))

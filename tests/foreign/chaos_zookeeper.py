@@ -3,8 +3,8 @@
     python -m tests.foreign.chaos_zookeeper [--seconds 60] [--seed N] [--kinds krust] [--kill]
 
 Every few seconds one joins or leaves, with `--kill` one dies too (krust's: its session ends). Then
-all goes quiet and what is left is read. Printed: what was read more than once, and what never; exit
-1: something was never read, or two had one partition in the end.
+the faults stop and the members read the rest. The program prints the records that were read more
+than once or never. Exit code 1: a record was never read, or a partition had two owners at the end.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _kind(member: object) -> str:
 
 
 def play(folder: Path, where: Where, given: argparse.Namespace) -> bool:
-    """One run; False: something was wrong."""
+    """One run; False: a check failed."""
     create(where[1], TOPIC, PARTITIONS)
     tree = KazooClient(where[0])
     tree.start()

@@ -1,4 +1,4 @@
-"""The foreign clients in one shape: write these records with this codec; read so many back.
+"""The foreign clients behind one interface: write records with a codec, read this many back.
 
 A record is (key, value), each bytes or None. Every client writes to and reads from partition 0, by
 offset, without a group. Clients that cannot share this interpreter run as child processes.
@@ -33,7 +33,7 @@ class Client(ABC):
         return None
 
     def reads(self, codec: str) -> bool:
-        """Whether it understands records that were written with a codec."""
+        """Whether it can read records written with a codec."""
         return codec in self.codecs
 
     @abstractmethod
@@ -239,7 +239,7 @@ class Kcat(Client):
         return run.stdout
 
     def write(self, bootstrap: str, topic: str, codec: str, records: list[Record]) -> None:
-        """A line a record; what a line cannot hold (None key, None value) needs a call each."""
+        """A line a record; a record that fits no line (None key, None value) needs its own call."""
         for key, value in records:
             empty = ["-Z"] if value is None else []
             keyed = ["-K", "\x01"] if key is not None else []

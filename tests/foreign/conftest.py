@@ -1,4 +1,4 @@
-"""One broker for all foreign clients; KRUST_TEST_BOOTSTRAP=host:port puts another in its place."""
+"""One broker for all foreign clients; KRUST_TEST_BOOTSTRAP=host:port names another one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def jars(version: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _java_where_wanted(request: pytest.FixtureRequest) -> None:
-    """Skip what is in Java, with the reason, where there is none."""
+    """Skip tests that need Java, with the reason, if there is none."""
     if request.node.get_closest_marker("java") and (reason := kafka.missing()):
         pytest.skip(reason)
 

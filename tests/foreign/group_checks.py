@@ -1,7 +1,7 @@
-"""What must hold of all that the members of one group said (member.py), whoever died on the way.
+"""The promises of a group, checked on the outputs of its members (member.py), dead ones included.
 
-Each check takes the members' facts, a list a member, and gives a line for each lie it finds. Times
-are of one clock; a commit is sent after the record it follows was said, and holds when it is said.
+Each check takes the members' outputs, a list a member, and returns a line for each violation. All
+times are of one clock. A commit is sent after its record was printed, and holds when it is printed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Ownership(NamedTuple):
 
 
 def two_owners(told: Told) -> list[str]:
-    """Partitions that two members held in the same generation."""
+    """Partitions that two members owned in the same generation."""
     claims: dict[tuple[int, int], int] = {}
     wrong = []
     for member, facts in enumerate(told):
@@ -71,7 +71,7 @@ def went_back(told: Told) -> list[str]:
 
 
 def by_an_old_owner(told: Told) -> list[str]:
-    """Acknowledged commits whose sender had been followed, in a later generation, by another."""
+    """Acknowledged commits of a member after another owned the partition in a later generation."""
     owned = defaultdict(list)
     for each in _ownerships(told):
         owned[each.partition].append(each)

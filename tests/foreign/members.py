@@ -32,7 +32,7 @@ SHOWN = 80
 
 
 class Member:
-    """A process in a group, and what it has said so far."""
+    """A process in a group, and its output so far."""
 
     def __init__(self, kind: str, bootstrap: str, group: str, topic: str) -> None:
         self.kind = kind
@@ -60,7 +60,7 @@ class Member:
                 self.changed.notify_all()
 
     def owned(self) -> set[int]:
-        """The partitions it has now, as far as it said."""
+        """Its current partitions, by its output."""
         owned: set[int] = set()
         for fact in list(self.said):
             owned |= set(fact.get("assigned", ()))
@@ -86,22 +86,22 @@ class Member:
         self._end()
 
     def kill(self) -> None:
-        """End it without warning, and the Java under it."""
+        """Kill it and its Java process without warning."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self._end()
 
     def freeze(self) -> None:
-        """Stop it where it is, as a long pause of its machine would."""
+        """Suspend it, like a long pause of its machine."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def story(self) -> str:
-        """The last it said, on both outputs, once it ended."""
+        """Its last output, once it ended."""
         said = "\n".join(json.dumps(fact) for fact in self.said[-SHOWN:])
         return f"{self.kind}:\n{said}\n{self.trouble[-SHOWN * 100 :]}"
 
@@ -119,7 +119,7 @@ class Member:
 
 @contextmanager
 def members(*made: Member) -> Iterator[None]:
-    """They end with the block; where it fails, what they said is printed."""
+    """They end with the block; if it fails, their output is printed."""
     try:
         yield
     except BaseException:

@@ -22,7 +22,7 @@ class Dealt:
 
 
 class Raises(Dealt):
-    """It never works."""
+    """Always raises."""
 
     name = "raises"
 
@@ -31,7 +31,7 @@ class Raises(Dealt):
 
 
 class Hangs(Dealt):
-    """It never answers."""
+    """Never answers."""
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
         while True:
@@ -39,7 +39,7 @@ class Hangs(Dealt):
 
 
 class Lies(Dealt):
-    """Everybody gets everything."""
+    """Gives every partition to every member."""
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
         shares = super().assign(group, topics)

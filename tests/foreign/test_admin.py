@@ -1,4 +1,4 @@
-"""What foreign administration clients ask is decided, and holds for the next request."""
+"""Changes by foreign admin clients are made, and hold for the next request."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def change(admin: AdminClient, topic: str, name: str, value: str | None) -> None
     admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
 
-def test_a_changed_setting_acts_at_once(
+def test_a_changed_setting_takes_effect_at_once(
     bootstrap: str,
     topic: str,
     admin: AdminClient,
@@ -85,7 +85,7 @@ def test_a_topic_grows_and_the_new_partition_takes_records(
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(WAIT_S)
 
 
-def test_a_deleted_topic_is_gone_and_may_come_again(topic: str, admin: AdminClient) -> None:
+def test_a_deleted_topic_is_gone_and_can_be_created_again(topic: str, admin: AdminClient) -> None:
     admin.delete_topics([topic])[topic].result(WAIT_S)
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
         admin.delete_topics([topic])[topic].result(WAIT_S)
@@ -99,13 +99,13 @@ def test_a_leader_that_leads_needs_no_election(topic: str, admin: AdminClient) -
     assert answered[partition].name() == "ELECTION_NOT_NEEDED"
 
 
-def test_nobody_has_a_password(admin: AdminClient) -> None:
+def test_no_user_has_a_scram_password(admin: AdminClient) -> None:
     assert admin.describe_user_scram_credentials().result(WAIT_S) == {}
     with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
         admin.describe_user_scram_credentials(["ann"])["ann"].result(WAIT_S)
 
 
-def test_a_broker_tells_all_its_settings(bootstrap: str, admin: AdminClient) -> None:
+def test_a_broker_describes_all_its_settings(bootstrap: str, admin: AdminClient) -> None:
     (broker,) = admin.list_topics(timeout=WAIT_S).brokers
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     entries = admin.describe_configs([resource])[resource].result(WAIT_S)

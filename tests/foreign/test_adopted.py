@@ -73,7 +73,7 @@ def test_new_clients_see_every_record(adopted: tuple[str, Served]) -> None:
                 assert found == wanted, (topic, partition, level)
 
 
-def test_offsets_begin_and_end_where_they_did(adopted: tuple[str, Served]) -> None:
+def test_first_and_last_offsets_are_kept(adopted: tuple[str, Served]) -> None:
     name, broker = adopted
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "none"}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
@@ -99,7 +99,7 @@ def test_old_clients_see_keys_and_values(adopted: tuple[str, Served], client: Cl
             assert found == [(record.key, record.value) for record in wanted], topic
 
 
-def test_what_a_killed_kafka_acknowledged_is_there_and_goes_on(tmp_path: Path) -> None:
+def test_records_of_a_killed_kafka_are_there_and_the_log_goes_on(tmp_path: Path) -> None:
     acked = acknowledged()
     with Served(unpack("kafka-3.9.1-killed", tmp_path)) as broker:
         for partition in sorted({place[0] for place in acked}):

@@ -45,7 +45,7 @@ def test_after_a_kafka_no_new_producer_is_taken_for_an_old_one(tmp_path: Path) -
         assert ends(broker) == [end + 4 for end in before]
 
 
-def test_ids_go_on_above_those_of_transactions(tmp_path: Path) -> None:
+def test_producer_ids_continue_above_those_of_transactions(tmp_path: Path) -> None:
     """`__transaction_state` of that Kafka names producers 1, 2 and 3, its logs 0 to 3."""
     with krust.Broker(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
         answer = broker._call("AllocateProducerIds", {"broker_id": broker.node_id})

@@ -40,7 +40,7 @@ OF_BOTH = {
 
 
 def configs(version: str, bootstrap: str, lines: list[str]) -> list[list[str]]:
-    """What the tool says to each line; all in one process."""
+    """The tool's output for each line; all in one process."""
     source = Path(__file__).parent / "java/Configs.java"
     words = ["java", "-cp", f"{jars(version)}/*", str(source), "kafka.admin.ConfigCommand"]
     given = "".join(f"--bootstrap-server {bootstrap} {line}\n" for line in lines)
@@ -57,7 +57,7 @@ def configs(version: str, bootstrap: str, lines: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
-def test_of_every_kind_of_entity(version: str, tmp_path: Path) -> None:
+def test_kafka_configs_changes_quotas_of_every_kind_of_entity(version: str, tmp_path: Path) -> None:
     kinds = (USERS, CLIENTS, IPS)
     lines = [f"--alter --add-config {quota} {whose}" for whose, quota in QUOTAS.items()]
     lines += [f"--describe {kind}" for kind in kinds]

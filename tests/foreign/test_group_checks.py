@@ -1,4 +1,4 @@
-"""The checks of the long proof (chaos_groups.py) see what they are for, and nothing else."""
+"""The checks of chaos_groups.py find their violations, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_a_partition_that_moves_on_has_one_owner_a_generation() -> None:
     assert not group_checks.two_owners([first, second])
 
 
-def test_two_owners_in_one_generation_are_seen() -> None:
+def test_two_owners_in_one_generation_are_found() -> None:
     first, second = [assigned(1, 1, 0, 1), assigned(3, 2)], [assigned(4, 2, 1)]
     assert len(group_checks.two_owners([first, second])) == 1
 
 
-def test_a_commit_that_goes_back_is_seen() -> None:
+def test_a_commit_that_goes_back_is_found() -> None:
     assert group_checks.went_back([read(1, 8), read(3, 5)])
     assert not group_checks.went_back([read(1, 5), read(3, 5), read(5, 8)])
 
@@ -50,6 +50,6 @@ def test_an_old_owner_may_not_commit() -> None:
     assert not group_checks.by_an_old_owner([[*late, *read(13, 4)], new])
 
 
-def test_a_record_that_nobody_saw_is_seen() -> None:
+def test_a_record_that_no_member_read_is_found() -> None:
     assert group_checks.skipped([read(1, 0), read(1, 2)], {0: 3}) == ["partition 0: nobody saw [1]"]
     assert not group_checks.skipped([read(1, 0), read(1, 1)], {0: 2})

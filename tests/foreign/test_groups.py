@@ -1,4 +1,4 @@
-"""Groups of real clients: they share a topic, come, go and die, and lose and repeat nothing."""
+"""Groups of real clients share a topic, join, leave and die, and lose and repeat nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_lone_member_reads_all_and_its_successor_reads_on(broker: str, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_share_and_the_one_who_stays_takes_over(broker: str, kind: str) -> None:
+def test_two_members_share_and_the_remaining_one_takes_over(broker: str, kind: str) -> None:
     topic = f"two-{kind}-{os.getpid()}"
     make(broker, topic)
     one, two = (Member(kind, broker, topic, topic) for _ in range(2))

@@ -86,7 +86,7 @@ def everything_is_there(broker: Served, load: Load) -> None:
         assert sorted(load.acked[partition]) == found
 
 
-def test_while_they_are_written(tmp_path: Path) -> None:
+def test_replicas_move_while_they_are_written(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     every = {f"load-{number}" for number in range(PARTITIONS)}
     with served(tmp_path) as broker:
@@ -131,7 +131,7 @@ def test_while_they_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
-def test_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
+def test_a_log_is_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     dirs = itertools.cycle([tmp_path / "two", tmp_path / "one"])
     port = free_port()
@@ -161,13 +161,13 @@ def test_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> None:
 
 
 def wait_for_quiet(bootstrap: str) -> None:
-    """Until no copy is on its way."""
+    """Wait until no copy is in progress."""
     until(lambda: not any(row[2] for rows in told(bootstrap).values() for row in rows.values()))
 
 
 @pytest.mark.java
 @pytest.mark.timeout(300)
-def test_as_kafkas_own_admin_client_asks_for_it(tmp_path: Path) -> None:
+def test_kafkas_own_admin_client_moves_replicas(tmp_path: Path) -> None:
     lib = jars("3.9.1")
     one, two = tmp_path / "one", tmp_path / "two"
     with served(tmp_path) as broker:
@@ -196,7 +196,7 @@ def test_as_kafkas_own_admin_client_asks_for_it(tmp_path: Path) -> None:
         everything_is_there(broker, load)
 
 
-def test_a_directory_that_cannot_be_used_costs_no_other(tmp_path: Path) -> None:
+def test_an_unusable_directory_affects_no_other(tmp_path: Path) -> None:
     two = tmp_path / "two"
     with served(tmp_path) as broker:
         load = loaded(broker)

@@ -1,4 +1,4 @@
-"""A transactional producer is told at once, and for good, that there are no transactions."""
+"""A transactional producer fails at once, with a fatal error: krust has no transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 WAIT_S = 60
 
 
-def test_librdkafka_fails_for_good(bootstrap: str) -> None:
+def test_a_transactional_librdkafka_producer_fails_at_once(bootstrap: str) -> None:
     from confluent_kafka import KafkaException, Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
@@ -19,7 +19,7 @@ def test_librdkafka_fails_for_good(bootstrap: str) -> None:
     assert (error.name(), error.fatal()) == ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", True)
 
 
-def test_kafka_python_fails_for_good(bootstrap: str) -> None:
+def test_a_transactional_kafka_python_producer_fails_at_once(bootstrap: str) -> None:
     from kafka import KafkaProducer
     from kafka.errors import TransactionalIdAuthorizationFailedError
 
@@ -31,7 +31,7 @@ def test_kafka_python_fails_for_good(bootstrap: str) -> None:
         producer.close(timeout=0)
 
 
-def test_aiokafka_fails_for_good(bootstrap: str) -> None:
+def test_a_transactional_aiokafka_producer_fails_at_once(bootstrap: str) -> None:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import TransactionalIdAuthorizationFailed
 

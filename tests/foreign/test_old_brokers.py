@@ -45,7 +45,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def of_2013() -> Iterator[old.Asked]:
-    """What a client of 0.8.2 asks."""
+    """The requests of a client of 0.8.2."""
     two = old.message(0, b"one", 0) + old.message(1, b"two", 0)
     yield old.metadata(0, "later", "nowhere")
     yield old.produce(0, "orders", 0, two)
@@ -69,7 +69,7 @@ def of_2013() -> Iterator[old.Asked]:
 
 
 def of_2017() -> Iterator[old.Asked]:
-    """What a client of 0.10.2 asks beside that."""
+    """Further requests of a client of 0.10.2."""
     one = old.message(0, b"one", 1)
     for version in (1, 2):
         yield old.produce(version, "later", 0, one)
@@ -97,7 +97,7 @@ def of_2017() -> Iterator[old.Asked]:
 
 
 def of_what_lasts() -> Iterator[old.Asked]:
-    """What is answered alike by whoever has the same directory and tree."""
+    """Requests whose answers depend only on the directory and the tree."""
     for topic in ("orders", "later"):
         yield old.fetch(0, topic, 0, 0)
         yield old.list_offsets(0, topic, 0, LATEST)
@@ -137,7 +137,7 @@ def settled(line: old.Old, *names: str) -> None:
 
 
 class Left(NamedTuple):
-    """What was asked of an old broker and of krust, and where the old one left what it had."""
+    """The answers of an old broker and of krust, and the old one's directory and tree."""
 
     answers: list[tuple[old.Asked, bytes, bytes]]
     data: Path

@@ -1,4 +1,4 @@
-"""Clients are told what they have to wait for, and get everything all the same."""
+"""Throttled clients learn how long to wait, and still get everything."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def tool(
     return run.returncode, run.stdout + run.stderr
 
 
-def test_an_election_is_asked_for_and_not_needed(broker: krust.Broker) -> None:
+def test_an_unneeded_election_is_answered(broker: krust.Broker) -> None:
     kind = ("--election-type", "preferred")
     code, text = tool(broker, ELECT, *kind, "--topic", "t", "--partition", "1")
     assert code == 0, text
@@ -45,7 +45,7 @@ def test_an_election_is_asked_for_and_not_needed(broker: krust.Broker) -> None:
     assert "UnknownTopicOrPartition" in text
 
 
-def test_a_move_is_refused_with_the_reason_and_staying_is_done(
+def test_a_move_is_refused_with_the_reason_and_an_unchanged_assignment_is_accepted(
     broker: krust.Broker, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.json"
@@ -70,7 +70,7 @@ def test_a_move_is_refused_with_the_reason_and_staying_is_done(
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
-def test_a_broker_without_a_copy_cannot_have_one_yet(tmp_path: Path, version: str) -> None:
+def test_a_broker_without_a_replica_cannot_get_one_yet(tmp_path: Path, version: str) -> None:
     plan = tmp_path / "plan.json"
     jars(version)
     with krust.Cluster(2) as cluster:

@@ -1,4 +1,4 @@
-"""Real clients in groups for which krust assigns, by assignors of the user's own."""
+"""Real clients in groups for which krust assigns with a user's assignors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def told(*all_of_them: Member) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clients_take_what_krust_gives(broker: Served, kind: str) -> None:
+def test_clients_take_the_partitions_that_krust_assigns(broker: Served, kind: str) -> None:
     group = f"dealt-{kind}-{os.getpid()}"
     make(broker.bootstrap, group)
     one, two = (Member(kind, broker.bootstrap, group, group) for _ in range(2))
@@ -113,7 +113,7 @@ def test_clients_of_every_age_are_in_one_group(broker: Served) -> None:
 
 
 def overlaps(everybody: list[list[dict[str, Any]]]) -> list[str]:
-    """Partitions that a member took while another had not said yet that it let go."""
+    """Partitions that a member took before another had reported giving them up."""
     facts = sorted((fact["at"], who, fact) for who, facts in enumerate(everybody) for fact in facts)
     owner: dict[int, int] = {}
     wrong = []
@@ -146,7 +146,9 @@ COOPERATIVE = ["confluent-cooperative"] * 2
     ],
     ids=["librdkafka", "librdkafka and Java", "eager and cooperative"],
 )
-def test_a_partition_is_let_go_before_it_is_taken(broker: Served, kinds: tuple[str, ...]) -> None:
+def test_a_partition_is_given_up_before_another_member_takes_it(
+    broker: Served, kinds: tuple[str, ...]
+) -> None:
     group = f"dealt-letting-go-{kinds[0]}-{kinds[-1]}-{os.getpid()}"
     make(broker.bootstrap, group)
     started: list[Member] = []
@@ -169,7 +171,7 @@ def test_a_partition_is_let_go_before_it_is_taken(broker: Served, kinds: tuple[s
         ("lies", "dealt-one:0 goes to"),
     ],
 )
-def test_one_that_fails_costs_its_group_a_line_and_nothing_else(
+def test_a_failing_assignor_costs_its_group_only_a_log_line(
     request: pytest.FixtureRequest, rule: str, why: str
 ) -> None:
     broker = request.getfixturevalue("hasty" if rule == "hangs" else "broker")

@@ -86,7 +86,7 @@ class History:
         self.ids: dict[str, str] = {}
 
     def goes_on(self, bootstrap: str, name: str) -> None:
-        """All of it is there; a topic more, and records in each."""
+        """Check that all of it is there; add a topic, and records to each."""
         admin = AdminClient({"bootstrap.servers": bootstrap})
         self.wait(admin)
         for topic, values in self.values.items():
@@ -145,7 +145,7 @@ class History:
         return found
 
 
-def test_nothing_is_moved_from_under_a_broker_or_when_it_is_only_asked(
+def test_metadata_is_not_moved_under_a_running_broker_or_by_a_dry_run(
     tmp_path: Path, connect: str
 ) -> None:
     data = tmp_path / "data"
@@ -168,7 +168,9 @@ def test_nothing_is_moved_from_under_a_broker_or_when_it_is_only_asked(
 
 
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL], ids=["clean", "killed"])
-def test_one_history_goes_on_whoever_serves_it(tmp_path: Path, connect: str, ends: int) -> None:
+def test_one_history_continues_under_krust_and_kafka_in_turns(
+    tmp_path: Path, connect: str, ends: int
+) -> None:
     data, history = tmp_path / "data", History()
     table = Table(data)
     with dumping(jars("3.9.1")) as dumps:

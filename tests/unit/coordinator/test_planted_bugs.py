@@ -270,9 +270,9 @@ def hears_an_assignor_of_another_generation(patch: Patch) -> None:
 
 
 @PLANTS.each()
-def test_finds(check: str, bug: Bug) -> None:
+def test_the_check_finds_its_planted_bug(check: str, bug: Bug) -> None:
     PLANTS.must_find(check, bug)
 
 
-def test_there_are_enough() -> None:
+def test_enough_bugs_are_planted() -> None:
     assert len(PLANTS.bugs) >= 12

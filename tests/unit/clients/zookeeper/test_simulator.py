@@ -3,10 +3,10 @@ the tree in memory, one step at a time.
 
 KRUST_ZOOKEEPER_SEEDS: how many runs (100); KRUST_ZOOKEEPER_SEED: the first, as a failure says.
 
-A run mixes members that come, leave, lose their connection or their session, topics that grow, and
-records that are read. Of every step: a partition is read by one whose session lives, nothing is
-skipped, and nothing is read twice but what a member read that lost its session. In the end, when
-all is quiet, each partition is with whom `share` says, and nothing is left when all have gone.
+In a run members join, leave and lose their connection or session, topics grow, and records are
+read. At every step one member with a live session reads a partition, no record is skipped, and a
+record is read twice only if its reader lost its session. When all is quiet, `share` says who owns
+each partition; after all members left, no node is left.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OverError(BaseException):
 
 
 class Session:
-    """A member's store: what it submits happens when the run lets it, or is lost."""
+    """A member's store: the run decides when its writes happen, or that they are lost."""
 
     def __init__(self, simulation: SimulationRun) -> None:
         self.simulation = simulation
@@ -89,7 +89,7 @@ class Session:
         self.real.close()
 
     def lose(self, rng: random.Random) -> None:
-        """The connection is gone; some of what was under way happens, and nobody hears of it."""
+        """Cut the connection; some writes in flight happen, without an answer."""
         self.told += self.real.events()
         for operations, token in self.waiting[: rng.randint(0, len(self.waiting))]:
             self.real.submit(operations, token)
@@ -102,12 +102,12 @@ class Session:
         self.told.append(SessionChanged(SessionState.SUSPENDED))
 
     def expire(self) -> None:
-        """The server ends the session; the member hears of it when it is connected again."""
+        """The server ends the session; the member learns of it when it reconnects."""
         self.real.close()
         self.expired = True
 
     def back(self) -> None:
-        """The connection is back."""
+        """Reconnect."""
         if self.expired:
             self.told.append(SessionChanged(SessionState.EXPIRED))
             self.real, self.expired = self.simulation.tree.session(), False
@@ -119,7 +119,7 @@ class Session:
 
 
 class Actor:
-    """A member: its connector's thread runs when the run says so."""
+    """A member: the run decides when its connector's thread works."""
 
     def __init__(
         self, simulation: SimulationRun, number: int, subscription: dict[str, int], pattern: str
@@ -202,7 +202,7 @@ class SimulationRun:
         return Assignment(((1,),) * count).encode()
 
     def pause(self) -> None:
-        """Called by a member's thread: somebody else's turn."""
+        """Called by a member's thread: gives the turn to another."""
         actor = self.current
         assert actor is not None
         self.baton.release()
@@ -211,7 +211,7 @@ class SimulationRun:
             raise OverError
 
     def end(self) -> None:
-        """Let no thread stay behind."""
+        """End all threads."""
         self.over = True
         for actor in self.actors:
             actor.go.release()
@@ -240,7 +240,7 @@ class SimulationRun:
             self.spoil(actor)
 
     def spoil(self, actor: Actor) -> None:
-        """What this member read may be read again."""
+        """From now on this member's records may be read again."""
         for stream in actor.streams:
             self.rough |= stream.places
         self.rough |= actor.connector._unstored.keys()
@@ -267,7 +267,7 @@ class SimulationRun:
             self.act(SetData(znodes.topic(topic), self.assignment(self.topics[topic])))
 
     def read(self, actor: Actor) -> None:
-        """A record is handed out."""
+        """Note a record that was handed out."""
         for stream in actor.streams:
             for place in [*stream._positions]:
                 if stream._halted or stream._closed or self.rng.random() < 0.5:
@@ -283,7 +283,7 @@ class SimulationRun:
                     self.rough.add(place)
 
     def check(self) -> None:
-        """Nobody reads what another reads whose session lives."""
+        """No two members with live sessions read one partition."""
         readers: dict[TopicPartition, str] = {}
         for actor in self.actors:
             news = [*actor.store.told, *actor.connector._tree._news]
@@ -320,7 +320,7 @@ class SimulationRun:
         self.check()
 
     def settle(self) -> None:
-        """No more faults: until nobody has anything left to do."""
+        """Run without faults until no member has work left."""
         for actor in [*self.actors]:
             self.back(actor)
         calm = 0

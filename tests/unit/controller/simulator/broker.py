@@ -38,7 +38,7 @@ BOOT = 1
 
 
 class Broker:
-    """A broker's number, its disk, and the process that there is."""
+    """A broker's id, its disk and its current process."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self.world = world
@@ -157,7 +157,7 @@ class Process:
     def ask(
         self, api: str, message: Message, answer: Callable[[Any], None], connection: int = 0
     ) -> None:
-        """A client (0) or another broker asks, by a connection of some number."""
+        """A request of a client (0) or another broker, on a numbered connection."""
         if self.asleep_since >= 0:
             self._backlog.append(lambda: self._late(api, message, answer, connection))
         else:
@@ -249,7 +249,7 @@ class Process:
         self._arm()
 
     def _arm(self) -> None:
-        """Have `tick` called when it is due."""
+        """Schedule `tick` for its time."""
         due = self.controller.due_ms(int(self.world.now))
         at = self.world.now + due + 1
         if due < 10_000 and (self._due <= self.world.now or at < self._due):
@@ -260,7 +260,7 @@ class Process:
         self.perform(self.controller.tick(int(self.world.now)))
 
     def _apply(self, outcome: Outcome) -> None:
-        """Changes, as the core would take them to its directories."""
+        """Apply changes to the directories, as the core would."""
         disk, changes = self.broker.disk, outcome.changes
         for name, topic in changes.topics.items():
             parts = topic.partitions if topic is not None else ()
@@ -292,7 +292,7 @@ class Process:
         said: list[bool] = []
 
         def answered(message: Message | None) -> None:
-            """Once; whatever comes later was sent twice."""
+            """Take the first answer; later ones belong to repeated sends."""
             if said or not self.alive or not self._out[broker]:
                 return
             said.append(True)

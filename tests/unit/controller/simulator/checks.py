@@ -1,13 +1,13 @@
-"""What must hold in a cluster, looked at whenever something happens.
+"""The invariants of a cluster, checked at every step.
 
 C1  an epoch of `/controller_epoch` belongs to one process; whoever leads by it was elected by its
     own session; each state, topic, mark and producer block is written in the epoch that holds
 C2  a broker past its session's deadline is not the controller
-C3  who lives is registered, by its own session; nobody takes another's ephemeral for its own
+C3  a live broker is registered by its own session; none takes another's ephemeral for its own
 C4  epochs and versions never go back, in the tree and in any broker's State; a leader epoch of a
     partition belongs to one leader, in one life
-C5  nothing is half done when all is well again: see `Checks.at_rest`
-D   records of a replica go only when somebody asked for the topic's deletion
+C5  no work is half done when all faults are over: see `Checks.at_rest`
+D   a replica's records go only after a request to delete the topic
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Key = tuple[str, int]
 
 
 class Checks:
-    """What was seen so far."""
+    """The observations so far."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -50,7 +50,7 @@ class Checks:
     # Each write.
 
     def executed(self, session: int, operations: Sequence[Operation], done: Done) -> None:
-        """The server did what a list says, or refused it."""
+        """The server executed a list, or refused it."""
         if done.refused is not None:
             return
         epoch = self.world.epoch()
@@ -86,7 +86,7 @@ class Checks:
     # Each step of a process.
 
     def process(self, process: Process, outcome: Outcome) -> None:
-        """A controller decided something."""
+        """Check after a controller's decision."""
         state, who = process.state, process.broker.id
         if state.leading:
             holder = self.terms.setdefault(state.controller_epoch, process)
@@ -104,7 +104,7 @@ class Checks:
                 self.topic(process, name)
 
     def topic(self, process: Process, name: str) -> None:
-        """A broker has learned of a topic, or serves it from now on."""
+        """A broker has learned of a topic, or serves it."""
         topic = process.state.topics[name]
         for index, each in enumerate(topic.partitions):
             if not each.replicas:
@@ -121,7 +121,7 @@ class Checks:
                 assert holder == mine, f"C4: {name}-{index} {epoch} is led by {holder} and {mine}"
 
     def removed(self, process: Process, key: Key, topic_id: str, *, kept: bool) -> None:
-        """A replica's directory is taken away, or put aside."""
+        """A replica's directory is deleted or made a stray."""
         if kept:
             self.strays.append((*key, topic_id))
             return
@@ -136,7 +136,7 @@ class Checks:
     # When nothing happens any more.
 
     def at_rest(self) -> None:
-        """All brokers live, ZooKeeper is there, time has passed: everybody knows the same."""
+        """All brokers and ZooKeeper run and time has passed: every broker knows the same."""
         world = self.world
         processes = [each.process for each in world.brokers]
         alive = [each for each in processes if each is not None and each.ready]
@@ -196,7 +196,7 @@ class Checks:
         assert known == said, f"C5: {process.broker.id}: {name}-{index} {known}, the tree {said}"
 
     def _promises(self, tree: dict[str, Node], names: set[str]) -> None:
-        """What clients were told is so."""
+        """Every acknowledged change is there."""
         world = self.world
         for name, topic_id in world.made.items():
             if topic_id not in self.asked_to_go:

@@ -1,4 +1,4 @@
-"""Bugs to plant into the controller: each must be found by the checks, or these prove little."""
+"""Bugs to plant into the controller: the checks have to find each of them."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from krust.metadata.store import ANY, Check, Children, Exists, Node, Read, Sessi
 
 
 def no_epoch_check() -> Any:
-    """Writes of the office match any epoch."""
+    """The controller's writes match any epoch."""
     return patch.object(State, "fence", lambda _: Check(znodes.CONTROLLER_EPOCH, ANY))
 
 
 def watch_on_brokers_not_set_again() -> Any:
-    """Who is alive is read without a watch."""
+    """The live brokers are read without a watch."""
     return patch.object(brokers, "Children", lambda path, watch: Children(path, watch and not path))
 
 
 def watch_on_the_office_not_set_again() -> Any:
-    """Who holds the office is read without a watch."""
+    """`/controller` is read without a watch."""
     return patch.object(office, "Exists", lambda path, watch: Exists(path, watch and not path))
 
 
 def stale_ephemeral_taken_for_mine() -> Any:
-    """A node that names this broker is its own, whatever session made it."""
+    """A node that names this broker counts as its own, whichever session made it."""
 
     def stand(state: State, now_ms: int) -> Generator[Any, Any, bool]:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
@@ -58,7 +58,7 @@ def stale_ephemeral_taken_for_mine() -> Any:
 
 
 def office_kept_past_the_deadline() -> Any:
-    """OVERDUE is nothing to resign for."""
+    """The controller does not resign at OVERDUE."""
     real = cluster.Cluster.heard
 
     def heard(self: Any, event: Any) -> None:
@@ -69,7 +69,7 @@ def office_kept_past_the_deadline() -> Any:
 
 
 def connections_given_up_are_heard() -> Any:
-    """What comes late, by a connection that was given up, is done as if it were news."""
+    """A late request on an abandoned connection is carried out."""
     real = following._spoke
 
     def spoke(state: State, request: Any) -> None:
@@ -80,7 +80,7 @@ def connections_given_up_are_heard() -> Any:
 
 
 def bounced_brokers_are_told_nothing() -> Any:
-    """A broker that is there anew is taken for the one that it was."""
+    """A broker that registered again counts as the old one."""
     real = orders.Orders.after
 
     def after(self: Any, state: State, changes: Any) -> Any:
@@ -92,7 +92,7 @@ def bounced_brokers_are_told_nothing() -> Any:
 
 
 def bounced_brokers_lead_on() -> Any:
-    """No new epoch for a leader that was registered anew."""
+    """A leader that registered again gets no new epoch."""
 
     def look(state: State) -> Generator[Any, Any, set[int]]:
         yield from real(state)
@@ -103,7 +103,7 @@ def bounced_brokers_lead_on() -> Any:
 
 
 def dead_brokers_keep_their_replicas() -> Any:
-    """A deletion waits for nobody who is not there."""
+    """A deletion does not wait for dead brokers."""
     real = deletion.doom
 
     def doom(state: State, name: str) -> None:
@@ -115,7 +115,7 @@ def dead_brokers_keep_their_replicas() -> Any:
 
 
 def marks_of_others_are_not_read() -> Any:
-    """Who comes into office does not ask what was to be deleted."""
+    """A new controller does not read the marks of deletion."""
 
     def look(_: State) -> Generator[Any, Any, None]:
         yield [[Children(znodes.DELETE_TOPICS)]]
@@ -124,7 +124,7 @@ def marks_of_others_are_not_read() -> Any:
 
 
 def notices_are_seen_once() -> Any:
-    """The watch on changes of settings is not set again."""
+    """The watch on setting changes is not set again."""
     real = notices.Notices.look
 
     def look(self: Any, state: State, now_ms: int) -> Generator[Any, Any, None]:
@@ -146,7 +146,7 @@ def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
 
 
 def doomed_topics_come_back() -> Any:
-    """A topic that is marked is one still, if it is read again."""
+    """A topic that is marked for deletion counts as a topic when it is read again."""
     real = State.read
 
     def read(self: State, topic: Any) -> None:

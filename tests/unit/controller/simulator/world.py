@@ -1,4 +1,4 @@
-"""A run from a seed: brokers, a ZooKeeper, clients, what goes wrong; then rest, and the checks.
+"""A run from a seed: brokers, a ZooKeeper, clients and faults; then rest, and the checks.
 
 Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
 made; then clients ask for things, tools write into the tree, and faults come: processes are killed
@@ -43,7 +43,7 @@ WAYS_MS = (0.5, 1.0, 1.0, 2.0, 5.0)
 
 
 class World:
-    """Everything there is."""
+    """The simulated brokers, ZooKeeper, clients and faults."""
 
     def __init__(self, seed: int, favoured: str = "") -> None:
         self.rng = random.Random(seed)
@@ -85,11 +85,11 @@ class World:
         heappush(self._queue, (when, next(self._order), act))
 
     def short(self) -> float:
-        """How long a message is under way."""
+        """How long a message travels."""
         return WAYS_MS[int(self._random() * len(WAYS_MS))]
 
     def pause(self) -> float:
-        """How long something is away: now and then longer than a session lasts."""
+        """How long something is away: sometimes longer than a session."""
         return self.rng.choice((10.0, 60.0, 200.0, 450.0, 900.0))
 
     def lost(self) -> bool:
@@ -127,7 +127,7 @@ class World:
         return int(node.data) if isinstance(node, Node) else 0
 
     def deliver(self, asked: ToBroker, connection: int, answer: Callable[[Message], None]) -> None:
-        """A request between brokers; it may come when it was given up, its answer not at all."""
+        """A request between brokers; it may arrive too late, and its answer may be lost."""
 
         def arrive() -> None:
             process = self.brokers[asked.broker - 1].process
@@ -165,7 +165,7 @@ class World:
             self.run(self.rng.choice((0, 1, 3, 10, 50, 300)))
 
     def rest(self) -> None:
-        """Mend everything, and let it come to rest."""
+        """End all faults and run until nothing is pending."""
         self.losing = 0.0
         if self.zookeeper.down:
             self.zookeeper.start()
@@ -260,7 +260,7 @@ class World:
         return found
 
     def _will_go(self, name: str) -> None:
-        """From now on any topic of that name that was ever made may go."""
+        """From now on every topic that ever had that name may be deleted."""
         for topic_id, known in self.checks.names.items():
             if known == name:
                 self.checks.asked_to_go.add(topic_id)
@@ -352,7 +352,7 @@ class World:
             process.store.cut()
 
     def _blink(self) -> None:
-        """The controller does not see that another broker is another process."""
+        """The controller does not notice that a broker restarted."""
         leader = self._leader()
         others = [each for each in self.brokers if each.process is not leader]
         if leader is not None and not self.zookeeper.down:
@@ -405,7 +405,7 @@ ACTS: tuple[Callable[[World], None], ...] = (
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """The same bytes mean the same: each is decoded once for all runs."""
+    """Decodes equal bytes once for all runs."""
     with ExitStack() as stack:
         for kind in DECODED:
             decode = lru_cache(2000)(kind.decode)
@@ -416,7 +416,7 @@ def remembering() -> Iterator[None]:
 def simulate(seed: int, favoured: str = "") -> str:
     """Play the run of a seed; returns what it came to, as text.
 
-    favoured  what happens in it most of the time
+    favoured  the kind of fault that happens most
     """
     world = World(seed, favoured)
     try:

@@ -36,7 +36,7 @@ TIMEOUT_MS = 400
 
 
 class _Asked:
-    """A list on its way."""
+    """A list in flight."""
 
     __slots__ = ("operations", "results", "session", "token")
 
@@ -53,7 +53,7 @@ class _Asked:
 
 
 class ZooKeeper:
-    """The server, and who is connected to it."""
+    """The server and its connections."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -64,13 +64,13 @@ class ZooKeeper:
         """controller epoch -> the session that was elected"""
 
     def told(self) -> None:
-        """Watches fired and answers are there: each goes to who waits for it."""
+        """Deliver fired watches and answers to the sessions that wait for them."""
         for link in self.links:
             if link.server._events:
                 link.collect()
 
     def stop(self) -> None:
-        """Nobody is heard; sessions are frozen."""
+        """Stop the server; sessions are frozen."""
         self.down = True
         for link in list(self.links):
             link.cut(back=False)
@@ -82,7 +82,7 @@ class ZooKeeper:
 
 
 class Link:
-    """One broker's way to the tree (the contract is `store.Store`)."""
+    """One broker's connection to the tree (the contract is `store.Store`)."""
 
     def __init__(self, zookeeper: ZooKeeper, hear: Callable[[StoreEvent], None]) -> None:
         self._zk = zookeeper
@@ -116,7 +116,7 @@ class Link:
         self._world.at(at, lambda: self._execute(asked, generation))
 
     def close(self) -> None:
-        """The process ended well: its session ends."""
+        """The process ended in order: its session ends."""
         self._leave()
         self._end()
 
@@ -138,7 +138,7 @@ class Link:
     # What the network and the server do.
 
     def cut(self, *, back: bool = True) -> None:
-        """The connection is gone; the broker learns of it a little later."""
+        """Cut the connection; the broker learns of it a little later."""
         if not self._up or not self._open:
             return
         self._up = False
@@ -171,7 +171,7 @@ class Link:
         self._tell_later(SessionState.CONNECTED)
 
     def silence(self) -> None:
-        """The broker stands still: the server hears nothing of it."""
+        """The broker hangs: the server hears nothing from it."""
         generation = self._generation
 
         def missed() -> None:
@@ -181,7 +181,7 @@ class Link:
         self._world.at(self._world.now + TIMEOUT_MS, missed)
 
     def woke(self, slept_ms: float) -> None:
-        """The broker goes on; first of all it looks at its own deadline."""
+        """The broker continues; it first checks its own deadline."""
         if slept_ms > TIMEOUT_MS - 20 and self._open:
             self.overdue = True
             self._hear(SessionChanged(SessionState.OVERDUE))
@@ -227,7 +227,7 @@ class Link:
         self._zk.told()
 
     def collect(self) -> None:
-        """What the server has for the broker sets out."""
+        """Send the server's messages to the broker."""
         for event in self.server.events():
             if isinstance(event, Done):
                 asked = event.token
@@ -263,14 +263,14 @@ class Link:
         self._world.at(self._next(), lambda: self._turn(state))
 
     def _next(self) -> float:
-        """When what sets out now arrives, behind what set out before."""
+        """The arrival time of a message sent now, after all earlier ones."""
         at = self._world.now + self._world.short()
         if at > self._arrives:
             self._arrives = at
         return self._arrives
 
     def _turn(self, state: SessionState) -> None:
-        """The broker learns how it stands; then what became of what it had asked for."""
+        """The broker learns its session's state, and then the fate of its requests."""
         if not self._open:
             return
         self._told_up = state is SessionState.CONNECTED
@@ -286,7 +286,7 @@ class Link:
             self._hear(Done(asked.token, self._became(asked)))
 
     def _became(self, asked: _Asked) -> tuple[Any, ...]:
-        """What is found out of a list whose answer was lost."""
+        """The fate of a list whose answer was lost."""
         none: tuple[Any, ...] = (Refusal.NO_SESSION,) * len(asked.operations)
         if asked.results is None or not asked.writes:
             return none

@@ -1,4 +1,4 @@
-"""What must hold at every step (reliability.md G1-G4, S7), each under the name of its check."""
+"""The invariants of every step (G1-G4, S7), each under the name of its check."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Checks:
                 self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
-        """Its log is empty: it begins anew, and so do its generations."""
+        """The group's log is empty: the group and its generations start again."""
         self.given.pop(group_id, None)
         self.formed = {key: each for key, each in self.formed.items() if key[0] != group_id}
 
     def waits(self) -> None:
-        """G4: nobody waits longer than the longest rebalance timeout of the group meanwhile."""
+        """G4: no member waits longer than the group's longest rebalance timeout in that time."""
         for each in self.asked.values():
             event = each.event
             group = self.classic(each.client.group_id)
@@ -101,7 +101,7 @@ class Checks:
         self._generation(group_id, generation)
 
     def _generation(self, group_id: str, generation: int) -> None:
-        """G1: a number means one generation, for ever; a replayed group may go on with its own."""
+        """G1: a number means one generation for ever; a replayed group may keep its own."""
         group = self.classic(group_id)
         given = self.given.setdefault(group_id, {})
         if generation not in given:
@@ -142,7 +142,7 @@ class Checks:
             self.must("fenced", right, f"{message['member_id']} is not {instance}, code {code}")
 
     def thrown_out(self, client: Any) -> None:
-        """Whoever keeps to the rules stays."""
+        """A member that follows the protocol is never removed."""
         self.must("polite", not self.world.calm, f"{client.name} was thrown out")
 
     # -- after each call
@@ -156,7 +156,7 @@ class Checks:
             self.owners(group_id)
 
     def rows_match(self) -> None:
-        """What the core knows is what holds; lazily so only for members that wait."""
+        """The core's snapshot is what holds; it may lag only for members that wait."""
         for group_id, row in self.world.core.rows.items():
             group = self.classic(group_id)
             if group is None or group_id in self.world.unsure:
@@ -173,7 +173,7 @@ class Checks:
                 self.must("fence", same, f"{group_id}: {key} is published as {own}")
 
     def owners(self, group_id: str) -> None:
-        """G2: in Stable each partition has at most one owner that may work."""
+        """G2: in Stable each partition has at most one owner that may commit."""
         core = self.world.core
         row = core.rows.get(group_id)
         if row is None or row["state"] != "Stable":
@@ -190,7 +190,7 @@ class Checks:
                     self.must("owners", other == each.member_id, text)
 
     def committed(self, client: Any) -> None:
-        """G3: only a member of the generation that holds commits."""
+        """G3: only a member of the current generation commits."""
         if client.group_id in self.world.unsure:
             return
         group = self.classic(client.group_id)
@@ -199,7 +199,7 @@ class Checks:
         self.must("zombie", real, f"{client.name} commits as {client.member_id}")
 
     def settled(self) -> None:
-        """After the faults have ended: everybody is in, each partition has its owner, no rest."""
+        """After the faults every member has joined and each partition has an owner."""
         for group_id in self.world.groups:
             alive = [
                 each

@@ -1,4 +1,4 @@
-"""Members of a simulated group: polite, slow, dying, static, and one that lies."""
+"""Members of a simulated group: correct, slow, dying, static, and one that lies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY = (
 
 
 def shared(members: list[str]) -> dict[str, bytes]:
-    """Each partition for one of them."""
+    """Give each partition to one of them."""
     parts = {each: range(n, PARTITIONS, len(members)) for n, each in enumerate(members)}
     return {each: b",".join(b"%d" % part for part in mine) for each, mine in parts.items()}
 
@@ -64,20 +64,20 @@ class Client:
             self.world.later(self.world.rng.randrange(4000), self._again(self.ticket, self.join))
 
     def let_go(self) -> None:
-        """It is about to join: an eager member has given up everything by then."""
+        """Called before a join: an eager member has then given up everything."""
         self.owned = frozenset()
 
     def metadata(self) -> bytes:
         return self.meta
 
     def share(self, members: list[Message]) -> dict[str, bytes]:
-        """What it assigns as the leader."""
+        """The assignment that it makes as the leader."""
         names = [each["member_id"] for each in members]
         self.world.rng.shuffle(names)
         return shared(names)
 
     def take(self, data: bytes) -> None:
-        """What it was assigned."""
+        """Take the assigned partitions."""
         self.owned = frozenset(int(each) for each in data.split(b",") if each)
 
     def _again(self, ticket: int, act: Any) -> Any:
@@ -131,7 +131,7 @@ class Client:
         self.die(closes=False)
 
     def die(self, *, closes: bool = True) -> None:
-        """Gone without a word."""
+        """Die without a LeaveGroup."""
         self.state, self.owned, self.ticket = "gone", frozenset(), 0
         if closes:
             self.world.close(self.connection)
@@ -139,7 +139,7 @@ class Client:
     # -- what it hears
 
     def hear(self, ticket: int, reply: Message) -> None:
-        """An answer; those to requests it gave up are let go."""
+        """Take an answer; answers to abandoned requests are ignored."""
         if ticket != self.ticket or self.state == "gone":
             return
         self.ticket = 0
@@ -247,7 +247,7 @@ class Client:
 
 
 class Liar(Client):
-    """Says what it likes, under names that are not another client's."""
+    """Sends arbitrary requests, under ids that are not another client's."""
 
     lies = True
 

@@ -33,7 +33,7 @@ class Session:
 
 
 class Core:
-    """What is left of a broker when its policy is elsewhere."""
+    """A broker without its policy."""
 
     def __init__(self, *, grace: bool) -> None:
         self.grace = grace
@@ -58,11 +58,11 @@ class Core:
             self.log[group_id] = copy.deepcopy(value)
 
     def has(self, group_id: str) -> bool:
-        """Whether anything of a group is left in the log."""
+        """Whether the log still has a record of the group."""
         return self.log.get(group_id) is not None or bool(self.live.get(group_id))
 
     def loaded(self, group_ids: list[str]) -> Message:
-        """The news GroupsLoaded."""
+        """The event GroupsLoaded."""
         groups = [{"group_id": each, "value": self.log.get(each)} for each in group_ids]
         live = {each: self.live.get(each, {}).values() for each in group_ids}
         records = [(group_id, *one) for group_id, each in live.items() for one in each]

@@ -1,7 +1,7 @@
-"""Worlds in which both protocols are spoken in one group, and topics come, grow and go.
+"""Worlds with both protocols in one group, and topics that are created, grow and go.
 
-What `world` does, and: classic groups become consumer groups and go back while members work,
-assignors of the user's own answer late, wrong or never, regular expressions find new topics.
+Adds to `world`: classic groups become consumer groups and back while members work, users'
+assignors answer late, wrong or never, and regular expressions match new topics.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ class MixedWorld(World):
     # -- requests
 
     def quick(self, client: Reader, message: Message) -> Message | None:
-        """What the core answers alone."""
+        """The requests that the core answers without the policy."""
         self.core.heard(client.group_id, message["member_id"], client.connection, self.now_ms)
         return self.core.beat(message)
 
     def _assign(self, call: AssignCall) -> None:
-        """User code at work."""
+        """A user's assignor at work."""
         assert call.group is not None
         topics = Topics({name: self.cluster.counts.get(name, 0) for name in call.topics or ()})
         given: Any = BUILT_IN["range"]().assign(call.group, topics)
@@ -175,7 +175,7 @@ class MixedChecks(Checks):
         return client
 
     def _beat(self, event: Event, reply: Message) -> None:
-        """G1, and the assignment is in the log before it is told."""
+        """G1, and the assignment is in the log before a member gets it."""
         message, core = event.message, self.world.core
         if reply["error_code"] != Code.NONE or reply["member_epoch"] < 0:
             return
@@ -219,7 +219,7 @@ class MixedChecks(Checks):
             self._paced(group_id)
 
     def _number(self, group_id: str, row: Message) -> None:
-        """G1: the number of a group never falls, and goes on where its kind changes."""
+        """G1: the number of a group never falls, and continues when its type changes."""
         number = row["epoch"] if row.get("type") == "consumer" else row["generation"]
         before = self.numbers.get(group_id, 0)
         group = self.classic(group_id)
@@ -251,7 +251,7 @@ class MixedChecks(Checks):
                 self.must("fence", same, f"{group_id}: {key} is published as {own}")
 
     def _paced(self, group_id: str) -> None:
-        """G4: nobody keeps the others waiting longer than its rebalance timeout."""
+        """G4: no member delays the others for longer than its rebalance timeout."""
         group = self.group(group_id)
         now = {}
         if group is not None and group_id not in self.world.unsure:
@@ -273,7 +273,7 @@ class MixedChecks(Checks):
         self.since.clear()
 
     def owners(self, group_id: str) -> None:
-        """G2: never two at once, whatever the state, unless eager members do as they like."""
+        """G2: never two owners at once in any state, except among eager members."""
         row = self.world.core.rows.get(group_id)
         if row is None or row.get("type") != "consumer":
             super().owners(group_id)
@@ -297,7 +297,7 @@ class MixedChecks(Checks):
             self.must("zombie", real, f"{client.name} commits as {client.member_id}")
 
     def settled(self) -> None:
-        """After the faults: everybody is in, each partition that somebody wants is read by one."""
+        """After the faults every member has joined; one reads each subscribed partition."""
         for group_id in self.world.groups:
             alive: list[Any] = [
                 each
@@ -332,7 +332,7 @@ class MixedChecks(Checks):
 
 
 class FlakyConsumer(ConsumerGroup):
-    """A group with our own bugs in it: any answer may be the one that raises."""
+    """A group with planted bugs: any answer may raise."""
 
     world: ClassVar[World]
 

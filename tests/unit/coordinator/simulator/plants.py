@@ -23,7 +23,7 @@ class Plants:
         self.bugs: list[tuple[str, Bug]] = []
 
     def caught_by(self, check: str) -> Callable[[Bug], None]:
-        """Plant a bug, and say which check has to find it."""
+        """Plant a bug, and name the check that has to find it."""
 
         def plant(bug: Bug) -> None:
             self.bugs.append((check, bug))
@@ -36,7 +36,7 @@ class Plants:
         return pytest.mark.parametrize(("check", "bug"), self.bugs, ids=names)
 
     def must_find(self, check: str, bug: Bug) -> None:
-        """Fail where its own check lets a bug live."""
+        """Fail if a bug's own check does not find it."""
         others = set()
         with pytest.MonkeyPatch.context() as patch:
             bug(patch)

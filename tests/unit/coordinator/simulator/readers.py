@@ -1,4 +1,4 @@
-"""Members of groups in which both protocols are spoken: `Reader`, and a `Client` of real bytes."""
+"""Members of groups with both protocols: `Reader`, and a `Client` that sends real bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 
 class Bilingual(Client):
-    """A classic member that says in bytes what consumers say; eager or cooperative."""
+    """A classic member that sends real subscription bytes; eager or cooperative."""
 
     world: MixedWorld
 
@@ -48,7 +48,7 @@ class Bilingual(Client):
         return write_subscription(Subscription(self.topics, None, tuple(owned), self.generation))
 
     def share(self, members: list[Message]) -> dict[str, bytes]:
-        """Each partition for one that wants it, and not before its owner has let go."""
+        """Give each partition to one subscriber, after its owner has given it up."""
         said = {each["member_id"]: read_subscription(each["metadata"]) for each in members}
         holders = {place: key for key, each in said.items() for place in each.owned}
         shares: dict[str, list[TopicPartition]] = {key: [] for key in said}
@@ -72,12 +72,12 @@ class Bilingual(Client):
             self.world.later(self.world.rng.randrange(50, 1500), self.rejoin)
 
     def rejoin(self) -> None:
-        """It has revoked."""
+        """It has revoked its partitions."""
         if self.state == "member" and not self.ticket:
             self.join()
 
     def notice(self) -> None:
-        """It sees that its topics have other partitions."""
+        """It notices that the partitions of its topics changed."""
         if self.state == "member" and not self.ticket:
             self.join()
         elif self.state != "gone":
@@ -127,7 +127,7 @@ class Reader:
     # -- what it says
 
     def beat(self) -> None:
-        """The next heartbeat; the one that waits is given up."""
+        """Send the next heartbeat; abandon the one in flight."""
         self.round += 1
         if self.state == "gone":
             return
@@ -141,7 +141,7 @@ class Reader:
             self._after(self.patience_ms, self._lost_patience)
 
     def message(self) -> Message:
-        """What is new; all of it when it joins or is not sure."""
+        """The changed fields; all fields when it joins or is not sure."""
         everything = self.all or self.epoch == 0
         new = self.changed
         owned: list[Message] | None = None
@@ -174,14 +174,14 @@ class Reader:
         self.die(closes=False)
 
     def die(self, *, closes: bool = True) -> None:
-        """Gone without a word."""
+        """Die without leaving the group."""
         self.state, self.owned, self.ticket = "gone", frozenset(), 0
         self.round += 1
         if closes:
             self.world.close(self.connection)
 
     def subscribe(self) -> None:
-        """To something else."""
+        """Subscribe to other topics."""
         rng = self.world.rng
         self.regex = rng.choice((None, "u.*", "u1"))
         self.names = rng.choice((["t"], ["t", "u0"], ["u0", "u1"]))
@@ -190,7 +190,7 @@ class Reader:
     # -- what it hears
 
     def hear(self, ticket: int, reply: Message) -> None:
-        """An answer; those to requests it gave up are let go."""
+        """Take an answer; answers to abandoned requests are ignored."""
         if ticket == self.ticket and self.state != "gone":
             self.ticket = 0
             self._heard(reply)
@@ -226,7 +226,7 @@ class Reader:
         self._after(pause, self.beat)
 
     def _turn_to(self, goal: frozenset[tuple[str, int]]) -> None:
-        """Revoke first, which takes a while; then read what is new."""
+        """Revoke first, which takes a while; then read the new partitions."""
         if self.owned - goal:
             if not self.revokes:
                 self.revokes = True
@@ -280,7 +280,7 @@ class Reader:
 
 
 class LyingReader(Reader):
-    """Says what it likes, under names that are not another client's."""
+    """Sends arbitrary requests, under ids that are not another client's."""
 
     lies = True
 

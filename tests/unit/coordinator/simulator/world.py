@@ -80,7 +80,7 @@ class World:
         return Checks(self)
 
     def run(self) -> str:
-        """The whole simulation; its digest."""
+        """Run the whole simulation; returns its digest."""
         for _ in range(self.rng.randrange(1, 7)):
             self._arrive()
         self.later(500, self._sweep)
@@ -139,12 +139,12 @@ class World:
         self.now_ms = end_ms
 
     def _sweep(self) -> None:
-        """The policy thread wakes to look whose session is over."""
+        """The policy thread wakes to find expired sessions."""
         self._rouse(20)
         self.later(100, self._sweep)
 
     def _fate(self) -> None:
-        """Clients come and go."""
+        """Let clients join, leave or die."""
         if self.draining:
             return
         alive = [each for each in self.clients if each.state != "gone"]
@@ -219,7 +219,7 @@ class World:
         self._apply(self.coordinator.tick(self.now_ms))
 
     def _apply(self, outcome: Outcome) -> None:
-        """What Rust does: append, publish, answer; or fail at it, or die."""
+        """The core's part: append, publish, answer; or fail, or die."""
         self._digest.update(repr((self.now_ms, outcome)).encode())
         failed: set[str] = set()
         if outcome.records and not self.draining and self.chance(self.failures):
@@ -270,7 +270,7 @@ class World:
             self.later(self.rng.randrange(10), lambda: client.hear(ticket, reply))
 
     def _assign(self, call: AssignCall) -> None:
-        """An assignor at work: it answers late, not at all, or that it cannot."""
+        """An assignor at work: it answers late, never, or with a failure."""
         given: dict[str, bytes] | None = shared([each[0] for each in call.members])
         if not self.calm and self.chance(0.15):
             given = None
@@ -298,7 +298,7 @@ class World:
             self.later(self.rng.randrange(1500), load)
 
     def _crash(self) -> None:
-        """kill -9, and a new start that reads the log."""
+        """kill -9, and a start that replays the log."""
         self.core.restart()
         self.checks.crashed()
         self._inbox.clear()
@@ -312,7 +312,7 @@ class World:
 
 
 class Flaky(Group):
-    """A group with our own bugs in it: any answer may be the one that raises."""
+    """A group with planted bugs: any answer may raise."""
 
     world: ClassVar[World]
 
