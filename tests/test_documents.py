@@ -26,6 +26,7 @@ from krust.cli.exits import Exit
 from krust.settings import BROKER, TOPIC
 from tests import documents
 from tests.documents import PYTHON, Block
+from tests.test_layers import PYTHON_LAYERS, RUST_LAYERS
 from tests.spark.conftest import environment, settings
 
 ROOT = Path(__file__).parents[1]
@@ -271,6 +272,20 @@ def missing_paths(text: str) -> list[str]:
 
 def test_every_path_that_the_architecture_page_names_exists() -> None:
     assert missing_paths((ROOT / "docs/ARCHITECTURE.md").read_text()) == []
+
+
+def test_the_architecture_page_shows_the_layers_that_are_checked() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    rust, _, python = page.partition("## 2.")[0].partition("| layer | Python")
+    for text, layers in ((rust, RUST_LAYERS), (python, PYTHON_LAYERS)):
+        rows = re.findall(r"^\| (\d) \| ([^|]+) \|", text, re.MULTILINE)
+        shown = {
+            name: int(layer)
+            for layer, names in rows
+            for name in re.findall(r"`(\w+)(?:/|\.py|\.rs)`", names)
+        }
+        assert len(shown) > 10
+        assert shown == {name: layers[name] for name in shown}
 
 
 def test_every_program_that_the_page_of_proofs_names_exists() -> None:
