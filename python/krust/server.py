@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -512,6 +513,16 @@ class _Call:
 
 
 def _temporary_dir() -> Path:
+    """Make a directory as `tempfile.mkdtemp` does; to import that costs 3 ms of each start."""
+    if "tempfile" not in sys.modules:
+        named = (os.environ.get(variable) for variable in ("TMPDIR", "TEMP", "TMP"))
+        for folder in (*filter(None, named), "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108
+            path = Path(folder).absolute() / f"krust-{os.urandom(8).hex()}"
+            try:
+                path.mkdir(mode=0o700)
+            except OSError:
+                continue
+            return path
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="krust-"))
