@@ -29,7 +29,7 @@ from krust.metadata.contents import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from krust.metadata.transfer import Side
+    from krust.metadata.cluster_tree import ClusterTree
 
     Written = Mapping[str, int]
 
@@ -73,7 +73,7 @@ class Difference(NamedTuple):
         return f"{self.subject}: {old or '(nothing)'} -> {new or '(nothing)'}"
 
 
-def differences(source: Side, target: Side, written: Written) -> list[Difference]:
+def differences(source: ClusterTree, target: ClusterTree, written: Written) -> list[Difference]:
     """Every node of the target that becomes another or goes, foreign ones first."""
     found = []
     idle = empty(source, target, written)
@@ -87,7 +87,7 @@ def differences(source: Side, target: Side, written: Written) -> list[Difference
     return sorted(found, key=lambda each: not each.foreign)
 
 
-def empty(source: Side, target: Side, written: Written) -> set[str]:
+def empty(source: ClusterTree, target: ClusterTree, written: Written) -> set[str]:
     """Nodes that hold nothing, that only the target has, and that may stay."""
     found: set[str] = set()
     for path, data in sorted(target.nodes.items()):
@@ -99,7 +99,7 @@ def empty(source: Side, target: Side, written: Written) -> set[str]:
     return found
 
 
-def carried(source: Side, target: Side, path: str) -> bytes | None:
+def carried(source: ClusterTree, target: ClusterTree, path: str) -> bytes | None:
     """What a node of the source is in the target; None: the source has none."""
     new, old = source.nodes.get(path), target.nodes.get(path)
     if path == znodes.PRODUCER_IDS and new is not None and old is not None:

@@ -11,16 +11,17 @@ Pure. Not promised: versions and zxids of nodes; they begin anew.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, BadZnodeError, ClusterId, number
+from krust.metadata.contents import BadZnodeError
 from krust.metadata.differences import carried
 from krust.metadata.store import Create, Delete, SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
+    from krust.metadata.cluster_tree import ClusterTree
     from krust.metadata.store import Write
 
 ROOTS = frozenset(
@@ -56,42 +57,7 @@ NEWS = frozenset(
 """Nodes whose children tell brokers that run of a change, and go after a while."""
 
 
-class Side(NamedTuple):
-    """A tree, and who runs on it."""
-
-    name: str
-    """for messages"""
-    nodes: Mapping[str, bytes]
-    """persistent nodes by path"""
-    alive: tuple[str, ...]
-    """paths of `/controller` and of registered brokers"""
-
-    @property
-    def cluster_id(self) -> str | None:
-        """None: no cluster has been here. BadZnodeError: it cannot be read."""
-        data = self.nodes.get(znodes.CLUSTER_ID)
-        return None if data is None else ClusterId.decode(data).id
-
-    @property
-    def epoch(self) -> int:
-        """How often somebody became the controller. BadZnodeError: it cannot be read."""
-        data = self.nodes.get(znodes.CONTROLLER_EPOCH)
-        return 0 if data is None else number(data)
-
-    def topics(self) -> dict[str, Assignment]:
-        """The topics that can be read."""
-        found = {}
-        for path, data in self.nodes.items():
-            parent, _, name = path.rpartition("/")
-            if parent == znodes.TOPICS:
-                try:
-                    found[name] = Assignment.decode(data)
-                except BadZnodeError:
-                    continue
-        return found
-
-
-def obstacle(source: Side, target: Side, *, force: bool) -> tuple[str, str] | None:
+def obstacle(source: ClusterTree, target: ClusterTree, *, force: bool) -> tuple[str, str] | None:
     """Why the one may not be carried over the other, and what to do; None: it may.
 
     force  a target that seems newer is no obstacle
@@ -126,7 +92,7 @@ def obstacle(source: Side, target: Side, *, force: bool) -> tuple[str, str] | No
     return None
 
 
-def elsewhere(side: Side, node_id: int) -> list[str]:
+def elsewhere(side: ClusterTree, node_id: int) -> list[str]:
     """Topics with replicas on other brokers than this one; Kafka's own come last."""
     found = [
         name
@@ -136,7 +102,7 @@ def elsewhere(side: Side, node_id: int) -> list[str]:
     return sorted(found, key=lambda name: (name.startswith("__"), name))
 
 
-def writes(source: Side, target: Side, kept: Collection[str] = ()) -> list[Write]:
+def writes(source: ClusterTree, target: ClusterTree, kept: Collection[str] = ()) -> list[Write]:
     """What makes the target the same, parents before children; the epoch last.
 
     kept  nodes of the target that stay as they are

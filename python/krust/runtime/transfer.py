@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from krust.controller.state import chunks
 from krust.errors import ConfigError, ServerError
 from krust.metadata import differences, transfer, znodes
+from krust.metadata.cluster_tree import ClusterTree
 from krust.metadata.store import (
     ANY,
     Check,
@@ -32,7 +33,6 @@ from krust.metadata.store import (
     SessionChanged,
     SessionState,
 )
-from krust.metadata.transfer import Side
 from krust.properties import properties
 from krust.runtime import metadata
 
@@ -198,7 +198,7 @@ class _Open:
     def __init__(self, store: Store, name: str, woken: threading.Event) -> None:
         self._store, self._name, self._woken = store, name, woken
 
-    def side(self) -> Side:
+    def side(self) -> ClusterTree:
         """The tree as it is now."""
         nodes: dict[str, bytes] = {}
         alive: list[str] = []
@@ -221,7 +221,7 @@ class _Open:
                 if path not in transfer.NEWS:
                     deeper += [f"{path}/{name}" for name in _names(done, 1)]
             level = deeper
-        return Side(self._name, nodes, tuple(alive))
+        return ClusterTree(self._name, nodes, tuple(alive))
 
     def write(self, operations: Sequence[Write]) -> None:
         """Do all of it, in order."""

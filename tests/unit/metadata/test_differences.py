@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from krust.metadata.cluster_tree import ClusterTree
 from krust.metadata.contents import ASSUMED, Assignment, EntityConfig, PartitionState, ProducerIds
 from krust.metadata.differences import differences, empty, kept, subject, written
 from krust.metadata.store import Create, Delete, SetData
-from krust.metadata.transfer import Side, writes
+from krust.metadata.transfer import writes
 
 STATE = "/brokers/topics/orders/partitions/0/state"
 BASE = {"/brokers": b"", "/brokers/topics": b"", "/config": b"", "/config/topics": b""}
@@ -20,11 +21,11 @@ KEEPS = "cleanup.policy=delete, retention.bytes=-1, retention.ms=-1"
 QUOTA = {"/config/clients/shop": EntityConfig({"producer_byte_rate": "1024"}).encode()}
 
 
-def side(*parts: dict[str, bytes]) -> Side:
+def side(*parts: dict[str, bytes]) -> ClusterTree:
     nodes = dict(BASE)
     for part in parts:
         nodes |= part
-    return Side("a side", nodes, ())
+    return ClusterTree("a side", nodes, ())
 
 
 TAKEN = {**ORDERS, "/config/topics/orders": EntityConfig(ASSUMED).encode()}

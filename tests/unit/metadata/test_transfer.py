@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from krust.metadata.cluster_tree import ClusterTree
 from krust.metadata.contents import Assignment, ClusterId
 from krust.metadata.store import Create, Delete, SetData
-from krust.metadata.transfer import Side, elsewhere, obstacle, writes
+from krust.metadata.transfer import elsewhere, obstacle, writes
 
 OURS = ClusterId("abcdefghijklmnopqrstuv").encode()
 OTHERS = ClusterId("0123456789012345678901").encode()
 
 
-def side(name: str = "one", cluster: bytes = OURS, epoch: bytes = b"3", **more: bytes) -> Side:
+def side(
+    name: str = "one", cluster: bytes = OURS, epoch: bytes = b"3", **more: bytes
+) -> ClusterTree:
     nodes = {"/cluster": b"", "/cluster/id": cluster, "/controller_epoch": epoch}
-    return Side(name, nodes | {f"/{path}": data for path, data in more.items()}, ())
+    return ClusterTree(name, nodes | {f"/{path}": data for path, data in more.items()}, ())
 
 
-EMPTY = Side("empty", {}, ())
+EMPTY = ClusterTree("empty", {}, ())
 
 
 def test_an_empty_target_gets_everything_parents_first_and_the_epoch_last() -> None:
@@ -28,8 +31,8 @@ def test_an_empty_target_gets_everything_parents_first_and_the_epoch_last() -> N
 
 
 def test_what_is_equal_is_left_alone_and_what_is_gone_goes_children_first() -> None:
-    source = Side("new", {**side(epoch=b"4").nodes, "/config": b"x", "/a": b""}, ())
-    target = Side("old", {**side().nodes, "/config": b"", "/b": b"", "/b/c": b""}, ())
+    source = ClusterTree("new", {**side(epoch=b"4").nodes, "/config": b"x", "/a": b""}, ())
+    target = ClusterTree("old", {**side().nodes, "/config": b"", "/b": b"", "/b/c": b""}, ())
     assert writes(source, target) == [
         Create("/a", b""),
         SetData("/config", b"x"),
@@ -41,7 +44,7 @@ def test_what_is_equal_is_left_alone_and_what_is_gone_goes_children_first() -> N
 
 
 @pytest.mark.parametrize("target", [EMPTY, side(), side(epoch=b"2")])
-def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: Side) -> None:
+def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: ClusterTree) -> None:
     assert obstacle(side(), target, force=False) is None
 
 
@@ -57,7 +60,7 @@ def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: Side) -> None
         (side(cluster=b"x"), EMPTY, "cannot be read"),
     ],
 )
-def test_an_obstacle_says_what_it_is(source: Side, target: Side, words: str) -> None:
+def test_an_obstacle_says_what_it_is(source: ClusterTree, target: ClusterTree, words: str) -> None:
     problem = obstacle(source, target, force=False)
     assert problem is not None
     assert words in problem[0]
@@ -76,4 +79,4 @@ def test_topics_of_other_brokers_are_told_and_bad_nodes_passed_over() -> None:
         "/brokers/topics/both": Assignment(((1, 2),)).encode(),
         "/brokers/topics/bad": b"?",
     }
-    assert elsewhere(Side("x", topics, ()), 1) == ["both", "there"]
+    assert elsewhere(ClusterTree("x", topics, ()), 1) == ["both", "there"]

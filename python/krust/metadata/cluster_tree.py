@@ -1,0 +1,50 @@
+"""The metadata tree of one cluster, as a transfer between two stores reads it.
+
+It holds what was read at one moment; nothing here writes to a store.
+Threads: any; the tree does not change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment, BadZnodeError, ClusterId, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ClusterTree(NamedTuple):
+    """The persistent nodes of a tree, and who runs on it."""
+
+    name: str
+    """for messages"""
+    nodes: Mapping[str, bytes]
+    """persistent nodes by path"""
+    alive: tuple[str, ...]
+    """paths of `/controller` and of registered brokers"""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None: no cluster has been here. BadZnodeError: it cannot be read."""
+        data = self.nodes.get(znodes.CLUSTER_ID)
+        return None if data is None else ClusterId.decode(data).id
+
+    @property
+    def epoch(self) -> int:
+        """How often somebody became the controller. BadZnodeError: it cannot be read."""
+        data = self.nodes.get(znodes.CONTROLLER_EPOCH)
+        return 0 if data is None else number(data)
+
+    def topics(self) -> dict[str, Assignment]:
+        """The topics that can be read."""
+        found = {}
+        for path, data in self.nodes.items():
+            parent, _, name = path.rpartition("/")
+            if parent == znodes.TOPICS:
+                try:
+                    found[name] = Assignment.decode(data)
+                except BadZnodeError:
+                    continue
+        return found
