@@ -6,7 +6,7 @@ a line of documentation.
 default   `null`: none; `""`: empty; `max`: the largest number of the type
 valid     `*`: anything of the type; `a|b`: these words; `1..`, `0..1`: an inclusive range;
           `1..9|-1`: a range and one word more
-support   yes: acts; ignored: taken, and said once in the log that it does nothing here;
+support   yes: acts; ignored: accepted, with one log line that it has no effect;
           refused: any value but the default is an error, for it would mislead
 change    fixed: by restart; broker: dynamic, for each broker or for all; cluster: dynamic, for each
           broker or for all, as far as it is no listener's (topic settings are always dynamic)
@@ -215,7 +215,7 @@ _BROKER = """\
 advertised.listeners  string  null  *  yes  broker
     Addresses that clients are told; unset, each is told the address it connected to.
 alter.config.policy.class.name  class  null  *  refused  fixed
-    A Java class that judges changes of settings.
+    A Java class that approves changes of settings.
 alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed
     Samples kept for the quota on moves between log directories.
 alter.log.dirs.replication.quota.window.size.seconds  int  1  1..  ignored  fixed
@@ -237,7 +237,7 @@ broker.id  int  -1  *  yes  fixed
 broker.id.generation.enable  boolean  true  *  yes  fixed
     Whether a broker in a ZooKeeper that has no number is given one.
 broker.rack  string  null  *  yes  fixed
-    The rack or zone this broker stands in.
+    The rack or zone of this broker.
 broker.session.timeout.ms  int  9000  *  ignored  fixed
     How long a KRaft broker may be silent.
 client.quota.callback.class  class  null  *  refused  fixed
@@ -289,7 +289,7 @@ controller.quota.window.size.seconds  int  1  1..  yes  fixed
 controller.socket.timeout.ms  int  30000  *  ignored  fixed
     Time limit of the controller's requests to brokers.
 create.topic.policy.class.name  class  null  *  refused  fixed
-    A Java class that judges new topics.
+    A Java class that approves new topics.
 default.replication.factor  int  1  *  yes  fixed
     Replicas of a topic that is created without a number.
 delegation.token.expiry.check.interval.ms  long  3600000  1..  ignored  fixed
@@ -303,7 +303,7 @@ delegation.token.max.lifetime.ms  long  604800000  1..  ignored  fixed
 delegation.token.secret.key  password  null  *  ignored  fixed
     Key that signs delegation tokens.
 delete.records.purgatory.purge.interval.requests  int  1  *  ignored  fixed
-    Housekeeping of waiting DeleteRecords requests.
+    Purge interval of delayed DeleteRecords requests, counted in requests.
 delete.topic.enable  boolean  true  *  yes  fixed
     Whether topics can be deleted.
 early.start.listeners  string  null  *  ignored  fixed
@@ -313,7 +313,7 @@ eligible.leader.replicas.enable  boolean  false  *  ignored  fixed
 fetch.max.bytes  int  57671680  1024..  yes  fixed
     The most bytes one Fetch answer holds, whatever the client asks.
 fetch.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
-    Housekeeping of waiting Fetch requests.
+    Purge interval of delayed Fetch requests, counted in requests.
 group.consumer.assignors  list  uniform,range  *  yes  fixed
     Assignors offered to KIP-848 consumer groups, the default first: names or module:Class.
 group.consumer.heartbeat.interval.ms  int  5000  1..  yes  fixed
@@ -389,7 +389,7 @@ kafka.metrics.polling.interval.secs  int  10  1..  ignored  fixed
 kafka.metrics.reporters  list  ""  *  ignored  fixed
     Java classes that report metrics, the old way.
 leader.imbalance.check.interval.seconds  long  300  1..  ignored  fixed
-    Time between looks at the balance of leaders.
+    Time between checks of the balance of leaders.
 leader.imbalance.per.broker.percentage  int  10  *  ignored  fixed
     Imbalance of leaders that is put right.
 listener.security.protocol.map  string  \
@@ -410,7 +410,7 @@ log.cleaner.io.buffer.load.factor  double  0.9  *  yes  cluster
 log.cleaner.io.buffer.size  int  524288  0..  yes  cluster
     Memory of the cleaner's buffers.
 log.cleaner.io.max.bytes.per.second  double  max  *  yes  cluster
-    The most the cleaner reads and writes in a second.
+    Bytes that the cleaner may read and write in a second.
 log.cleaner.max.compaction.lag.ms  long  max  1..  yes  cluster
     How long a record may stay uncompacted.
 log.cleaner.min.cleanable.ratio  double  0.5  0..1  yes  cluster
@@ -420,13 +420,13 @@ log.cleaner.min.compaction.lag.ms  long  0  0..  yes  cluster
 log.cleaner.threads  int  1  0..  yes  cluster
     Threads that clean.
 log.cleanup.policy  list  delete  compact|delete  yes  cluster
-    What becomes of old records: `delete`, `compact`, or both.
+    What happens to old records: `delete`, `compact`, or both.
 log.dir  string  krust-data  *  yes  fixed
-    Where the log lies, if log.dirs is not set (Kafka's own default: /tmp/kafka-logs).
+    The log directory, if log.dirs is not set (Kafka's own default: /tmp/kafka-logs).
 log.dir.failure.timeout.ms  long  30000  1..  ignored  fixed
     How long a KRaft broker with a failed directory keeps running.
 log.dirs  string  null  *  yes  fixed
-    Directories where the logs lie, separated by commas.
+    The log directories, separated by commas.
 log.flush.interval.messages  long  max  1..  yes  cluster
     Messages after which a partition is flushed to disk.
 log.flush.interval.ms  long  null  *  yes  cluster
@@ -434,7 +434,7 @@ log.flush.interval.ms  long  null  *  yes  cluster
 log.flush.offset.checkpoint.interval.ms  int  60000  0..  yes  fixed
     Time between writes of the recovery points.
 log.flush.scheduler.interval.ms  long  max  *  yes  fixed
-    Time between looks for logs that must be flushed.
+    Time between checks for logs that must be flushed.
 log.flush.start.offset.checkpoint.interval.ms  int  60000  0..  ignored  fixed
     Time between writes of the log start offsets; here all checkpoints are written together.
 log.index.interval.bytes  int  4096  0..  yes  cluster
@@ -464,7 +464,7 @@ log.preallocate  boolean  false  *  yes  cluster
 log.retention.bytes  long  -1  *  yes  cluster
     Bytes kept of a partition; -1 is no limit.
 log.retention.check.interval.ms  long  300000  1..  yes  fixed
-    Time between looks for segments that may go.
+    Time between checks for segments that may go.
 log.retention.hours  int  168  *  yes  fixed
     Hours that records are kept, if neither minutes nor ms are set.
 log.retention.minutes  int  null  *  yes  fixed
@@ -548,7 +548,7 @@ offsets.commit.timeout.ms  int  5000  1..  yes  fixed
 offsets.load.buffer.size  int  5242880  1..  ignored  fixed
     Bytes read at a time when offsets are loaded.
 offsets.retention.check.interval.ms  long  600000  1..  yes  fixed
-    Time between looks for expired offsets.
+    Time between checks for expired offsets.
 offsets.retention.minutes  int  10080  1..  yes  fixed
     How long the offsets of an empty group are kept.
 offsets.topic.compression.codec  int  0  *  ignored  fixed
@@ -577,11 +577,11 @@ org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder  *  
 process.roles  list  ""  broker|controller  refused  fixed
     KRaft's roles; krust is no KRaft node, so setting any is refused.
 producer.id.expiration.check.interval.ms  int  600000  1..  ignored  fixed
-    Time between looks for expired producers.
+    Time between checks for expired producers.
 producer.id.expiration.ms  int  86400000  1..  yes  cluster
     How long a partition remembers an idle producer.
 producer.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
-    Housekeeping of waiting Produce requests.
+    Purge interval of delayed Produce requests, counted in requests.
 queued.max.request.bytes  long  -1  *  yes  fixed
     Most bytes of requests that wait.
 queued.max.requests  int  500  1..  ignored  fixed
@@ -806,13 +806,13 @@ ssl.truststore.type  string  JKS  *  ignored  broker
 telemetry.max.bytes  int  1048576  1..  ignored  fixed
     Largest metrics report of a client (KIP-714).
 transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  ignored  fixed
-    Time between looks for transactions that timed out.
+    Time between checks for transactions that timed out.
 transaction.max.timeout.ms  int  900000  1..  ignored  fixed
     Longest time limit of a transaction.
 transaction.partition.verification.enable  boolean  true  *  ignored  cluster
     Whether partitions are verified to belong to a transaction.
 transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  ignored  fixed
-    Time between looks for expired transactional ids.
+    Time between checks for expired transactional ids.
 transaction.state.log.load.buffer.size  int  5242880  1..  ignored  fixed
     Bytes read at a time when transactions are loaded.
 transaction.state.log.min.isr  int  2  1..  ignored  fixed
@@ -828,7 +828,7 @@ transactional.id.expiration.ms  int  604800000  1..  ignored  fixed
 unclean.leader.election.enable  boolean  false  *  ignored  cluster
     Whether a replica that is not in sync may lead, and so lose records.
 unclean.leader.election.interval.ms  long  300000  1..  ignored  fixed
-    Time between looks for partitions without a leader.
+    Time between checks for partitions without a leader.
 unstable.api.versions.enable  boolean  false  *  ignored  fixed
     Whether unfinished API versions are offered.
 unstable.feature.versions.enable  boolean  false  *  ignored  fixed
@@ -836,7 +836,7 @@ unstable.feature.versions.enable  boolean  false  *  ignored  fixed
 zookeeper.clientCnxnSocket  string  null  *  ignored  fixed
     Java's ZooKeeper socket class.
 zookeeper.connect  string  null  *  yes  fixed
-    ZooKeeper's addresses and chroot; unset, the metadata lies in the data directory.
+    ZooKeeper's addresses and chroot; unset, the metadata is in the data directory.
 zookeeper.connection.timeout.ms  int  null  *  yes  fixed
     Time limit to reach ZooKeeper; unset, as long as a session.
 zookeeper.max.in.flight.requests  int  10  1..  ignored  fixed
@@ -846,7 +846,7 @@ zookeeper.metadata.migration.enable  boolean  false  *  refused  fixed
 zookeeper.metadata.migration.min.batch.size  int  200  1..  ignored  fixed
     Batch size of that migration.
 zookeeper.session.timeout.ms  int  18000  *  yes  fixed
-    How long ZooKeeper keeps a broker's session without a word from it.
+    How long ZooKeeper keeps the session of a silent broker.
 zookeeper.set.acl  boolean  false  *  yes  fixed
     Whether znodes are made with ACLs.
 zookeeper.ssl.cipher.suites  list  null  *  ignored  fixed
@@ -879,7 +879,7 @@ zookeeper.ssl.truststore.type  string  null  *  yes  fixed
 
 _KRUST = """\
 krust.disk.reserve.bytes  long  268435456  0..  yes  fixed
-    A log directory with less room than that is warned of; 0: never.
+    krust warns of a log directory with less free space; 0: never.
 krust.fetch.converted.memory.bytes  long  67108864  1048576..  yes  fixed
     Most memory of answers converted for old consumers, all together, until they are sent.
 krust.fetch.session.cache.max.partitions  int  200000  0..  yes  fixed
@@ -887,37 +887,37 @@ krust.fetch.session.cache.max.partitions  int  200000  0..  yes  fixed
 krust.fetch.session.max.partitions  int  50000  0..  yes  fixed
     Most partitions of one fetch session.
 krust.flush.mode  string  async  async|ack  yes  fixed
-    ack: no answer but acks=0 leaves before the records are flushed to disk (group commit).
+    ack: records are flushed to disk before they are acknowledged (group commit).
 krust.group.assignor.timeout.ms  int  50  1..5000  yes  fixed
-    Least time an assignor of your own has; large groups have more (20 us a member and partition).
+    Deadline of a user's assignor; large groups have more (20 us a member and partition).
 krust.group.connection.grace.ms  long  500  0..  yes  fixed
-    How long a dynamic member whose connection closed has to be heard of again.
+    How long a dynamic member has to speak again after its connection closed.
 krust.group.evict.on.disconnect  boolean  true  *  yes  fixed
     Whether a dynamic member leaves its group when its connection closes; false in prod mode.
 krust.group.load.wait.ms  int  10000  0..  yes  fixed
     How long after the start requests on groups wait while groups are read; then: error 14.
 krust.group.metadata.max.bytes  long  16777216  65536..  yes  fixed
-    Most metadata, assignments and subscriptions of one group; who joins beyond is refused (81).
+    Limit for metadata, assignments and subscriptions of a group; further joins get error 81.
 krust.group.metadata.memory.bytes  long  50331648  65536..  yes  fixed
-    The same, of all groups together.
+    The same limit, for all groups together.
 krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.index.cache.bytes  long  33554432  0..  yes  fixed
-    Most memory for the indexes of segments that are not written any more, of all logs.
+    Memory for the indexes of sealed segments, of all logs together.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.partition.producers.max  int  100000  1000..  yes  fixed
-    Most idempotent producers that a partition remembers; beyond, who wrote longest ago goes first.
+    Most idempotent producers that a partition remembers; it forgets the one idle for longest.
 krust.policy.request.memory.bytes  long  8388608  65536..  yes  fixed
     Most memory for the parts of one request that changes or describes the cluster or a group.
 krust.policy.response.max.bytes  long  67108864  65536..  yes  fixed
     Largest answer to one request that describes topics, brokers or groups.
 krust.policy.timeout.ms  long  300000  1000..  yes  fixed
-    How long a decision may take on top of the time that its request gives, until it is given up.
+    How long a decision may take beyond its request's own time-out until it is given up.
 krust.request.memory.bytes  long  268435456  1048576..  yes  fixed
     Most memory of all requests together, once they are read, and of their answers.
 krust.retention.policy  list  ""  *  yes  fixed
-    Topics whose segments a policy lets go: PATTERN=NAME or PATTERN=module:Class, and so on.
+    Topics whose old segments a policy deletes: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.retention.timeout.ms  int  5000  1..60000  yes  fixed
     How long a retention policy of your own may take.
 krust.threads  int  0  0..  yes  fixed
@@ -932,7 +932,7 @@ krust.zookeeper.sasl  password  null  *  yes  fixed
 
 _TOPIC = """\
 cleanup.policy  list  delete  compact|delete  yes
-    What becomes of old records: `delete`, `compact`, or both.
+    What happens to old records: `delete`, `compact`, or both.
 compression.gzip.level  int  -1  1..9|-1  ignored
     Level used where the broker itself compresses with gzip.
 compression.lz4.level  int  9  1..17  ignored
