@@ -15,7 +15,7 @@ CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev serve test test-quick test-rust test-python lint format layers stubtest wheel bench \
+.PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
@@ -98,6 +98,9 @@ format: $(VENV)/.tools ## rewrite the sources in the project's format
 
 layers: $(VENV)/.tools ## which file imports which, by layers (ARGS="--dot rust/src/broker")
 	@$(BIN)/python -m tests.test_layers $(ARGS)
+
+messages: $(VENV)/.tools ## write python/krust/messages from rust/schema
+	@$(BIN)/python -m tests.typed_messages
 
 stubtest: $(DEV) ## compare the stubs of the native module with the built module
 	$(BIN)/python -m mypy.stubtest krust._krust --concise

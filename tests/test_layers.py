@@ -29,7 +29,7 @@ RUST_LAYERS = {
 }
 PYTHON_LAYERS = {
     **dict.fromkeys(("__version__", "_krust", "closing", "errors", "settings", "spec", "words"), 0),
-    **dict.fromkeys(("foreign", "properties"), 0),
+    **dict.fromkeys(("foreign", "messages", "properties"), 0),
     **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata",), 2),
     **dict.fromkeys(("controller", "coordinator", "decode", "retention"), 3),
@@ -238,6 +238,7 @@ def test_every_file_is_used_by_another() -> None:
         ".".join(path.relative_to(ROOT / "python").with_suffix("").parts).removesuffix(".__init__")
         for path in PYTHON_FILES
     }
+    modules -= {each for each in modules if each.startswith("krust.messages")}  # one per schema
     packages = {module.rpartition(".")[0] for module in used}
     assert not sorted(modules - used - packages)
     declared = " ".join(re.findall(r"\bmod (\w+)", "\n".join(map(Path.read_text, RUST_FILES))))
