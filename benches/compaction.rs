@@ -1,4 +1,5 @@
-//! What compaction costs: a log whose keys are superseded is written, then cleaned by one thread.
+//! The cost of compaction: the program writes a log whose keys are superseded and cleans it with one
+//! thread.
 //!
 //!     compaction --dir DIR [--mb N] [--value BYTES] [--codec NAME] [--map-mb N]
 //!                [--write-only yes]
@@ -27,7 +28,7 @@ use krust::record::compression::Codec;
 use krust::storage::{CleanerOptions, Log, LogConfig};
 
 const RECORDS_IN_BATCH: u64 = 160;
-/// What a record is larger than its value: its key of 16 bytes, lengths, numbers.
+/// By how much a record is larger than its value: its key of 16 bytes, lengths, numbers.
 const RECORD_OVERHEAD: u64 = 24;
 
 struct Plan {

@@ -1,10 +1,10 @@
-//! krust's core with a policy of a few lines in Python's place: what the Rust half costs alone.
+//! krust's core with a policy of a few lines instead of Python: the cost of the Rust half alone.
 //!
 //!     core --dir DIR [--threads N] [--busy-us N] [--flush async|ack] [--sync-ms N]
 //!
 //! Serves on 127.0.0.1, prints `{"port": .., "pid": ..}`, answers each line on standard input with
-//! one of what syncs have cost, ends when it closes. Knows CreateTopics and DeleteTopics, which is
-//! what the driver asks of it. `--sync-ms`: each sync takes so much longer than the disk's.
+//! with the cost of its syncs, and ends when the input closes. The policy knows CreateTopics and
+//! DeleteTopics, which the driver needs. `--sync-ms`: makes each sync this much longer.
 
 #![allow(
     clippy::unwrap_used,

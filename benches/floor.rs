@@ -1,5 +1,5 @@
-//! The least a broker could do, as programs: what the kernel charges for moving the same bytes with
-//! no broker around them. The numbers of krust and its peers are judged as ratios to these.
+//! The lower bound of a broker, as programs: the cost of moving the same bytes through the kernel
+//! without a broker. Figures of krust and its peers are ratios to these.
 //!
 //!     floor receive --dir DIR   frames in; CRC-32C; 1 MiB at a time appended to plain files; tiny reply
 //!     floor send    --dir DIR   a tiny frame in; a reply of `--reply` bytes out, by sendfile

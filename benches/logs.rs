@@ -1,4 +1,4 @@
-//! What the programs that measure a log share: its directory, its appends, flags, CPU time.
+//! Shared by the programs that measure a log: its directory, its appends, flags, CPU time.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a record costs on its way: the check of a producer's batch, both conversions, the codecs.
+//! The cost of a record: the check of a producer's batch, both conversions, the codecs.
 //! Figures are per record (`elements`) or per byte of the inflated batch (`bytes`).
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench fails by panicking")]

@@ -1,4 +1,4 @@
-//! What a start after a crash costs, and finding offsets and times among 1,000 segments.
+//! The cost of a start after a crash, and of lookups by offset and time among 1,000 segments.
 //!
 //!     recovery --dir DIR [--mb N] [--rounds N]
 //!

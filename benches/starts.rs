@@ -1,4 +1,4 @@
-//! What a broker's start costs where logs lie: after a crash, and after a stop in order.
+//! The cost of a broker's start with existing logs: after a crash, and after a clean stop.
 //!
 //!     starts --dir DIR [--mb N] [--logs N] [--dirs N] [--rounds N] [--segment-mb N]
 //!

@@ -1,4 +1,4 @@
-//! The frames of groups, and what their replies say.
+//! The frames of group requests, and readers of their replies.
 
 use krust::protocol::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
@@ -102,11 +102,11 @@ pub fn join(version: i16, group: &str, member: &str, metadata: &[u8]) -> Vec<u8>
     frame(JOIN_GROUP, version, |w| request.encode(w, version))
 }
 
-/// What a member heard of a rebalance.
+/// A member's answer in a rebalance.
 pub struct Joined {
     pub generation: i32,
     pub member: String,
-    /// All members, where this one leads.
+    /// All members, if this one is the leader.
     pub members: Vec<String>,
 }
 

@@ -38,7 +38,7 @@ pub struct Load<'a> {
     pub gap: Option<Duration>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Default)]
 pub struct Run {
     pub requests: usize,
@@ -50,7 +50,7 @@ pub struct Run {
     pub latencies: Vec<u64>,
     /// The last reply without its length, if it was short.
     pub last: Vec<u8>,
-    /// What a mode has to say beside.
+    /// Further results of a mode.
     pub more: Vec<(&'static str, f64)>,
 }
 

@@ -1,5 +1,6 @@
-//! Batches of magic 2, their checksums made right so that the records are reached: viewed, checked,
-//! read, converted down and recompressed without a fault; what passes the check reads to its end.
+//! Batches of magic 2. The target corrects their checksums, so that the records are reached.
+//! Viewing, checking, reading, down-conversion and recompression do not panic, and a batch that
+//! passes the check can be read to its end.
 #![no_main]
 
 use krust::record::batch::{self, Batch, Header, Rules};

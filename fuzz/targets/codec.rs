@@ -1,4 +1,4 @@
-//! Each codec inflates anything within its budget, and its own output to what went in.
+//! Each codec inflates any bytes within its budget, and its own output to the original bytes.
 #![no_main]
 
 use krust::record::compression::{Codec, Inflate, budget, deflate};

@@ -1,4 +1,4 @@
-//! Frames never reach beyond the bytes that are there, nor beyond the limit.
+//! A frame never extends beyond the received bytes or beyond the limit.
 #![no_main]
 
 use krust::transport::frame::{Next, PREFIX, next};

@@ -1,5 +1,5 @@
-//! Message sets of magic 0 and 1, plain and inside of a wrapper, their checksums made right so that
-//! the rest is reached: what becomes batches are whole batches that read to their end.
+//! Message sets of magic 0 and 1, plain and in a wrapper. The target corrects their checksums, so
+//! that the rest is reached. Converted batches are whole and can be read to their end.
 #![no_main]
 
 use krust::record::compression::{Codec, deflate};
@@ -23,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     exercise(&wrapper);
 });
 
-/// The set with each message's checksum made right, as far as there are messages.
+/// The set with each message's checksum corrected, up to the first bytes that are no message.
 fn sealed(set: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for message in legacy::iter(set).map_while(Result::ok) {

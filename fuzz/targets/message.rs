@@ -1,4 +1,4 @@
-//! Every message at every version: what decodes encodes again to what decodes to the same.
+//! Every message at every version: a decoded message encodes to bytes that decode to the same one.
 #![no_main]
 
 use krust::protocol::{Direction, decode_any, encode_any};
