@@ -101,7 +101,9 @@ class Server:
         delta   version: int, above the last; and where they changed: cluster_id, controller_id,
                 brokers: [{id, rack, endpoints: [(listener, host, port)]}], settings: {name: value},
                 topics: {name: None (gone) | {id, internal, config: {name: typed value},
-                partitions: [{leader, leader_epoch, isr, replicas}]}}; quotas: all of them, as
+                partitions: [{partition, leader, leader_epoch, isr, replicas, partition_epoch}]}},
+                by rising number: those that changed, all of a topic that is new or has another
+                id; quotas: all of them, as
                 [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
                 (the default), values {name as Kafka's configs have it: float}
         """

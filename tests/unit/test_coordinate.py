@@ -97,7 +97,8 @@ def test_members_of_consumer_groups_are_silent_like_others(server: Server) -> No
 
 
 def test_topics_are_matched_by_their_whole_name(server: Server) -> None:
-    partition = {"leader": 0, "leader_epoch": 0, "isr": [0], "replicas": [0]}
+    partition = {"partition": 0, "leader": 0, "leader_epoch": 0, "isr": [0], "replicas": [0]}
+    partition["partition_epoch"] = 0
     names = ["orders", "orders-eu", "Orders", "__consumer_offsets", "z"]
     topics = {
         name: {

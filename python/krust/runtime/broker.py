@@ -31,7 +31,7 @@ from krust.controller.state import (
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.runtime import identity, metadata, placing, provenance
-from krust.runtime.core_settings import threads, topic_image, typed
+from krust.runtime.core_settings import threads, topic_delta, typed
 from krust.runtime.lines import Lines
 from krust.runtime.retention_rules import Retention
 
@@ -104,6 +104,7 @@ class Runtime:
         self.bound: list[tuple[str, str, int]] = []
         self._version = self._own = self._returning = 0
         self._opened = False
+        self._given: dict[str, Topic] = {}  # as the core was last given them
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
         self._asked: dict[int, Request] = {}
@@ -580,9 +581,11 @@ class Runtime:
         """A topic as the image takes it."""
         if topic is None:
             self._retention.forget(name)
+            self._given.pop(name, None)
             return None
         values = self._retention.shown(topic.name, self.state.topic_values(topic))
-        return topic_image(topic, values)
+        known, self._given[name] = self._given.get(name), topic
+        return topic_delta(topic, values, known)
 
 
 def _drain() -> None:

@@ -37,22 +37,27 @@ def typed(config: Config, state: State | None, *, alone: bool) -> dict[str, Any]
     return typed
 
 
-def topic_image(topic: Topic, values: dict[str, Any]) -> dict[str, Any]:
-    """A topic as a delta of the image has it.
+def topic_delta(topic: Topic, values: dict[str, Any], known: Topic | None) -> dict[str, Any]:
+    """A topic as `_krust.Server.apply` takes it: of its partitions those that changed.
 
     values  its settings, typed
+    known   the topic as the core was last given it; None: not at all
     """
+    before = known.partitions if known is not None and known.id == topic.id else ()
     return {
         "id": topic.id or NO_TOPIC_ID,
         "internal": topic.name in INTERNAL,
         "config": values,
         "partitions": [
             {
+                "partition": number,
                 "leader": each.leader,
                 "leader_epoch": each.leader_epoch,
                 "isr": list(each.isr),
                 "replicas": list(each.replicas),
+                "partition_epoch": each.version,
             }
-            for each in topic.partitions
+            for number, each in enumerate(topic.partitions)
+            if number >= len(before) or each != before[number]
         ],
     }

@@ -103,6 +103,9 @@ pub struct PartitionState {
     pub isr: Vec<i32>,
     /// All replicas, the preferred leader first.
     pub replicas: Vec<i32>,
+    /// Rises with each change of leader or in-sync replicas: the version of the partition's state
+    /// in the metadata store, Kafka's partition epoch. -1: nobody knows.
+    pub partition_epoch: i32,
 }
 
 /// A topic's settings, typed.
@@ -137,7 +140,7 @@ pub struct Delta {
     pub waits: Option<bool>,
     /// All quotas, where one changed.
     pub quotas: Option<Vec<(quotas::Entity, quotas::Limits)>>,
-    /// The topics that changed, whole; `None` for one that is gone.
+    /// The topics that changed; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are kept under another name where they do not live here any more;
     /// the files of others are deleted.
@@ -153,8 +156,9 @@ pub struct TopicDelta {
     pub internal: bool,
     /// Its settings.
     pub settings: TopicSettings,
-    /// All partitions by number.
-    pub partitions: Vec<PartitionState>,
+    /// The partitions that changed, by rising number. A partition that is not named stays as it
+    /// is; a topic that is new to the image names all of its partitions, from 0 on.
+    pub partitions: Vec<(i32, PartitionState)>,
 }
 
 impl ClusterImage {

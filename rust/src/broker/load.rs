@@ -71,7 +71,8 @@ struct Plan {
     internal: bool,
     settings: Arc<TopicSettings>,
     config: Arc<LogConfig>,
-    partitions: Vec<PartitionState>,
+    /// All partitions by number, and whether the delta names them.
+    partitions: Vec<(PartitionState, bool)>,
     old: Option<Arc<TopicImage>>,
 }
 
@@ -93,6 +94,7 @@ impl Plan {
             _ => Arc::new(settings),
         };
         let config = Arc::new(settings.log.clone());
+        let partitions = merged(&name, old.as_deref(), partitions);
         Self { name, id, internal, settings, config, partitions, old }
     }
 
@@ -140,6 +142,26 @@ impl Store {
         places.insert(name.clone(), index);
         Some(index)
     }
+}
+
+/// All partitions of a topic: those of the image, with the changes of a delta.
+fn merged(
+    name: &str,
+    old: Option<&TopicImage>,
+    changed: Vec<(i32, PartitionState)>,
+) -> Vec<(PartitionState, bool)> {
+    let old = old.map_or(&[][..], |old| &old.partitions);
+    let mut partitions: Vec<_> = old.iter().map(|old| (old.state.clone(), false)).collect();
+    for (number, state) in changed {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let count = partitions.len();
+        match partitions.get_mut(at) {
+            Some(partition) => *partition = (state, true),
+            None if at == count => partitions.push((state, true)),
+            None => tracing::error!("a delta names {name}-{number}, but not those before it"),
+        }
+    }
+    partitions
 }
 
 impl Broker {
@@ -214,7 +236,7 @@ impl Broker {
         }
         self.forget_topics(&deleted);
         for partition in step.left.drain(..) {
-            partition.retire(&mut Wakes { here: None, mailbox: self });
+            partition.abandon(&mut Wakes { here: None, mailbox: self });
         }
         self.set_strays_aside(&mut step);
         step.failures
@@ -247,7 +269,7 @@ impl Broker {
     fn wanted(&self, plan: &Plan, is_first: bool) -> Vec<Wanted> {
         let node = self.settings.load().node_id;
         let mut wanted = Vec::new();
-        for (number, state) in (0..).zip(&plan.partitions) {
+        for (number, (state, _)) in (0..).zip(&plan.partitions) {
             if !state.replicas.contains(&node) || plan.before(number).is_some() {
                 continue;
             }
@@ -272,8 +294,9 @@ impl Broker {
         let node = self.settings.load().node_id;
         let has_changed = plan.old.as_ref().is_some_and(|old| old.settings != plan.settings);
         let mut partitions = Vec::with_capacity(plan.partitions.len());
-        for (number, state) in (0..).zip(std::mem::take(&mut plan.partitions)) {
+        for (number, (state, is_named)) in (0..).zip(std::mem::take(&mut plan.partitions)) {
             let before = plan.before(number);
+            let is_open = before.is_some();
             let local = if !state.replicas.contains(&node) {
                 before.iter().for_each(|partition| self.drop_partition(partition, step));
                 None
@@ -287,7 +310,9 @@ impl Broker {
                 let opened = opened.remove(&name).transpose();
                 opened.map_err(|error| step.failures.push(error)).ok().flatten()
             };
-            if let Some(partition) = &local {
+            if let Some(partition) = &local
+                && (is_named || !is_open)
+            {
                 self.lead(partition, &state, (node, step));
             }
             partitions.push(PartitionImage { state, local });
@@ -296,7 +321,7 @@ impl Broker {
         TopicImage { name, id, internal, settings, partitions }
     }
 
-    /// Takes over what the image says of a partition's leader.
+    /// Makes a partition the leader or a follower, as the image says.
     fn lead(
         &self,
         partition: &Arc<Partition>,
@@ -305,13 +330,12 @@ impl Broker {
     ) {
         if state.leader != node {
             step.left.push(Arc::clone(partition));
-            return partition.set_alone(false);
+            return partition.follow();
         }
-        partition.resume();
         if state.leader_epoch > Epoch::NONE {
             partition.log.set_leader_epoch(state.leader_epoch);
         }
-        partition.set_alone(state.isr == [node]);
+        partition.lead(state.isr == [node]);
         partition.advance(&mut Wakes { here: None, mailbox: self });
     }
 
@@ -325,6 +349,7 @@ impl Broker {
         if let Err(error) = outcome {
             step.failures.push(ApplyError { partition: partition.name.clone(), error });
         }
+        partition.remove();
         step.left.push(Arc::clone(partition));
     }
 

@@ -55,7 +55,7 @@ pub use groups::{
 pub use image::{ClusterImage, Delta};
 pub use load::{ApplyError, Loaded, Store};
 pub use parked::ParkedId;
-pub use partition::{Acks, Partition};
+pub use partition::{Acks, Partition, ReplicaRole};
 pub use policy::{Client, Event, Policy, Ticket};
 pub use reply::{Output, Replies, Slot};
 pub use service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};

@@ -12,7 +12,7 @@
 //! Not promised: that whoever is woken finds what it waited for; it looks, and may wait again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 
@@ -31,9 +31,8 @@ pub struct Partition {
     pub topic_id: TopicId,
     /// Its records.
     pub log: Arc<Log>,
-    /// True while this broker is the only in-sync replica: the high watermark follows the log.
-    alone: AtomicBool,
-    retired: AtomicBool,
+    /// A [`ReplicaRole`], as its number.
+    role: AtomicU8,
     /// So many records beyond the flushed offset may be acknowledged.
     ahead_of_disk: AtomicI64,
     waiting: AtomicUsize,
@@ -42,6 +41,24 @@ pub struct Partition {
     actions: Mutex<Vec<(Offset, Committed)>>,
     watched: AtomicUsize,
     watches: Mutex<Vec<(Arc<Watch>, u32)>>,
+}
+
+/// What this broker is to a partition. Only a delta of the image changes it.
+///
+/// The high watermark belongs to the leader: [`Partition::advance`] raises it while the leader is
+/// the only in-sync replica, and nothing else in the broker writes it. Within a leader epoch it
+/// never falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReplicaRole {
+    /// It leads, and no other replica is in sync: the high watermark follows the log's end.
+    SoleLeader,
+    /// It leads, and others are in sync: the high watermark waits for them.
+    Leader,
+    /// Another broker leads, or none.
+    Follower,
+    /// No replica of it lives here any more.
+    Removed,
 }
 
 /// A Produce that waits for its acknowledgement.
@@ -92,8 +109,7 @@ impl Partition {
     /// A partition over `log`.
     pub fn new(name: TopicPartition, topic_id: TopicId, log: Arc<Log>) -> Self {
         Self {
-            alone: AtomicBool::new(false),
-            retired: AtomicBool::new(false),
+            role: AtomicU8::new(ReplicaRole::Leader as u8),
             ahead_of_disk: AtomicI64::new(log.config().ahead_of_disk()),
             name,
             topic_id,
@@ -107,9 +123,26 @@ impl Partition {
         }
     }
 
-    /// Says whether this broker is the only in-sync replica.
-    pub fn set_alone(&self, alone: bool) {
-        self.alone.store(alone, Ordering::Release);
+    /// What this broker is to the partition.
+    pub fn role(&self) -> ReplicaRole {
+        match self.role.load(Ordering::SeqCst) {
+            role if role == ReplicaRole::SoleLeader as u8 => ReplicaRole::SoleLeader,
+            role if role == ReplicaRole::Leader as u8 => ReplicaRole::Leader,
+            role if role == ReplicaRole::Follower as u8 => ReplicaRole::Follower,
+            _ => ReplicaRole::Removed,
+        }
+    }
+
+    /// This broker leads it from now on; `is_sole_in_sync`: no other replica is in sync.
+    pub fn lead(&self, is_sole_in_sync: bool) {
+        let role = if is_sole_in_sync { ReplicaRole::SoleLeader } else { ReplicaRole::Leader };
+        self.role.store(role as u8, Ordering::SeqCst);
+    }
+
+    /// Another broker leads it from now on, or none does. Whoever waits here is woken by
+    /// [`Partition::abandon`], once the image says so too.
+    pub fn follow(&self) {
+        self.role.store(ReplicaRole::Follower as u8, Ordering::SeqCst);
     }
 
     /// The offset up to which records are acknowledged under `acks`.
@@ -146,16 +179,10 @@ impl Partition {
     /// A watermark moved: lets the high watermark follow where this replica is alone, and wakes
     /// whoever may go on.
     pub fn advance(&self, wakes: &mut Wakes<'_>) {
-        if self.alone.load(Ordering::Acquire) {
-            // Two threads may do this at once; the one with the older end must not have the last
-            // word. The log itself holds the mark back to what is flushed, where it must.
-            let marks = || (self.log.log_end_offset(), self.log.flushed_offset());
-            let mut seen = marks();
-            while {
-                self.log.set_high_watermark(seen.0);
-                let now = marks();
-                std::mem::replace(&mut seen, now) != now
-            } {}
+        if self.role() == ReplicaRole::SoleLeader {
+            // Two threads may do this at once: the mark only rises. The log itself holds it back
+            // to what is flushed, where it must.
+            self.log.raise_high_watermark(self.log.log_end_offset());
         }
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -171,21 +198,15 @@ impl Partition {
         }
     }
 
-    /// The partition does not live here any more, or is led elsewhere: wakes everybody, to find
-    /// that out.
-    pub fn retire(&self, wakes: &mut Wakes<'_>) {
-        self.retired.store(true, Ordering::SeqCst);
-        self.abandon(wakes);
+    /// No replica of it lives here from now on. Whoever waits here is woken as by
+    /// [`Partition::follow`].
+    pub fn remove(&self) {
+        self.role.store(ReplicaRole::Removed as u8, Ordering::SeqCst);
     }
 
-    /// It is led from here, again.
-    pub fn resume(&self) {
-        self.retired.store(false, Ordering::SeqCst);
-    }
-
-    /// Whether nothing that waits here has anything to wait for.
-    pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::SeqCst)
+    /// Whether this broker does not lead it: whoever waits here waits for nothing.
+    pub fn is_led_elsewhere(&self) -> bool {
+        matches!(self.role(), ReplicaRole::Follower | ReplicaRole::Removed)
     }
 
     /// Nothing more will happen here: wakes everybody, to find that out.
@@ -223,7 +244,7 @@ impl Partition {
             self.pending.store(actions.len(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        self.run_actions(self.is_retired() || self.log.is_offline());
+        self.run_actions(self.is_led_elsewhere() || self.log.is_offline());
     }
 
     fn run_actions(&self, all: bool) {

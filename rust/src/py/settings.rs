@@ -274,14 +274,16 @@ fn topic_delta(table: &Table<'_, '_>) -> PyResult<TopicDelta> {
     let id: String = table.must("id")?;
     let id = id.parse().map_err(|_| PyValueError::new_err(format!("{id}: no topic id")))?;
     let states: Vec<Bound<'_, PyDict>> = table.must("partitions")?;
-    let state = |each: &Bound<'_, PyDict>| -> PyResult<PartitionState> {
+    let state = |each: &Bound<'_, PyDict>| -> PyResult<(i32, PartitionState)> {
         let table = Table(each);
-        Ok(PartitionState {
+        let state = PartitionState {
             leader: table.must("leader")?,
             leader_epoch: Epoch(table.must("leader_epoch")?),
             isr: table.must("isr")?,
             replicas: table.must("replicas")?,
-        })
+            partition_epoch: table.must("partition_epoch")?,
+        };
+        Ok((table.must("partition")?, state))
     };
     Ok(TopicDelta {
         id,

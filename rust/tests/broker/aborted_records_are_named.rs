@@ -24,7 +24,7 @@ fn transactions() -> TestBroker {
     {
         partition.log.append_as_leader(&bytes).unwrap();
     }
-    partition.log.set_high_watermark(partition.log.log_end_offset());
+    partition.log.raise_high_watermark(partition.log.log_end_offset());
     fixture
 }
 

@@ -174,13 +174,18 @@ impl TestBroker {
 
     /// The same, with any id.
     pub fn topic_of(&mut self, name: &str, id: TopicId, made: Made) {
-        let state =
-            PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
+        let state = PartitionState {
+            leader: 0,
+            leader_epoch: Epoch(0),
+            isr: vec![0],
+            replicas: vec![0],
+            partition_epoch: 0,
+        };
         let delta = TopicDelta {
             id,
             internal: name.starts_with("__"),
             settings: TopicSettings { log: made.config, ..TopicSettings::default() },
-            partitions: (0..made.partitions).map(|_| state.clone()).collect(),
+            partitions: (0..made.partitions).map(|number| (number, state.clone())).collect(),
         };
         self.apply(Delta { topics: vec![(name.into(), Some(delta))], ..Delta::default() });
     }

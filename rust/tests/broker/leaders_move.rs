@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use krust::broker::image::{BrokerImage, Endpoint, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Delta, GroupState};
+use krust::broker::{Delta, GroupState, ReplicaRole};
 use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::protocol::metadata::{MetadataRequest, MetadataResponse};
 use krust::protocol::value::Value;
@@ -24,12 +24,13 @@ fn led(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDel
         leader_epoch: Epoch(epoch),
         isr: replicas.to_vec(),
         replicas: replicas.to_vec(),
+        partition_epoch: epoch,
     };
     TopicDelta {
         id: TopicId([id; 16]),
         internal: false,
         settings: TopicSettings { log: config, ..TopicSettings::default() },
-        partitions: partitions.iter().map(state).collect(),
+        partitions: (0..).zip(partitions.iter().map(state)).collect(),
     }
 }
 
@@ -182,4 +183,45 @@ fn a_deleted_topic_that_nobody_opened_is_deleted() {
     assert_eq!(kept(&fixture), ["Live"]);
     change(&mut fixture, TOPIC, None, &[]);
     assert!(kept(&fixture).is_empty());
+}
+
+#[test]
+fn a_delta_changes_the_partitions_it_names_and_no_other() {
+    let mut fixture = TestBroker::new();
+    let whole = led(7, &[(0, 3, &[0]), (0, 3, &[0]), (1, 4, &[1])], LogConfig::default());
+    change(&mut fixture, TOPIC, Some(whole.clone()), &[]);
+    let before = fixture.broker.image();
+    let only = |number: usize, partition| {
+        let mut delta = led(7, &[partition], LogConfig::default());
+        delta.partitions[0].0 = number as i32;
+        Some(delta)
+    };
+    change(&mut fixture, TOPIC, only(1, (1, 5, &[1, 0])), &[]);
+    let after = fixture.broker.image();
+    let topic = after.topic(TOPIC).unwrap();
+    let epochs: Vec<_> = topic.partitions.iter().map(|it| it.state.partition_epoch).collect();
+    assert_eq!(epochs, [3, 5, 4]);
+    let role = |number| topic.partition(number).unwrap().local.as_ref().map(|it| it.role());
+    assert_eq!(role(0), Some(ReplicaRole::SoleLeader));
+    assert_eq!(role(1), Some(ReplicaRole::Follower));
+    assert_eq!(role(2), None);
+    let old = before.topic(TOPIC).unwrap().partition(1).unwrap().local.clone().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&old, topic.partition(1).unwrap().local.as_ref().unwrap()));
+    change(&mut fixture, TOPIC, only(3, (0, 0, &[0])), &[]);
+    change(&mut fixture, TOPIC, only(9, (0, 0, &[0])), &[]);
+    assert_eq!(fixture.broker.image().topic(TOPIC).unwrap().partitions.len(), 4, "no gap");
+    change(&mut fixture, TOPIC, None, &[]);
+    assert_eq!(old.role(), ReplicaRole::Removed);
+}
+
+#[test]
+fn the_high_watermark_never_falls_while_a_partition_is_led() {
+    let mut fixture = TestBroker::new();
+    change(&mut fixture, TOPIC, Some(led(7, &[(0, 3, &[0])], LogConfig::default())), &[]);
+    let mut conn = fixture.connect();
+    fixture.ask(&mut conn, &produce(9, 1, &batch(&["a", "b"])));
+    let image = fixture.broker.image();
+    let log = &image.topic(TOPIC).unwrap().partition(0).unwrap().local.as_ref().unwrap().log;
+    assert_eq!(log.high_watermark(), log.log_end_offset());
+    assert_eq!(log.raise_high_watermark(log.log_start_offset()), log.log_end_offset());
 }

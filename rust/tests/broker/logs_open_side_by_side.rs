@@ -168,13 +168,18 @@ fn broker(home: &Path, threads: usize, disk: Arc<dyn Disk>) -> Arc<Broker> {
 
 /// The first delta: all logs are opened.
 fn opened(broker: &Broker) -> Vec<ApplyError> {
-    let state =
-        PartitionState { leader: 0, leader_epoch: Epoch(5), isr: vec![0], replicas: vec![0] };
+    let state = PartitionState {
+        leader: 0,
+        leader_epoch: Epoch(5),
+        isr: vec![0],
+        replicas: vec![0],
+        partition_epoch: 0,
+    };
     let topic = TopicDelta {
         id: TOPIC,
         internal: false,
         settings: TopicSettings::default(),
-        partitions: vec![state; LOGS.unsigned_abs() as usize],
+        partitions: (0..LOGS).map(|number| (number, state.clone())).collect(),
     };
     let topics = vec![("t".into(), Some(topic))];
     broker.apply(Delta { version: 1, topics, ..Delta::default() })

@@ -28,6 +28,7 @@ fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, 
         leader_epoch: Epoch(0),
         isr: isr.to_vec(),
         replicas: vec![leader, leader + 1],
+        partition_epoch: 0,
     };
     let mut partitions = vec![state(0, isr); 50];
     partitions[OTHER.1] = state(leader, others);
@@ -35,7 +36,7 @@ fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, 
         id: TopicId([9; 16]),
         internal: true,
         settings: TopicSettings { log: groups_topic().config, ..TopicSettings::default() },
-        partitions,
+        partitions: (0..).zip(partitions).collect(),
     };
     fixture.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
 }

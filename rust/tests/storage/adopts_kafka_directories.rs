@@ -93,7 +93,7 @@ fn open(home: &mut Home, topic: &str, partition: &str) -> std::sync::Arc<Log> {
     home.name = TopicPartition::new(topic, partition.parse().unwrap());
     home.dense = false;
     let log = home.open();
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     log
 }
 

@@ -105,7 +105,7 @@ fn records_deleted_right_before_a_stop_stay_deleted() {
     drop(closed(dir.path()));
     let home = Home::new(dir.path());
     let log = home.open();
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     log.delete_records(Offset(7)).unwrap();
     log.close().unwrap();
     home.dir.close().unwrap();

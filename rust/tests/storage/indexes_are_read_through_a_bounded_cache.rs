@@ -86,7 +86,7 @@ fn one_large_segment(home: &mut Home) -> Arc<Log> {
             .collect();
         log.commit(staged.into_iter().next_back().unwrap()).unwrap();
     }
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     log
 }
 

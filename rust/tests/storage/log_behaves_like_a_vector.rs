@@ -85,7 +85,7 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                 }
                 if *commit {
                     log.commit(appended.staged).unwrap();
-                    log.set_high_watermark(log.log_end_offset());
+                    log.raise_high_watermark(log.log_end_offset());
                     model.commit();
                 }
             }
@@ -127,7 +127,7 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                 drop(log);
                 // The directory stays open: what its checkpoints said is what a start reads.
                 log = home.open_with(*clean);
-                log.set_high_watermark(log.log_end_offset());
+                log.raise_high_watermark(log.log_end_offset());
                 assert_eq!(log.log_end_offset().0.max(model.start), model.end());
             }
         }

@@ -137,14 +137,14 @@ fn open_transactions_hold_back_the_last_stable_offset() {
         Aborted { producer_id: 5, first_offset: 1, last_offset: 4, last_stable_offset: 2 };
     assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     log = home.open();
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(2));
     assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     append(&log, &marker(6, true)).unwrap();
     assert_eq!(log.last_stable_offset(), Offset(6));
     log.close().unwrap();
     let log = home.open_with(true);
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(6));
     assert_eq!(log.aborted(Offset(0), Offset(6)).unwrap(), [aborted]);
     assert_eq!(log.aborted(Offset(5), Offset(6)).unwrap(), []);
@@ -159,10 +159,10 @@ fn a_transaction_is_unstable_until_its_marker_is_replicated() {
         let appended = stage(&log, &bytes).unwrap();
         log.commit(appended.staged).unwrap();
     }
-    log.set_high_watermark(Offset(1));
+    log.raise_high_watermark(Offset(1));
     assert_eq!(log.last_stable_offset(), Offset(0));
-    log.set_high_watermark(Offset(2));
+    log.raise_high_watermark(Offset(2));
     assert_eq!(log.last_stable_offset(), Offset(2));
-    log.set_high_watermark(Offset(3));
+    log.raise_high_watermark(Offset(3));
     assert_eq!(log.last_stable_offset(), Offset(3));
 }

@@ -68,7 +68,7 @@ fn never_above_the_high_watermark_nor_without_the_delete_policy() {
         let appended = stage(&log, &batch_at(NOW_MS, &[&value(n)])).unwrap();
         log.commit(appended.staged).unwrap();
     }
-    log.set_high_watermark(Offset(7));
+    log.raise_high_watermark(Offset(7));
     assert_eq!(log.retain(NOW_MS + 10_000).unwrap(), 0);
     log.reconfigure(Arc::new(LogConfig { delete: true, ..home.config.clone() }));
     log.retain(NOW_MS + 10_000).unwrap();

@@ -156,7 +156,7 @@ pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
 pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     let appended = stage(log, bytes)?;
     log.commit(appended.staged)?;
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     Ok(appended)
 }
 

@@ -41,12 +41,12 @@ fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
     let (syncer, receiver) = syncer();
     let log = home.open_synced(&home.name, &syncer);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
-    assert_eq!(log.set_high_watermark(Offset(1)), Offset(0));
+    assert_eq!(log.raise_high_watermark(Offset(1)), Offset(0));
     log.commit(appended.staged).unwrap();
     while log.flushed_offset() < Offset(1) {
         assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), home.name);
     }
-    assert_eq!(log.set_high_watermark(Offset(1)), Offset(1));
+    assert_eq!(log.raise_high_watermark(Offset(1)), Offset(1));
     assert!(disk.syncs() >= 3, "data, directory, and the directory above");
     syncer.stop();
 }
@@ -58,9 +58,9 @@ fn in_flush_mode_ack_nobody_sees_what_is_not_flushed() {
     home.config.ack_flush = true;
     let log = home.open();
     append(&log, &batch(&[b"x"])).unwrap();
-    assert_eq!(log.set_high_watermark(log.log_end_offset()), Offset(0));
+    assert_eq!(log.raise_high_watermark(log.log_end_offset()), Offset(0));
     log.flush().unwrap();
-    assert_eq!(log.set_high_watermark(log.log_end_offset()), Offset(1));
+    assert_eq!(log.raise_high_watermark(log.log_end_offset()), Offset(1));
 }
 
 #[test]

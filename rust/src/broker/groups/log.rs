@@ -320,7 +320,7 @@ impl Shard {
     fn usable(&self) -> Result<(), ErrorCode> {
         match self.phase() {
             Phase::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
-            Phase::Ready if !self.partition.is_retired() => Ok(()),
+            Phase::Ready if !self.partition.is_led_elsewhere() => Ok(()),
             _ => Err(ErrorCode::NotCoordinator),
         }
     }

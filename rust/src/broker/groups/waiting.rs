@@ -65,7 +65,7 @@ impl Waiting {
 
     fn failed(&self) -> bool {
         let failed = |at: &AppendedAt| {
-            !at.is_committed() && (at.partition.is_retired() || at.partition.log.is_offline())
+            !at.is_committed() && (at.partition.is_led_elsewhere() || at.partition.log.is_offline())
         };
         self.at.iter().any(failed)
     }

@@ -227,13 +227,14 @@ impl Log {
         Offset(self.high_watermark.load(Ordering::Acquire))
     }
 
-    /// Moves the high watermark, at most to the log's end (in flush mode `ack`: to what is
-    /// flushed). Returns what it is now.
-    pub fn set_high_watermark(&self, offset: Offset) -> Offset {
+    /// Raises the high watermark, at most to the log's end (in flush mode `ack`: to what is
+    /// flushed); it never falls here, whoever comes first. Returns what it is now.
+    pub fn raise_high_watermark(&self, offset: Offset) -> Offset {
         let limit =
             if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) };
         let value = offset.min(limit).min(self.log_end_offset()).max(self.log_start_offset());
-        self.high_watermark.store(value.0, Ordering::Release);
+        let before = self.high_watermark.fetch_max(value.0, Ordering::AcqRel);
+        let value = value.max(Offset(before));
         if self.txns_wait.load(Ordering::Acquire) {
             let mut writer = self.writer.lock();
             writer.producers.advance(value.0);

@@ -80,7 +80,7 @@ pub fn open(dir: &Arc<LogDir>, topic: &str) -> Result<Arc<Log>, krust::storage::
         checking: None,
     };
     let log = Log::open(dir, &name, options)?;
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     Ok(log)
 }
 

@@ -168,7 +168,7 @@ impl Part {
         let partition = self.partition.as_ref()?;
         if partition.log.is_offline() {
             Some(ErrorCode::KafkaStorageError)
-        } else if partition.is_retired() {
+        } else if partition.is_led_elsewhere() {
             Some(ErrorCode::NotLeaderOrFollower)
         } else {
             None
