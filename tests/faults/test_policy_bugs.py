@@ -17,10 +17,10 @@ import pytest
 
 import krust
 from krust._krust import Client
-from krust.coordinator import groups, replies
-from krust.coordinator.classic import Group
+from krust.coordinator import group_coordinator, replies
+from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.groups import Coordinator
+from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.errors import Code, KrustError
 from tests.coordinated import ready
 from tests.waiting import until
@@ -171,7 +171,7 @@ def test_a_request_that_meets_a_bug_is_answered_and_its_group_replayed(
     name: str, broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim")
-    plant.into(Group, name)
+    plant.into(ClassicGroup, name)
     code: int
     if name in ("join", "publish"):
         code = Member(broker, "victim").join()["error_code"]
@@ -203,7 +203,7 @@ def test_a_request_on_many_groups_is_answered(
         raise RuntimeError(PLANTED)
 
     with monkeypatch.context() as patch:
-        patch.setitem(groups._DECIDE, api, fails)
+        patch.setitem(group_coordinator._HANDLERS, api, fails)
         answer = victim.client.request(api, {"groups_names": ["victim"]} if "Del" in api else {})
     found = answer if api == "ListGroups" else answer["results"][0]
     assert found["error_code"] == Code.UNKNOWN_SERVER_ERROR
@@ -216,7 +216,7 @@ def test_a_bug_in_an_event_costs_only_its_group(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim", session_ms=SHORT_MS)
-    plant.into(Group, "expire")
+    plant.into(ClassicGroup, "expire")
     until(lambda: plant.met == 1)
     until(lambda: is_logged(caplog))
     # It was silent, and is so again after the replay: this time nothing fails.
@@ -230,7 +230,7 @@ def test_a_bug_at_a_deadline_costs_only_its_group(
 ) -> None:
     victim = stable(broker, "victim", rebalance_ms=SHORT_MS)
     other = Member(broker, "victim", rebalance_ms=SHORT_MS)
-    plant.into(Group, "on_time")
+    plant.into(ClassicGroup, "on_time")
     # The first member does not come back: the deadline of the rebalance passes.
     assert other.join()["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert plant.met == 1
@@ -268,7 +268,7 @@ def test_an_invalid_record_costs_only_its_group(
 ) -> None:
     victim = stable(broker, "victim")
     stored = victim.generation
-    plant.into(Group, "value", lambda *_: {"generation": object()})
+    plant.into(ClassicGroup, "value", lambda *_: {"generation": object()})
     assert victim.join()["error_code"] == Code.NONE
     assert victim.sync()["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert plant.met == 1
@@ -286,7 +286,7 @@ def test_an_answer_on_several_groups_refuses_the_one_that_could_not_be_written(
     for name, member in members.items():
         body = {"group_id": name, "member_id": member.id}
         assert member.client.request("LeaveGroup", body, 2)["error_code"] == Code.NONE
-    plant.into(groups, "_tombstones", lambda *_: object())
+    plant.into(group_coordinator, "_tombstones", lambda *_: object())
     answer = members["victim"].client.request("DeleteGroups", {"groups_names": list(names)})
     codes = {each["group_id"]: each["error_code"] for each in answer["results"]}
     assert codes == {"other": Code.NONE, "victim": Code.COORDINATOR_NOT_AVAILABLE}
@@ -301,7 +301,7 @@ def test_a_bug_outside_any_group_replays_all_groups(
     broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = stable(broker, "victim")
-    plant.into(Coordinator, "_on_time")
+    plant.into(GroupCoordinator, "_on_time")
     assert victim.sync()["error_code"] != Code.NONE
     until(lambda: is_logged(caplog))
     until(lambda: Member(broker, "witness").state() == "Stable")
@@ -313,13 +313,13 @@ def test_a_group_that_cannot_be_replayed_loses_its_members_and_keeps_its_offsets
     broker: krust.Broker, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim = stable(broker, "victim")
-    plant.into(Group, "sync")
+    plant.into(ClassicGroup, "sync")
 
     def unreadable(*_: object) -> None:
         raise RuntimeError(PLANTED)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "replayed", unreadable)
+        patch.setattr(ClassicGroup, "replayed", unreadable)
         assert victim.sync()["error_code"] == Code.UNKNOWN_SERVER_ERROR
         until(lambda: victim.beat() == Code.UNKNOWN_MEMBER_ID)
     victim.id = ""

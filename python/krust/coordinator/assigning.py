@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from krust.coordinator.assignors.spec import GroupAssignment
-    from krust.coordinator.outcome import AssignCall
+    from krust.coordinator.events import AssignCall
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
 """Protocols whose members hold nothing while they join."""
@@ -38,7 +38,7 @@ ALONE = frozenset({"stream"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GroupReading:
     """What the members of a call said.
 
     group     for the assignor; who cannot be understood is not in it
@@ -53,56 +53,56 @@ class Reading:
     unread: list[str] = field(default_factory=list)
 
 
-def read(call: AssignCall) -> Reading:
+def read_members(call: AssignCall) -> GroupReading:
     """Read the members of a classic group."""
-    said: dict[str, Subscription] = {}
+    subscriptions: dict[str, Subscription] = {}
     versions: dict[str, int] = {}
     unread: list[str] = []
     for member_id, _, subscription, _ in call.members:
         versions[member_id] = 0
         try:
-            said[member_id] = read_subscription(subscription)
-            versions[member_id] = said[member_id].version
+            subscriptions[member_id] = read_subscription(subscription)
+            versions[member_id] = subscriptions[member_id].version
         except ValueError as error:
             unread.append(f"member {member_id} gets nothing: {error}")
     holders: dict[TopicPartition, set[str]] = {}
     if call.protocol not in EAGER:
-        for member_id, one in said.items():
+        for member_id, one in subscriptions.items():
             for place in one.owned:
                 holders.setdefault(place, set()).add(member_id)
-    claimed = {place for one in said.values() for place in one.owned}
+    claimed = {place for one in subscriptions.values() for place in one.owned}
     members = {}
-    for member_id, instance_id, _, had in call.members:
-        if member_id not in said:
+    for member_id, instance_id, _, previous in call.members:
+        if member_id not in subscriptions:
             continue
-        one = said[member_id]
+        one = subscriptions[member_id]
         owned, generation = one.owned, one.generation
         if not owned:
-            owned = tuple(place for place in _had(had) if place not in claimed)
+            owned = tuple(place for place in _previous_partitions(previous) if place not in claimed)
             generation = call.generation - 1
         topics = frozenset(one.topics)
         members[member_id] = MemberSpec(
             topics, instance_id, one.rack, one.user_data, owned, generation
         )
-    return Reading(GroupSpec(members, call.group_id), versions, holders, unread)
+    return GroupReading(GroupSpec(members, call.group_id), versions, holders, unread)
 
 
 def topics(call: AssignCall) -> set[str]:
     """What the members subscribe to, as far as they can be understood."""
     if call.topics is not None:
         return set(call.topics)
-    members = call.group if call.group is not None else read(call).group
+    members = call.group if call.group is not None else read_members(call).group
     return {topic for member in members.members.values() for topic in member.topics}
 
 
-def _had(assignment: bytes) -> Sequence[TopicPartition]:
+def _previous_partitions(assignment: bytes) -> Sequence[TopicPartition]:
     try:
         return read_assignment(assignment).partitions
     except ValueError:
         return ()
 
 
-def written(reading: Reading, shares: GroupAssignment) -> dict[str, bytes]:
+def write_assignments(reading: GroupReading, shares: GroupAssignment) -> dict[str, bytes]:
     """What each member is told, in the version it speaks; what is still held is told to nobody."""
     return {
         member_id: write_assignment(

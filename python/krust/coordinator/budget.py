@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.coordinator.member import size
-from krust.coordinator.roster import Roster
+from krust.coordinator.classic_member import size
+from krust.coordinator.classic_members import ClassicGroupMembers
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from krust.coordinator.consumer.group import ConsumerGroup
-    from krust.coordinator.consumer.member import Beat
-    from krust.coordinator.outcome import GroupSettings, Message
+    from krust.coordinator.consumer.member import Heartbeat
+    from krust.coordinator.events import GroupSettings, Message
 
 _NAME_BYTES = 100
 """what a name costs beside its letters: an object, and its place in a set"""
@@ -37,9 +37,9 @@ class Budget:
         self._patterns_of: dict[str, frozenset[str]] = {}
         self.used = 0
 
-    def count(self, group: Roster | ConsumerGroup) -> None:
+    def count(self, group: ClassicGroupMembers | ConsumerGroup) -> None:
         """Count what a group keeps now."""
-        if isinstance(group, Roster):
+        if isinstance(group, ClassicGroupMembers):
             self.forget(group.id)
             kept = group.metadata_bytes
         else:
@@ -53,7 +53,7 @@ class Budget:
         """A group is gone."""
         self.used -= self._by_group.pop(group_id, 0)
         for pattern in self._patterns_of.pop(group_id, ()):
-            self._leave(pattern)
+            self._release_pattern(pattern)
 
     def clear(self) -> None:
         """No group keeps anything."""
@@ -62,48 +62,56 @@ class Budget:
         self._patterns_of.clear()
         self.used = 0
 
-    def has_room(self, group: Roster | ConsumerGroup | None, message: Message) -> bool:
+    def has_room(self, group: ClassicGroupMembers | ConsumerGroup | None, message: Message) -> bool:
         """Whether what a JoinGroup says of its member may be kept."""
-        more = size(tuple((each["name"], each["metadata"]) for each in message["protocols"]))
+        added = size(tuple((each["name"], each["metadata"]) for each in message["protocols"]))
         held = 0
-        if isinstance(group, Roster):
+        if isinstance(group, ClassicGroupMembers):
             known = group.members.get(message["member_id"])
-            more -= known.size() if known is not None else 0
+            added -= known.size() if known is not None else 0
             held = group.metadata_bytes
-        return more <= 0 or self._fits(held + more, more)
+        return added <= 0 or self._fits(held + added, added)
 
-    def has_room_for(self, group: Roster | ConsumerGroup | None, beat: Beat) -> bool:
+    def has_room_for(
+        self, group: ClassicGroupMembers | ConsumerGroup | None, heartbeat: Heartbeat
+    ) -> bool:
         """Whether what a ConsumerGroupHeartbeat says of its member may be kept."""
         known = None
-        if group is not None and not isinstance(group, Roster):
-            known = group.members.get(beat.member_id)
-        if known is not None and beat.names in (None, known.names) and not beat.regex:
+        if group is not None and not isinstance(group, ClassicGroupMembers):
+            known = group.members.get(heartbeat.member_id)
+        if known is not None and heartbeat.names in (None, known.names) and not heartbeat.regex:
             return True
-        more = _subscribed(beat.names or ()) if known is None or beat.names is not None else 0
-        more -= _subscribed(known.names) if known is not None and beat.names is not None else 0
+        added = (
+            _subscribed(heartbeat.names or ())
+            if known is None or heartbeat.names is not None
+            else 0
+        )
+        added -= (
+            _subscribed(known.names) if known is not None and heartbeat.names is not None else 0
+        )
         held = self._by_group.get(group.id, 0) if group is not None else 0
         patterns = 0
-        if beat.regex and beat.regex not in self._patterns:
+        if heartbeat.regex and heartbeat.regex not in self._patterns:
             try:
-                found = frozenset(self._settings.match_topics(beat.regex))
-                patterns = _pattern(beat.regex, found)
+                found = frozenset(self._settings.match_topics(heartbeat.regex))
+                patterns = _pattern(heartbeat.regex, found)
             except ValueError:
                 return True  # refused for that
-        return more + patterns <= 0 or self._fits(held + more, more + patterns)
+        return added + patterns <= 0 or self._fits(held + added, added + patterns)
 
-    def may_assign(self, group: Roster | ConsumerGroup, message: Message) -> bool:
+    def may_assign(self, group: ClassicGroupMembers | ConsumerGroup, message: Message) -> bool:
         """Whether the assignments that a SyncGroup brings may be kept, in place of those before."""
-        if not isinstance(group, Roster):
+        if not isinstance(group, ClassicGroupMembers):
             return True
         given = sum(len(each["assignment"]) for each in message["assignments"])
         of_others = self.used - self._by_group.get(group.id, 0)
         most = min(self._settings.max_group_bytes, self._settings.max_bytes - of_others)
         return given == 0 or group.protocol_bytes + given <= most
 
-    def _fits(self, group_bytes: int, more: int) -> bool:
+    def _fits(self, group_bytes: int, added: int) -> bool:
         """Whether a group may keep so much, which is more by so much than now."""
         fits = group_bytes <= self._settings.max_group_bytes
-        return fits and self.used + more <= self._settings.max_bytes
+        return fits and self.used + added <= self._settings.max_bytes
 
     def _count_patterns(self, group: ConsumerGroup) -> None:
         """Count what a group's regular expressions mean, where no other group has them."""
@@ -117,10 +125,10 @@ class Budget:
                 self.used += cost
             self._patterns[pattern] = (cost, groups + 1)
         for pattern in before - now:
-            self._leave(pattern)
+            self._release_pattern(pattern)
         self._patterns_of[group.id] = now
 
-    def _leave(self, pattern: str) -> None:
+    def _release_pattern(self, pattern: str) -> None:
         """A group has a regular expression no more."""
         cost, groups = self._patterns.pop(pattern)
         if groups > 1:

@@ -1,4 +1,4 @@
-"""From a classic group to a consumer group and back, while members work.
+"""Convert a classic group to a consumer group and back while members work.
 
 The numbers go on: a consumer group's epoch begins where the generations ended, and the other way
 round, so none ever means two things. What a member was last told to read stays its own.
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.coordinator.classic import Group
+from krust.coordinator.classic_group import ClassicGroup
+from krust.coordinator.classic_member import Member as ClassicMember
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import Classic, Member
@@ -23,20 +24,19 @@ from krust.coordinator.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from krust.coordinator.member import Member as ClassicMember
 from krust.coordinator.states import EMPTY, STABLE
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import GroupSettings
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.events import GroupSettings
 
-KNOWN = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+PLAIN_PROTOCOLS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """Protocols whose assignments say nothing but partitions; librdkafka adds data that no member
 reads. With another protocol's data a conversion would lose something."""
 
 
-def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
+def upgraded(group: ClassicGroup, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
     """A classic group as a consumer group; nothing has happened yet.
 
     raises  ValueError: it cannot be one; why
@@ -50,30 +50,30 @@ def upgraded(group: Group, settings: GroupSettings, now_ms: int) -> ConsumerGrou
         if len(group.members) > settings.consumer_max_size:
             raise ValueError(f"{why} the group size exceeds the consumer group maximum size.")
     new = ConsumerGroup(group.id, now_ms)
-    new.epoch = new.assignment_epoch = max(group.generation, group.issued)
+    new.epoch = new.assignment_epoch = max(group.generation, group.issued_generation)
     new.pending = dict.fromkeys(group.pending)
     new.history = group.history
-    last = group.last["members"] if group.last is not None else []
-    stored = {each["member_id"]: each["assignment"] for each in last}
+    stored_value = group.stored_value["members"] if group.stored_value is not None else []
+    stored = {each["member_id"]: each["assignment"] for each in stored_value}
     for each in group.members.values():
         try:
             member = _member(each, group, stored.get(each.id, b""), settings)
         except ValueError as error:
             raise ValueError(f"{why} {each.id} cannot be taken over: {error}.") from error
-        new.enlist(member)
+        new.add_member(member)
         new.target[member.id] = member.assigned
     for each in group.members.values():
-        _still_reads(new, each, group, settings)
-    new.state = new.now()
+        _keep_owned_partitions(new, each, group, settings)
+    new.state = new.current_state()
     return new
 
 
-def upgrade(turn: Turn, group: Group, new: ConsumerGroup) -> None:
+def upgrade(turn: Turn, group: ClassicGroup, new: ConsumerGroup) -> None:
     """Let a consumer group take a classic group's place."""
-    group.call_off(turn)
+    group.cancel_for_conversion(turn)
     for each in group.members.values():
-        new.members[each.id].renew = each.renew
-    if group.recorded:
+        new.members[each.id].restart_session = each.restart_session
+    if group.stored_generation:
         turn.out.records.append((group.id, None))
     members = list(new.members.values())
     if members:
@@ -86,74 +86,74 @@ def upgrade(turn: Turn, group: Group, new: ConsumerGroup) -> None:
             records.target_epoch(new.assignment_epoch),
             *(records.current(each) for each in members),
         )
-    new.changed(turn, "", "a member of the consumer protocol joins")
+    new.request_new_target(turn, "", "a member of the consumer protocol joins")
 
 
-def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> Group:
+def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> ClassicGroup:
     """Let a classic group take a consumer group's place, of which classic members are left, or
     nobody; they are called to join.
     """
-    for each in list(group.waiting):
-        group.refuse_waiting(turn, each.member_id, Code.COORDINATOR_NOT_AVAILABLE)
+    for each in list(group.delayed):
+        group.refuse_delayed(turn, each.member_id, Code.COORDINATOR_NOT_AVAILABLE)
     turn.out.records.append((group.id, group.tombstones()))
-    new = Group(group.id, turn.now_ms)
-    new.generation = new.recorded = new.issued = group.epoch
+    new = ClassicGroup(group.id, turn.now_ms)
+    new.generation = new.stored_generation = new.issued_generation = group.epoch
     new.protocol_type = PROTOCOL_TYPE
     new.history = group.history
     for member in group.members.values():
-        new.enlist(_classic_member(member, turn.settings))
+        new.add_member(_classic_member(member, turn.settings))
     _, session_ms = turn.settings.timing(group.id)
     for member_id in group.pending:
-        new.expect(member_id, turn.now_ms + session_ms)
+        new.add_pending(member_id, turn.now_ms + session_ms)
     new.state = STABLE if new.members else EMPTY
-    new.protocol = new.vote() if new.members else None
+    new.protocol = new.select_protocol() if new.members else None
     new.subscribed = new.topics()
     new.leader = None  # a restart reads from it that the members are still to be called
     new.store(turn)
     turn.dirty[new.id] = None
     if new.members:
-        new.call_again(turn, why)
+        new.request_rejoin(turn, why)
     return new
 
 
 def _member(
-    each: ClassicMember, group: Group, assignment: bytes, settings: GroupSettings
+    each: ClassicMember, group: ClassicGroup, assignment: bytes, settings: GroupSettings
 ) -> Member:
     """A classic member in a consumer group."""
-    said = _said(each, group)
-    had = read_assignment(assignment)
-    if had.user_data and group.protocol not in KNOWN:
+    subscription = _subscription_of(each, group)
+    assignment_before = read_assignment(assignment)
+    if assignment_before.user_data and group.protocol not in PLAIN_PROTOCOLS:
         raise ValueError("its assignor's own data would be lost")
     return Member(
         each.id,
         instance_id=each.instance_id,
-        rack=said.rack,
+        rack=subscription.rack,
         client_id=each.client_id,
         client_host=each.client_host,
-        names=frozenset(said.topics),
+        names=frozenset(subscription.topics),
         rebalance_timeout_ms=each.rebalance_timeout_ms,
         classic=Classic(each.session_timeout_ms, each.protocols),
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=ids(had.partitions, settings),
+        assigned=ids(assignment_before.partitions, settings),
         connection=each.connection,
     )
 
 
-def _still_reads(
-    new: ConsumerGroup, each: ClassicMember, group: Group, settings: GroupSettings
+def _keep_owned_partitions(
+    new: ConsumerGroup, each: ClassicMember, group: ClassicGroup, settings: GroupSettings
 ) -> None:
     """What a cooperative member had when it joined it gives up only after its sync, which may be
     still to come: it is its own until it joins without it.
     """
     member = new.members[each.id]
-    claimed = ids(_said(each, group).owned, settings) - new.owners.keys()
-    new.release(member)
+    claimed = ids(_subscription_of(each, group).owned, settings) - new.owners.keys()
+    new.release_partitions(member)
     member.assigned |= claimed
-    new.take(member)
+    new.claim_partitions(member)
 
 
-def _said(each: ClassicMember, group: Group) -> Subscription:
+def _subscription_of(each: ClassicMember, group: ClassicGroup) -> Subscription:
     return read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
 
 
@@ -163,7 +163,7 @@ def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
     if classic is None:
         raise AssertionError(f"{member.id} speaks the consumer protocol")
     version = read_subscription(classic.protocols[0][1]).version
-    had = Assignment(tuple(named(member.assigned, settings)), None, version)
+    assignment_before = Assignment(tuple(named(member.assigned, settings)), None, version)
     return ClassicMember(
         member.id,
         member.instance_id,
@@ -173,5 +173,5 @@ def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
         classic.session_timeout_ms,
         member.rebalance_timeout_ms,
         classic.protocols,
-        write_assignment(had),
+        write_assignment(assignment_before),
     )

@@ -1,7 +1,7 @@
-"""What a step of a group has said so far, taken back when the step fails.
+"""Roll back the effects of a step of a group when the step raises.
 
-An Outcome collects the words of many groups; one that fails must leave none of its own in it.
-Not promised: the group's own state; whoever fails is read again from the log.
+An Outcome collects the effects of many groups. A failed step leaves none of its own in it.
+Not promised: the state of the group is not rolled back; the group is read again from the log.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import Outcome, Reply
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.events import Outcome, Reply
 
 
-class FailedError(Exception):
+class StepFailedError(Exception):
     """A step raised; its effects are taken back."""
 
     def __init__(self, undone: list[Reply]) -> None:
@@ -25,7 +25,7 @@ class FailedError(Exception):
         """the answers it had given"""
 
 
-def with_effects(turn: Turn, step: Callable[[], None]) -> None:
+def run_step(turn: Turn, step: Callable[[], None]) -> None:
     """Run a step; if it raises, take its records, answers and calls back."""
     out = turn.out
     records, answers, calls = len(out.records), len(out.replies), len(out.calls)
@@ -34,14 +34,14 @@ def with_effects(turn: Turn, step: Callable[[], None]) -> None:
     except Exception:
         undone = out.replies[answers:]
         del out.records[records:], out.replies[answers:], out.calls[calls:]
-        raise FailedError(undone) from None
+        raise StepFailedError(undone) from None
 
 
-def take_back(out: Outcome, group_id: str) -> list[Reply]:
-    """Take all that an Outcome says of a group out of it; the answers among that."""
+def roll_back(out: Outcome, group_id: str) -> list[Reply]:
+    """Remove all effects of a group from an Outcome; returns the removed responses."""
     undone = [each for each in out.replies if group_id in each[2]]
     out.records[:] = [each for each in out.records if each[0] != group_id]
-    out.fences[:] = [each for each in out.fences if each[0] != group_id]
+    out.snapshots[:] = [each for each in out.snapshots if each[0] != group_id]
     out.replies[:] = [each for each in out.replies if group_id not in each[2]]
     out.calls[:] = [each for each in out.calls if each.group_id != group_id]
     return undone

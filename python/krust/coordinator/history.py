@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.coordinator.outcome import Message
+    from krust.coordinator.events import Message
 
 REBALANCES = 20
 REASONS = 50
@@ -67,7 +67,7 @@ class History:
         self.current: Rebalance | None = None
         self._rebalances: deque[Rebalance] = deque(maxlen=REBALANCES)
 
-    def because(self, member_id: str, why: str, now_ms: int) -> None:
+    def add_reason(self, member_id: str, why: str, now_ms: int) -> None:
         """A reason for the rebalance that is on; once joins are answered, for the next."""
         if self.current is None or self.current.generation is not None:
             self.current = Rebalance(now_ms)

@@ -15,7 +15,7 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from krust.coordinator.outcome import Event, Message, Reply
+    from krust.coordinator.events import Event, Message, Reply
 
 OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """what may be done to a group: READ, DELETE, DESCRIBE"""
@@ -125,14 +125,14 @@ def refused(event: Event, code: Code) -> Message:
     return {"throttle_time_ms": 0, "error_code": code, "members": []}
 
 
-def without(answer: Reply, failed: Container[str]) -> Reply:
+def without(answer: Reply, on_append_failed: Container[str]) -> Reply:
     """An answer when what it says of some of its groups did not happen; it waits for the others."""
     ticket, reply, groups = answer
-    rest = tuple(each for each in groups if each not in failed)
-    return ticket, _withdrawn(reply, failed), rest
+    rest = tuple(each for each in groups if each not in on_append_failed)
+    return ticket, _withdrawn(reply, on_append_failed), rest
 
 
-def _withdrawn(reply: Message, failed: Container[str]) -> Message:
+def _withdrawn(reply: Message, on_append_failed: Container[str]) -> Message:
     """The refusal that takes the place of an answer; of one on several groups, for those alone."""
     code = Code.COORDINATOR_NOT_AVAILABLE
     if "generation_id" in reply:
@@ -143,13 +143,13 @@ def _withdrawn(reply: Message, failed: Container[str]) -> Message:
         return sync(code)
     if "results" in reply:
         results = [
-            {**each, "error_code": code} if each.get("group_id") in failed else each
+            {**each, "error_code": code} if each.get("group_id") in on_append_failed else each
             for each in reply["results"]
         ]
         return {**reply, "results": results}
     if "groups" in reply and "error_code" not in reply:
         groups = [
-            _undescribed(each, code) if each.get("group_id") in failed else each
+            _undescribed(each, code) if each.get("group_id") in on_append_failed else each
             for each in reply["groups"]
         ]
         return {**reply, "groups": groups}

@@ -42,7 +42,7 @@ transition:  all are there -> STABLE; join, leave, lost member, topics -> ASSIGN
 DEAD = "Dead"
 """Gone: nobody holds this object any more."""
 
-STEPS = {
+TRANSITIONS = {
     EMPTY: {PREPARING_REBALANCE, DEAD},
     PREPARING_REBALANCE: {COMPLETING_REBALANCE, EMPTY, DEAD},
     COMPLETING_REBALANCE: {STABLE, PREPARING_REBALANCE, DEAD},

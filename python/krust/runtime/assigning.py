@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.coordinator import assigning
 from krust.coordinator.assignors import find
-from krust.coordinator.outcome import Event
+from krust.coordinator.events import Event
 from krust.runtime.runners import FailedError, Here, Plugin, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
-    from krust.coordinator.outcome import AssignCall, Message
+    from krust.coordinator.events import AssignCall, Message
     from krust.plugins import Parameters
     from krust.runtime.runners import Runner
 
@@ -237,12 +237,14 @@ class _Lane:
         """Answer a call, whatever happens."""
         try:
             if call.group is not None:
-                reading = assigning.Reading(call.group, {})
+                reading = assigning.GroupReading(call.group, {})
             else:
-                reading = assigning.read(call)
+                reading = assigning.read_members(call)
             shares, line = self._shared(reading, topics, since)
             lines = [*reading.unread, *([line] if line else [])]
-            given = shares if call.group is not None else assigning.written(reading, shares)
+            given = (
+                shares if call.group is not None else assigning.write_assignments(reading, shares)
+            )
             self._say(call, given, ("\n".join(lines) or None, DEFAULT if line else self._name))
         except Exception:
             text = f"krust cannot assign\n{traceback.format_exc()}"
@@ -250,7 +252,7 @@ class _Lane:
             self._say(call, None, (text, None))
 
     def _shared(
-        self, reading: assigning.Reading, topics: Topics, since: float
+        self, reading: assigning.GroupReading, topics: Topics, since: float
     ) -> tuple[GroupAssignment, str | None]:
         """The shares, and what went wrong on the way to them."""
         group = reading.group

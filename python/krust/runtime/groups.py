@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from krust.config import ASSIGNORS, rules
 from krust.controller import group_configs
-from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import Event, GroupSettings, TopicShape
+from krust.coordinator.events import Event, GroupSettings, TopicShape
+from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.plugins import parameters
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import State, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
-    from krust.coordinator.outcome import AssignCall, Message, Outcome, Reply
+    from krust.coordinator.events import AssignCall, Message, Outcome, Reply
     from krust.plugins import Parameters
     from krust.runtime.assigning import Assigning
 
@@ -99,7 +99,7 @@ class Groups:
             max_bytes=state.whole("krust.group.metadata.memory.bytes"),
             **more,
         )
-        self.coordinator = Coordinator(settings, lambda: str(uuid.uuid4()))
+        self.coordinator = GroupCoordinator(settings, lambda: str(uuid.uuid4()))
         self._wake_at_ms: int | None = None
         self._waiting: deque[Event] = deque()
         self._topics_changed: list[str] = []
@@ -127,7 +127,7 @@ class Groups:
     def configured(self, groups: Collection[str]) -> None:
         """Groups have other settings: their members' sessions last as long from now on."""
         if groups:
-            self.coordinator.configured(groups)
+            self.coordinator.on_configs_changed(groups)
             self._decide([])
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
@@ -155,7 +155,7 @@ class Groups:
             outcome = self.coordinator.handle_batch(events, now_ms, wall_ms)
         except Exception:
             _log.exception("the coordinator failed; every group is read again")
-            outcome = self.coordinator.abandoned(events, now_ms)
+            outcome = self.coordinator.on_batch_failed(events, now_ms)
         self._follow(outcome)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Groups:
             if not failed:
                 return
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
-            outcome = self.coordinator.failed(failed, self._now_ms(), outcome.replies)
+            outcome = self.coordinator.on_append_failed(failed, self._now_ms(), outcome.replies)
 
     def _done(self, outcome: Outcome) -> list[str]:
         """Have the core do what an Outcome says; the groups of which it could not.
@@ -198,18 +198,18 @@ class Groups:
         What the core does not understand is a bug of the coordinator's and costs its own group.
         """
         try:
-            return self._server.coordinate(outcome.records, outcome.fences, outcome.replies)
+            return self._server.coordinate(outcome.records, outcome.snapshots, outcome.replies)
         except (TypeError, ValueError):
             _log.exception("the core does not understand the coordinator")
         failed = []
-        named = [each[0] for each in outcome.records] + [each[0] for each in outcome.fences]
+        named = [each[0] for each in outcome.records] + [each[0] for each in outcome.snapshots]
         named += [group_id for each in outcome.replies for group_id in each[2]]
         for group_id in dict.fromkeys(named):
             records = [each for each in outcome.records if each[0] == group_id]
-            fences = [each for each in outcome.fences if each[0] == group_id]
+            snapshots = [each for each in outcome.snapshots if each[0] == group_id]
             answers = [each for each in outcome.replies if each[2] == (group_id,)]
             try:
-                failed += self._server.coordinate(records, fences, answers)
+                failed += self._server.coordinate(records, snapshots, answers)
             except (TypeError, ValueError) as error:
                 _log.error("group %r is read again: %s", group_id, error)
                 failed.append(group_id)

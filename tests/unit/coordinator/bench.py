@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import AssignCall, Event, GroupSettings, Outcome, Record
+from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome, Record
+from krust.coordinator.group_coordinator import GroupCoordinator
 
 Message = dict[str, Any]
 RANGE = (("range", b"m"),)
@@ -21,15 +21,15 @@ class Bench:
         self.settings = GroupSettings(**settings)
         self.now_ms = 1_000_000
         self.log: list[tuple[str, Message | str | list[Record] | None]] = []
-        self.fences: dict[str, Message | None] = {}
+        self.snapshots: dict[str, Message | None] = {}
         self.answers: dict[int, Message] = {}
         self.outcomes: list[Outcome] = []
         self._tickets = count(1)
         self._ids = count(1)
         self.coordinator = self._new()
 
-    def _new(self) -> Coordinator:
-        return Coordinator(self.settings, lambda: f"id{next(self._ids)}")
+    def _new(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, lambda: f"id{next(self._ids)}")
 
     # -- going on
 
@@ -58,7 +58,7 @@ class Bench:
     def take(self, outcome: Outcome) -> Outcome:
         self.outcomes.append(outcome)
         self.log += outcome.records
-        self.fences |= dict(outcome.fences)
+        self.snapshots |= dict(outcome.snapshots)
         for ticket, reply, _ in outcome.replies:
             assert ticket not in self.answers, "answered twice"
             assert ticket, "news is not answered"
@@ -184,7 +184,7 @@ class Bench:
 
     @property
     def fence(self) -> Message:
-        fence = self.fences[self.group_id]
+        fence = self.snapshots[self.group_id]
         assert fence is not None
         return fence
 

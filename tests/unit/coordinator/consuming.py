@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from krust.coordinator.outcome import Event, Record, TopicShape
+from krust.coordinator.events import Event, Record, TopicShape
 from tests.unit.coordinator.bench import Bench, Message
 
 

@@ -93,7 +93,7 @@ def test_only_groups_without_members_are_deleted() -> None:
     records = len(bench.log)
     assert deleted(bench, "g") == [Code.NONE]
     assert bench.log[records:] == [("g", "drop_offsets"), ("g", None)]
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
     assert listed(bench) == {}
     assert deleted(bench, "g") == [Code.GROUP_ID_NOT_FOUND]
 
@@ -115,7 +115,7 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
     bench.leave(*members)
     bench.news("OffsetsExpired")
     assert bench.log[-1] == ("g", None)
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
     bench.news("OffsetsExpired", group_id="x")
     assert bench.log[-1] == ("g", None)
 

@@ -16,7 +16,7 @@ from krust.coordinator.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from krust.coordinator.outcome import AssignCall
+from krust.coordinator.events import AssignCall
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -38,13 +38,15 @@ def call(
 
 
 def told(one: AssignCall, shares: GroupAssignment) -> dict[str, tuple[TopicPartition, ...]]:
-    written = assigning.written(assigning.read(one), shares)
+    written = assigning.write_assignments(assigning.read_members(one), shares)
     return {who: read_assignment(data).partitions for who, data in written.items()}
 
 
 def test_each_member_is_answered_in_the_version_it_speaks() -> None:
     one = call(*((str(v), Subscription(("t",), version=v), b"") for v in range(4)))
-    written = assigning.written(assigning.read(one), {"0": places(0), "3": places(1)})
+    written = assigning.write_assignments(
+        assigning.read_members(one), {"0": places(0), "3": places(1)}
+    )
     assert [read_assignment(written[str(v)]).version for v in range(4)] == [0, 1, 2, 3]
     # Java's client of 0.9 reads no null here.
     assert all(read_assignment(data).user_data == b"" for data in written.values())
@@ -84,17 +86,17 @@ def test_of_two_who_hold_the_same_the_one_it_is_meant_for_keeps_it() -> None:
 def test_what_a_member_had_is_what_it_would_keep_unless_somebody_holds_it() -> None:
     had = write_assignment(Assignment(places(0, 1), b"", 0))
     holder = Subscription(("t",), owned=places(1), generation=4)
-    group = assigning.read(call(("a", Subscription(("t",)), had), ("b", holder, b""))).group
+    group = assigning.read_members(call(("a", Subscription(("t",)), had), ("b", holder, b""))).group
     assert group.members["a"].owned == places(0)
     assert (group.members["a"].generation, group.members["b"].generation) == (4, 4)
 
 
 def test_who_cannot_be_understood_gets_nothing_and_costs_nobody_else() -> None:
-    reading = assigning.read(call(("a", Subscription(("t",)), b""), ("b", b"\0", b"")))
+    reading = assigning.read_members(call(("a", Subscription(("t",)), b""), ("b", b"\0", b"")))
     assert list(reading.group.members) == ["a"]
     [line] = reading.unread
     assert line.startswith("member b gets nothing: bad consumer subscription of 1 bytes: version")
-    written = assigning.written(reading, {"a": places(0)})
+    written = assigning.write_assignments(reading, {"a": places(0)})
     assert read_assignment(written["b"]) == Assignment((), b"", 0)
 
 
@@ -133,8 +135,8 @@ def test_groups_of_both_kinds_come_to_rest_and_no_partition_has_two_readers(
                 for who, mine in reads.items()
             ]
             one = call(*((w, s, had or b"") for w, s, had in rows), generation=generation)
-            reading = assigning.read(one)
-            stored = assigning.written(reading, Uniform().assign(reading.group, topics))
+            reading = assigning.read_members(one)
+            stored = assigning.write_assignments(reading, Uniform().assign(reading.group, topics))
             given_out = {who: read_assignment(data).partitions for who, data in stored.items()}
             for who, mine in given_out.items():
                 others = [place for other in reads if other != who for place in reads[other]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krust.coordinator.member import size
+from krust.coordinator.classic_member import size
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 from tests.unit.coordinator.consuming import ConsumerBench

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from krust.coordinator.consumer_protocol import TopicPartition
-from krust.coordinator.outcome import AssignCall
+from krust.coordinator.events import AssignCall
 from krust.errors import Code
 from tests.unit.coordinator.bench import Message
 from tests.unit.coordinator.consuming import ConsumerBench, shown
@@ -174,8 +174,8 @@ def test_a_meaning_that_nobody_uses_any_more_goes_at_the_start() -> None:
 )
 def test_most_votes_choose_the_assignor(votes: tuple[str | None, ...], chosen: str) -> None:
     bench = ConsumerBench()
-    for n, vote in enumerate(votes):
-        bench.beat(f"m{n}", 0, server_assignor=vote)
+    for n, select_protocol in enumerate(votes):
+        bench.beat(f"m{n}", 0, server_assignor=select_protocol)
     (group,) = bench.described()
     assert group["assignor_name"] == chosen
 
@@ -357,7 +357,7 @@ def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:
     assert answer["results"][0]["error_code"] == Code.NONE
     assert ("g", "drop_offsets") in bench.log
     assert not live(bench)
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
 
 
 def test_an_empty_group_goes_with_its_last_offset() -> None:
@@ -368,7 +368,7 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
     bench.beat("a", -1)
     bench.news("OffsetsExpired")
     assert not live(bench)
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
 
 
 def test_a_failed_append_drops_the_group_until_it_is_read_again() -> None:
@@ -376,7 +376,7 @@ def test_a_failed_append_drops_the_group_until_it_is_read_again() -> None:
     bench.beat("a", 0)
     event = bench.beating("b", 0)
     outcome = bench.coordinator.handle(event, bench.now_ms)
-    refused = bench.coordinator.failed(["g"], bench.now_ms, outcome.replies)
+    refused = bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies)
     ((ticket, reply, _),) = refused.replies
     assert (ticket, reply["error_code"]) == (event.ticket, Code.COORDINATOR_NOT_AVAILABLE)
     assert bench.code("a", 1) == Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -391,7 +391,7 @@ def test_an_answer_of_before_a_group_was_read_again_is_not_heard() -> None:
     say(bench, {"a": "t0 t1 t2"}, 1)
     lost = bench.coordinator.handle(bench.beating("b", 0), bench.now_ms)
     (old,) = lost.calls
-    bench.coordinator.failed(["g"], bench.now_ms, lost.replies)
+    bench.coordinator.on_append_failed(["g"], bench.now_ms, lost.replies)
     bench.restart()
     join = bench.beating("c", 0)
     bench.batch(join)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from krust.coordinator.consumer import mixed
+from krust.coordinator.consumer import mixed_group
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,
@@ -37,7 +37,7 @@ def held(answer: Message) -> str:
     return " ".join(f"{one[0]}{one[1]}" for one in read_assignment(answer["assignment"]).partitions)
 
 
-class Mixed(ConsumerBench):
+class MixedGroup(ConsumerBench):
     """Classic members that know their protocol's bytes."""
 
     def come(self, member_id: str = "", *owned: str, version: int = 3, **more: Any) -> Message:
@@ -59,7 +59,7 @@ class Mixed(ConsumerBench):
 
 
 def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they_have() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     generation = bench.generation
     records = len(bench.log)
@@ -76,7 +76,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they
 
 
 def test_classic_members_fetch_what_they_are_to_have_by_joining_again() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
     joined = bench.come(a)
@@ -91,8 +91,8 @@ def test_classic_members_fetch_what_they_are_to_have_by_joining_again() -> None:
 
 
 def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "MAX_PENDING", 3)
-    bench = Mixed()
+    monkeypatch.setattr(mixed_group, "MAX_PENDING", 3)
+    bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
     told = [bench.come(version=4)["member_id"] for _ in range(4)]
@@ -101,7 +101,7 @@ def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_cooperative_member_revokes_between_two_joins() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     generation = bench.generation
     epoch = bench.beat("c", 0)["member_epoch"]
@@ -119,7 +119,7 @@ def test_a_cooperative_member_revokes_between_two_joins() -> None:
 
 
 def test_a_classic_member_is_called_when_what_it_waits_for_is_free() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, _ = bench.classic()
     epoch = bench.beat("c", 0, topic_partitions=[])["member_epoch"]
     bench.come(a)
@@ -132,7 +132,7 @@ def test_a_classic_member_is_called_when_what_it_waits_for_is_free() -> None:
 
 
 def test_what_a_cooperative_member_has_still_to_give_up_stays_its_own() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     joins = [
         bench.join(each, protocols=[("range", metadata(*owned))])
@@ -149,7 +149,7 @@ def test_what_a_cooperative_member_has_still_to_give_up_stays_its_own() -> None:
 
 
 def test_who_waits_when_a_group_is_converted_is_told_to_join_again() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     waiting = bench.join(a, protocols=[("range", metadata())])
     assert waiting not in bench.answers
@@ -157,14 +157,14 @@ def test_who_waits_when_a_group_is_converted_is_told_to_join_again() -> None:
     before = len(bench.outcomes)
     bench.beat("c", 0)
     assert bench.answers[waiting]["error_code"] == Code.REBALANCE_IN_PROGRESS
-    rows = [row for _, row in bench.outcomes[before].fences if row is not None]
+    rows = [row for _, row in bench.outcomes[before].snapshots if row is not None]
     timed = [row["members"][a]["timed"] for row in rows]
     assert timed == [False, True], "its session begins anew"
     assert rows[-1]["members"][b]["timed"] is True
 
 
 def test_who_does_not_join_or_sync_in_time_is_removed() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
     bench.wait(30_000)
@@ -180,7 +180,7 @@ def test_who_does_not_join_or_sync_in_time_is_removed() -> None:
 
 
 def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     generation = bench.generation
     bench.beat("c", 0)
@@ -198,7 +198,7 @@ def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
 
 
 def test_an_admin_removes_members_of_either_protocol() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     bench.beat("c", 0)
     left = bench.leave("c", b)
@@ -220,7 +220,7 @@ def test_an_admin_removes_members_of_either_protocol() -> None:
     ],
 )
 def test_classic_members_that_do_not_fit_are_refused(more: Message, code: Code) -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
     more = {"protocols": [("range", metadata())], **more}
@@ -228,7 +228,7 @@ def test_classic_members_that_do_not_fit_are_refused(more: Message, code: Code) 
 
 
 def test_a_new_classic_member_is_given_an_id_first() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
     told = bench.come(version=4)
@@ -238,7 +238,7 @@ def test_a_new_classic_member_is_given_an_id_first() -> None:
 
 
 def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
     for each in (a, b):
@@ -256,7 +256,7 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
 
 
 def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, _ = bench.classic()
     bench.beat("c", 0)
     asks: Any = {"version": 5, "protocols": [("range", metadata())]}
@@ -271,7 +271,7 @@ def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -
 
 
 def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, b = bench.classic()
     for each in ("c", "d"):
         bench.beat(each, 0)
@@ -285,12 +285,12 @@ def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
 
 
 def test_policies_forbid_either_way() -> None:
-    bench = Mixed(upgrades=False)
+    bench = MixedGroup(upgrades=False)
     bench.classic()
     answer = bench.beat("c", 0)
     assert answer["error_code"] == Code.GROUP_ID_NOT_FOUND
     assert "online upgrade is disabled" in answer["error_message"]
-    bench = Mixed(downgrades=False)
+    bench = MixedGroup(downgrades=False)
     a, b = bench.classic()
     bench.beat("c", 0)
     bench.beat("c", -1)
@@ -299,13 +299,13 @@ def test_policies_forbid_either_way() -> None:
 
 
 def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     bench.stable(1, protocol_type="connect")
     assert bench.code("c", 0) == Code.GROUP_ID_NOT_FOUND
-    bench = Mixed(consumer_max_size=1)
+    bench = MixedGroup(consumer_max_size=1)
     bench.classic()
     assert bench.code("c", 0) == Code.GROUP_ID_NOT_FOUND
-    bench = Mixed()
+    bench = MixedGroup()
     bench.stable(1)
     assert bench.code("c", 0) == Code.GROUP_ID_NOT_FOUND, "its metadata are nothing"
     assert bench.state == "Stable"
@@ -313,7 +313,7 @@ def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
 
 @pytest.mark.parametrize(("protocol", "code"), [("range", Code.NONE), ("mine", 69)])
 def test_data_of_an_assignor_of_ones_own_keeps_a_group_classic(protocol: str, code: int) -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     member = bench.joined(protocols=[(protocol, metadata())])["member_id"]
     data = write_assignment(Assignment(places(("t0",)), b"more"))
     bench.sync(member, 1, {member: data})
@@ -321,7 +321,7 @@ def test_data_of_an_assignor_of_ones_own_keeps_a_group_classic(protocol: str, co
 
 
 def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     bench.classic()
     assert bench.code("c", 0, subscribed_topic_regex="[") == Code.INVALID_REGULAR_EXPRESSION
     assert bench.code("c", 5) == Code.GROUP_ID_NOT_FOUND
@@ -329,7 +329,7 @@ def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
 
 
 def test_an_empty_group_takes_either_kind_and_its_numbers_go_on() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a = bench.come()["member_id"]
     bench.sync(a, 1, {a: given("t0")})
     bench.leave(a)
@@ -344,7 +344,7 @@ def test_an_empty_group_takes_either_kind_and_its_numbers_go_on() -> None:
 
 
 def test_a_static_classic_member_comes_back_with_the_consumer_protocol() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     member = bench.come("", version=5, group_instance_id="i")["member_id"]
     bench.sync(member, 1, {member: given("t0", "t1", "t2")}, group_instance_id="i")
     answer = bench.beat("c", 0, instance_id="i")
@@ -353,13 +353,13 @@ def test_a_static_classic_member_comes_back_with_the_consumer_protocol() -> None
 
 
 def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     bench.beat("c", 0, instance_id="i")
     bench.beat("c", -2, instance_id="i")
     joined = bench.come("", version=5, group_instance_id="i")
     assert joined["error_code"] == Code.NONE
     assert joined["leader"] == joined["member_id"], "the group is a classic one"
-    bench = Mixed()
+    bench = MixedGroup()
     bench.beat("c", 0, instance_id="i")
     bench.beat("d", 0)
     joined = bench.come("", version=5, group_instance_id="i")
@@ -371,7 +371,7 @@ def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None
 
 
 def test_a_member_may_change_its_protocol() -> None:
-    bench = Mixed()
+    bench = MixedGroup()
     a, _ = bench.classic()
     bench.beat("c", 0)
     answer = bench.beat(a, 0)

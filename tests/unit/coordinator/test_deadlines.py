@@ -241,11 +241,11 @@ def test_a_new_join_of_a_suspected_member_clears_it() -> None:
 def test_news_of_unknown_members_and_groups_corrects_the_core() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
-    del bench.fences["g"]
+    del bench.snapshots["g"]
     bench.news("SessionExpired", members=["nobody"])
     assert set(bench.fence["members"]) == {a}
     bench.news("SessionExpired", group_id="none", members=["nobody"])
-    assert bench.fences["none"] is None
+    assert bench.snapshots["none"] is None
 
 
 @pytest.mark.parametrize("timeout", [0, -5, -(2**31)])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from krust.coordinator import replies
-from krust.coordinator.classic import Group
+from krust.coordinator.classic_group import ClassicGroup
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
@@ -37,7 +37,7 @@ def test_an_exception_answers_the_request_and_costs_the_group(
     other = bench.joined(group_id="h")["member_id"]
     method = {"JoinGroup": "join", "SyncGroup": "sync", "LeaveGroup": "leave"}
     with monkeypatch.context() as patch:
-        patch.setattr(Group, method.get(api, "describe"), broken)
+        patch.setattr(ClassicGroup, method.get(api, "describe"), broken)
         event = bench.event(api, 3, **MESSAGES[api])
         outcome = bench.batch(event)
     assert any("RuntimeError: planted" in line for line in outcome.lines)
@@ -69,7 +69,7 @@ def test_a_step_that_fails_halfway_leaves_no_effect(monkeypatch: pytest.MonkeyPa
     waiting = bench.join(a)
     value = bench.log[-1]
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "_end_join", lambda *_: broken())
+        patch.setattr(ClassicGroup, "_end_join", lambda *_: broken())
         last = bench.join(b)
     assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
@@ -83,15 +83,15 @@ def test_answers_given_before_the_failure_are_withdrawn(monkeypatch: pytest.Monk
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
-    real = Group._end_join
+    real = ClassicGroup._end_join
 
-    def second_fails(self: Group, turn: Any, member: Any, reply: Any) -> None:
+    def second_fails(self: ClassicGroup, turn: Any, member: Any, reply: Any) -> None:
         real(self, turn, member, reply)
         if member.id == b:
             broken()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "_end_join", second_fails)
+        patch.setattr(ClassicGroup, "_end_join", second_fails)
         last = bench.join(b)
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
@@ -102,7 +102,7 @@ def test_a_deadline_that_fails_costs_its_group_alone(monkeypatch: pytest.MonkeyP
     a, _ = bench.stable(2)
     waiting = bench.join(a)
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "on_time", broken)
+        patch.setattr(ClassicGroup, "on_time", broken)
         bench.wait(60_000)
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     reloads = [each.reload for each in bench.outcomes if each.reload]
@@ -117,7 +117,7 @@ def test_a_failed_append_forgets_the_group_and_answers_who_waits() -> None:
     parked = bench.sync(members[1], bench.generation)
     leader = bench.syncing(members[0], bench.generation, {members[1]: b"x"})
     outcome = bench.coordinator.handle_batch([leader], bench.now_ms)
-    refused = bench.take(bench.coordinator.failed(["g"], bench.now_ms, outcome.replies))
+    refused = bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies))
     for ticket in (parked, leader.ticket):
         assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert not refused.records
@@ -130,7 +130,7 @@ def test_a_failed_append_withdraws_the_answers_of_its_groups_alone() -> None:
     bench = Bench()
     g, h = bench.joining(), bench.joining(group_id="h")
     outcome = bench.coordinator.handle_batch([g, h], bench.now_ms)
-    refused = bench.coordinator.failed(["g"], bench.now_ms, outcome.replies)
+    refused = bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies)
     assert [ticket for ticket, _, _ in refused.replies] == [g.ticket]
     assert refused.replies[0][1]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert refused.replies[0][1]["member_id"] == "c-id1"
@@ -154,7 +154,7 @@ def test_a_failed_append_refuses_its_group_alone_in_an_answer_on_several(
     event = bench.event(api, **message)
     outcome = bench.coordinator.handle_batch([event], bench.now_ms)
     [(_, before, _)] = outcome.replies
-    [(ticket, reply, waits_for)] = bench.coordinator.failed(
+    [(ticket, reply, waits_for)] = bench.coordinator.on_append_failed(
         [failed], bench.now_ms, outcome.replies
     ).replies
     assert ticket == event.ticket
@@ -176,7 +176,7 @@ def test_a_deletion_that_is_taken_back_is_refused_in_an_answer_on_several(
         bench.leave(bench.joined(group_id=group_id)["member_id"], group_id=group_id)
     delete = bench.event("DeleteGroups", 2, groups_names=["g", "h"])
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "publish", broken)
+        patch.setattr(ClassicGroup, "publish", broken)
         outcome = bench.batch(delete, bench.joining())
     results = bench.answers[delete.ticket]["results"]
     assert [each["error_code"] for each in results] == [Code.COORDINATOR_NOT_AVAILABLE, Code.NONE]
@@ -187,11 +187,11 @@ def test_a_deletion_that_is_taken_back_is_refused_in_an_answer_on_several(
 def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
     bench = Bench()
     bench.stable(1)
-    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
     bench.wait(25_000)
     assert [each.reload for each in bench.outcomes if each.reload] == [["g"], ["g"]]
     bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": None}])
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
     assert bench.outcomes[-1].wake_at_ms is None
     assert bench.joined()["generation_id"] == 1
 
@@ -199,7 +199,7 @@ def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
 def test_a_group_being_read_again_is_told_so_to_everyone() -> None:
     bench = Bench()
     members = bench.stable(1)
-    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
     loading = Code.COORDINATOR_LOAD_IN_PROGRESS
     assert bench.synced(members[0], 1)["error_code"] == loading
     assert bench.leave(*members)["error_code"] == loading
@@ -209,9 +209,9 @@ def test_a_group_being_read_again_is_told_so_to_everyone() -> None:
     results = bench.send("DeleteGroups", 2, groups_names=["g"])
     assert results is not None
     assert results["results"][0]["error_code"] == loading
-    before = len(bench.outcomes[-1].fences)
+    before = len(bench.outcomes[-1].snapshots)
     bench.news("SessionExpired", members=members)
-    assert len(bench.outcomes[-1].fences) == before == 0
+    assert len(bench.outcomes[-1].snapshots) == before == 0
 
 
 def test_news_nobody_understands_is_a_line_in_the_log() -> None:
@@ -227,18 +227,18 @@ def test_a_fence_that_cannot_be_published_costs_its_group_alone(
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
-    real = Group.publish
+    real = ClassicGroup.publish
 
-    def fails(self: Group, turn: Any) -> None:
+    def fails(self: ClassicGroup, turn: Any) -> None:
         if self.id == "g":
             broken()
         real(self, turn)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "publish", fails)
+        patch.setattr(ClassicGroup, "publish", fails)
         events = [bench.joining(b), bench.joining(group_id="h")]
         outcome = bench.batch(*events)
-    assert {group_id for group_id, _ in outcome.records + outcome.fences} <= {"h"}
+    assert {group_id for group_id, _ in outcome.records + outcome.snapshots} <= {"h"}
     assert outcome.reload == ["g"]
     for ticket in (waiting, events[0].ticket):
         assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
@@ -250,14 +250,14 @@ def test_a_group_that_cannot_be_read_begins_anew(monkeypatch: pytest.MonkeyPatch
     bench = Bench()
     bench.stable(1)
     value = bench.log[-1][1]
-    bench.take(bench.coordinator.failed(["g"], bench.now_ms))
+    bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "replayed", broken)
+        patch.setattr(ClassicGroup, "replayed", broken)
         outcome = bench.news(
             "GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}]
         )
     assert "RuntimeError: planted" in outcome.lines[0]
-    assert outcome.fences == [("g", None)], "the core waits for one"
+    assert outcome.snapshots == [("g", None)], "the core waits for one"
     assert bench.joined()["error_code"] == Code.NONE
 
 
@@ -272,9 +272,9 @@ def test_a_batch_that_fails_outside_of_any_group_costs_all_of_them(
     with pytest.raises(RuntimeError):
         bench.coordinator.handle_batch([event], bench.now_ms)
     monkeypatch.undo()
-    outcome = bench.take(bench.coordinator.abandoned([event], bench.now_ms))
+    outcome = bench.take(bench.coordinator.on_batch_failed([event], bench.now_ms))
     assert sorted(outcome.reload) == ["g", "h"]
-    assert outcome.records == outcome.fences == []
+    assert outcome.records == outcome.snapshots == []
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert bench.answers[event.ticket]["error_code"] != Code.NONE
     for group_id in ("g", "h"):

@@ -9,20 +9,20 @@ def test_members_of_a_group_with_its_own_timing_get_it_and_a_change_reaches_them
     event = bench.beating("m", 0, subscribed_topic_names=["t"], topic_partitions=[])
     bench.batch(event)
     assert bench.answers[event.ticket]["heartbeat_interval_ms"] == 6000
-    fence = bench.fences["g"]
+    fence = bench.snapshots["g"]
     assert fence is not None
     assert fence["heartbeat_interval_ms"] == 6000
     assert fence["members"]["m"]["session_timeout_ms"] == 50_000
     own["g"] = (7000, 55_000)
-    bench.coordinator.configured(["g", "nobody"])
+    bench.coordinator.on_configs_changed(["g", "nobody"])
     outcome = bench.batch()
-    ((name, changed),) = outcome.fences
+    ((name, changed),) = outcome.snapshots
     assert changed is not None
     assert (name, changed["heartbeat_interval_ms"]) == ("g", 7000)
     assert changed["members"]["m"]["session_timeout_ms"] == 55_000
     own.clear()
-    bench.coordinator.configured(["g"])
-    ((_, back),) = bench.batch().fences
+    bench.coordinator.on_configs_changed(["g"])
+    ((_, back),) = bench.batch().snapshots
     assert back is not None
     assert (back["heartbeat_interval_ms"], back["members"]["m"]["session_timeout_ms"]) == (
         5000,

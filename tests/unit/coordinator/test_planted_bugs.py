@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from krust.coordinator import roster
-from krust.coordinator.classic import Group
-from krust.coordinator.groups import Coordinator
-from krust.coordinator.member import Member
+from krust.coordinator import classic_members
+from krust.coordinator.classic_group import ClassicGroup
+from krust.coordinator.classic_member import Member
+from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.errors import Code
 from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
 from tests.unit.coordinator.simulator.world import simulate
@@ -20,253 +20,253 @@ caught_by = PLANTS.caught_by
 
 @caught_by("generation")
 def counts_from_the_log_after_a_restart(patch: Patch) -> None:
-    def number(self: Group, turn: Any) -> None:
+    def number(self: ClassicGroup, turn: Any) -> None:
         self.generation += 1
 
-    patch.setattr(Group, "_number", number)
+    patch.setattr(ClassicGroup, "_next_generation", number)
 
 
 @caught_by("generation")
 def writes_the_number_that_was_given_out(patch: Patch) -> None:
-    def number(self: Group, turn: Any) -> None:
-        latest = max(self.generation, self.issued)
-        if latest > self.recorded:
-            self.record(turn, {**(self.last or self.value([])), "generation": latest - 1})
+    def number(self: ClassicGroup, turn: Any) -> None:
+        latest = max(self.generation, self.issued_generation)
+        if latest > self.stored_generation:
+            self.record(turn, {**(self.stored_value or self.value([])), "generation": latest - 1})
         self.generation = latest + 1
 
-    patch.setattr(Group, "_number", number)
+    patch.setattr(ClassicGroup, "_next_generation", number)
 
 
 @caught_by("fence")
 def does_not_publish_who_is_new(patch: Patch) -> None:
-    real = Coordinator._publish
+    real = GroupCoordinator._publish
 
-    def publish(self: Coordinator, turn: Any, group_id: str) -> None:
+    def publish(self: GroupCoordinator, turn: Any, group_id: str) -> None:
         group = self._groups.get(group_id)
         if group is None or group.state != "PreparingRebalance":
             real(self, turn, group_id)
 
-    patch.setattr(Coordinator, "_publish", publish)
+    patch.setattr(GroupCoordinator, "_publish", publish)
 
 
 @caught_by("fence")
 def forgets_to_mark_a_static_members_return(patch: Patch) -> None:
-    real = Group._replace
+    real = ClassicGroup._replace_static
 
-    def replace(self: Group, turn: Any, *args: Any) -> None:
+    def replace(self: ClassicGroup, turn: Any, *args: Any) -> None:
         dirty, turn.dirty = turn.dirty, {}
         try:
             real(self, turn, *args)
         finally:
             turn.dirty = dirty
 
-    patch.setattr(Group, "_replace", replace)
+    patch.setattr(ClassicGroup, "_replace_static", replace)
 
 
 @caught_by("durable")
 def answers_without_a_record(patch: Patch) -> None:
-    patch.setattr(Group, "store", lambda *_: None)
+    patch.setattr(ClassicGroup, "store", lambda *_: None)
 
 
 @caught_by("durable")
 def records_the_assignment_of_the_time_before(patch: Patch) -> None:
-    real = Group.assign
+    real = ClassicGroup.apply_assignment
 
-    def assign(self: Group, turn: Any, given: dict[str, bytes]) -> None:
+    def apply_assignment(self: ClassicGroup, turn: Any, given: dict[str, bytes]) -> None:
         self.store(turn)
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Group, "store", lambda *_: None)
+            inner.setattr(ClassicGroup, "store", lambda *_: None)
             real(self, turn, given)
 
-    patch.setattr(Group, "assign", assign)
+    patch.setattr(ClassicGroup, "apply_assignment", apply_assignment)
 
 
 @caught_by("join waits")
 def waits_three_times_the_rebalance_timeout(patch: Patch) -> None:
-    real = Group._prepare
+    real = ClassicGroup._prepare_rebalance
 
-    def prepare(self: Group, turn: Any, *why: str) -> None:
+    def prepare(self: ClassicGroup, turn: Any, *why: str) -> None:
         real(self, turn, *why)
         if self._join_due is not None:
             self._join_due += 2 * self.rebalance_timeout_ms()
 
-    patch.setattr(Group, "_prepare", prepare)
+    patch.setattr(ClassicGroup, "_prepare_rebalance", prepare)
 
 
 @caught_by("join waits")
 def extends_the_first_delay_for_ever(patch: Patch) -> None:
-    def deadline(self: Group, turn: Any) -> None:
-        if self._initial and self._more_came:
-            self._more_came = False
+    def deadline(self: ClassicGroup, turn: Any) -> None:
+        if self._initial and self._member_added_in_delay:
+            self._member_added_in_delay = False
             self._join_due = turn.now_ms + 3 * turn.settings.initial_rebalance_delay_ms
         else:
-            self._complete(turn)
+            self._complete_join(turn)
 
-    patch.setattr(Group, "_join_deadline", deadline)
+    patch.setattr(ClassicGroup, "_on_join_deadline", deadline)
 
 
 @caught_by("sync waits")
 def waits_for_ever_for_the_leader(patch: Patch) -> None:
-    real = Group._complete
+    real = ClassicGroup._complete_join
 
-    def complete(self: Group, turn: Any) -> None:
+    def complete(self: ClassicGroup, turn: Any) -> None:
         real(self, turn)
         self._sync_due = None
 
-    patch.setattr(Group, "_complete", complete)
+    patch.setattr(ClassicGroup, "_complete_join", complete)
 
 
 @caught_by("join waits")
 def forgets_a_join_that_a_newer_one_replaces(patch: Patch) -> None:
-    def park(self: Group, turn: Any, member: Member, ask: Any) -> None:
-        self.waiting += member.join is None
-        member.join = ask.ticket
+    def park(self: ClassicGroup, turn: Any, member: Member, request: Any) -> None:
+        self.awaiting_join += member.join is None
+        member.join = request.ticket
 
-    patch.setattr(Group, "_park", park)
+    patch.setattr(ClassicGroup, "_delay_join", park)
 
 
 @caught_by("join waits")
 def forgets_the_join_of_who_is_removed(patch: Patch) -> None:
-    def remove(self: Group, turn: Any, member: Member, why: str) -> None:
-        self.waiting -= member.join is not None
-        self.strike(member)
+    def remove(self: ClassicGroup, turn: Any, member: Member, why: str) -> None:
+        self.awaiting_join -= member.join is not None
+        self.remove_member(member)
         turn.dirty[self.id] = None
 
-    patch.setattr(Group, "_remove", remove)
+    patch.setattr(ClassicGroup, "_remove", remove)
 
 
 @caught_by("sync waits")
 def forgets_the_sync_of_who_is_removed(patch: Patch) -> None:
-    real = Group._remove
+    real = ClassicGroup._remove
 
-    def remove(self: Group, turn: Any, member: Member, why: str) -> None:
+    def remove(self: ClassicGroup, turn: Any, member: Member, why: str) -> None:
         member.sync = None
         real(self, turn, member, why)
 
-    patch.setattr(Group, "_remove", remove)
+    patch.setattr(ClassicGroup, "_remove", remove)
 
 
 @caught_by("once")
 def answers_twice(patch: Patch) -> None:
-    real = Group._end_join
+    real = ClassicGroup._end_join
 
-    def end(self: Group, turn: Any, member: Member, reply: Any) -> None:
+    def end(self: ClassicGroup, turn: Any, member: Member, reply: Any) -> None:
         if member.instance_id is not None and member.join is not None:
             self.answer(turn, member.join, reply)
         real(self, turn, member, reply)
 
-    patch.setattr(Group, "_end_join", end)
+    patch.setattr(ClassicGroup, "_end_join", end)
 
 
 @caught_by("leader")
 def tells_everybody_who_is_here(patch: Patch) -> None:
-    real = Group.joined
+    real = ClassicGroup.joined
 
-    def joined(self: Group, member: Member, *, told: bool, **more: Any) -> Any:
-        return real(self, member, told=True, **more)
+    def joined(self: ClassicGroup, member: Member, *, with_members: bool, **more: Any) -> Any:
+        return real(self, member, with_members=True, **more)
 
-    patch.setattr(Group, "joined", joined)
+    patch.setattr(ClassicGroup, "joined", joined)
 
 
 @caught_by("protocol")
 def elects_what_the_first_member_likes(patch: Patch) -> None:
-    def vote(self: Group) -> str:
+    def select_protocol(self: ClassicGroup) -> str:
         return next(iter(self.members.values())).protocols[0][0]
 
-    patch.setattr(roster.Roster, "vote", vote)
+    patch.setattr(classic_members.ClassicGroupMembers, "select_protocol", select_protocol)
 
 
 @caught_by("sync generation")
 def takes_a_sync_of_any_generation(patch: Patch) -> None:
-    real = Group._refuses_sync
+    real = ClassicGroup._refuses_sync
 
-    def refuses(self: Group, event: Any) -> Code:
+    def refuses(self: ClassicGroup, event: Any) -> Code:
         asked = event.message["generation_id"]
         message = {**event.message, "generation_id": min(asked, self.generation)}
         if asked < self.generation:
             message["generation_id"] = self.generation
         return real(self, event._replace(message=message))
 
-    patch.setattr(Group, "_refuses_sync", refuses)
+    patch.setattr(ClassicGroup, "_refuses_sync", refuses)
 
 
 @caught_by("fenced")
 def takes_a_fenced_member_for_an_unknown_one(patch: Patch) -> None:
-    def fenced(self: Group, member_id: str, instance_id: str | None) -> Code:
+    def fenced(self: ClassicGroup, member_id: str, instance_id: str | None) -> Code:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    patch.setattr(Group, "fenced", fenced)
+    patch.setattr(ClassicGroup, "fenced", fenced)
 
 
 @caught_by("owners")
 def keeps_what_the_leader_did_not_give(patch: Patch) -> None:
-    real = Group.assign
+    real = ClassicGroup.apply_assignment
 
-    def assign(self: Group, turn: Any, given: dict[str, bytes]) -> None:
-        held = (self.last or {"members": []})["members"]
+    def apply_assignment(self: ClassicGroup, turn: Any, given: dict[str, bytes]) -> None:
+        held = (self.stored_value or {"members": []})["members"]
         kept = {each["member_id"]: each["assignment"] for each in held[:1]}
         real(self, turn, {**given, **kept})
 
-    patch.setattr(Group, "assign", assign)
+    patch.setattr(ClassicGroup, "apply_assignment", apply_assignment)
 
 
 @caught_by("polite")
 def takes_who_waits_for_dead(patch: Patch) -> None:
-    patch.setattr(Member, "waits", property(lambda _: False))
+    patch.setattr(Member, "is_waiting", property(lambda _: False))
 
 
 @caught_by("polite")
 def does_not_renew_sessions(patch: Patch) -> None:
-    real = Group.publish
+    real = ClassicGroup.publish
 
-    def publish(self: Group, turn: Any) -> None:
+    def publish(self: ClassicGroup, turn: Any) -> None:
         for each in self.members.values():
-            each.renew = False
+            each.restart_session = False
         real(self, turn)
 
-    patch.setattr(Group, "publish", publish)
+    patch.setattr(ClassicGroup, "publish", publish)
 
 
 @caught_by("rest")
 def keeps_pending_members_for_ever(patch: Patch) -> None:
-    patch.setattr(Group, "_remind", lambda *_: None)
+    patch.setattr(ClassicGroup, "_set_timer", lambda *_: None)
 
 
 @caught_by("settled")
 def lets_a_static_member_keep_an_old_assignment(patch: Patch) -> None:
-    real = Group._replace
+    real = ClassicGroup._replace_static
 
-    def replace(self: Group, turn: Any, ask: Any, old: Member, member_id: str) -> None:
+    def replace(self: ClassicGroup, turn: Any, request: Any, old: Member, member_id: str) -> None:
         old.assignment = b""
-        real(self, turn, ask, old, member_id)
+        real(self, turn, request, old, member_id)
 
-    patch.setattr(Group, "_replace", replace)
+    patch.setattr(ClassicGroup, "_replace_static", replace)
 
 
 @caught_by("join waits")
 def does_not_answer_those_who_wait_in_a_broken_group(patch: Patch) -> None:
-    patch.setattr(Group, "waiting_tickets", lambda _: [])
+    patch.setattr(ClassicGroup, "pending_replies", lambda _: [])
 
 
 @caught_by("generation")
 def does_not_remember_that_a_group_is_being_read_again(patch: Patch) -> None:
-    patch.setattr(Coordinator, "_ask_again", lambda *_: None)
+    patch.setattr(GroupCoordinator, "_schedule_reload", lambda *_: None)
 
 
 @caught_by("sync waits")
 def waits_for_ever_for_the_assignor(patch: Patch) -> None:
-    patch.setattr(Group, "_end_call", lambda *_: None)
+    patch.setattr(ClassicGroup, "_end_assignor_call", lambda *_: None)
 
 
 @caught_by("owners")
 def hears_an_assignor_of_another_generation(patch: Patch) -> None:
-    def assigned(self: Group, turn: Any, message: Any) -> None:
+    def assigned(self: ClassicGroup, turn: Any, message: Any) -> None:
         given = message["assignments"]
         if given is not None and self.state in ("CompletingRebalance", "Stable"):
             self.state = "CompletingRebalance"
-            self.assign(turn, given)
+            self.apply_assignment(turn, given)
 
-    patch.setattr(Group, "assigned", assigned)
+    patch.setattr(ClassicGroup, "on_assigned", assigned)
 
 
 @PLANTS.each()

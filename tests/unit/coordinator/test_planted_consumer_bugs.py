@@ -9,9 +9,9 @@ from krust.coordinator import convert
 from krust.coordinator.consumer import group, reconcile
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import NOTHING, STABLE, UNREVOKED, Member
-from krust.coordinator.consumer.mixed import Mixed
-from krust.coordinator.consumer.roster import Roster
-from krust.coordinator.groups import Coordinator
+from krust.coordinator.consumer.members import ConsumerGroupMembers
+from krust.coordinator.consumer.mixed_group import MixedGroup
+from krust.coordinator.group_coordinator import GroupCoordinator
 from tests.unit.coordinator.simulator.mixed import simulate
 from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
 
@@ -21,25 +21,29 @@ caught_by = PLANTS.caught_by
 
 @caught_by("owners")
 def gives_a_partition_before_its_owner_has_let_go(patch: Patch) -> None:
-    real = Roster.goal
+    real = ConsumerGroupMembers.member_target
 
-    def take(self: Roster, member: Member) -> None:
+    def claim_partitions(self: ConsumerGroupMembers, member: Member) -> None:
         self.owners |= dict.fromkeys(member.assigned | member.revoking, member.id)
 
-    patch.setattr(Roster, "goal", lambda *args: real(*args)._replace(is_free=lambda _: True))
-    patch.setattr(Roster, "take", take)
+    patch.setattr(
+        ConsumerGroupMembers,
+        "member_target",
+        lambda *args: real(*args)._replace(is_free=lambda _: True),
+    )
+    patch.setattr(ConsumerGroupMembers, "claim_partitions", claim_partitions)
 
 
 @caught_by("owners")
 def forgets_what_is_still_to_be_revoked(patch: Patch) -> None:
-    real = Roster.take
+    real = ConsumerGroupMembers.claim_partitions
 
-    def take(self: Roster, member: Member) -> None:
+    def claim_partitions(self: ConsumerGroupMembers, member: Member) -> None:
         real(self, member)
         for each in member.revoking:
             self.owners.pop(each, None)
 
-    patch.setattr(Roster, "take", take)
+    patch.setattr(ConsumerGroupMembers, "claim_partitions", claim_partitions)
 
 
 @caught_by("owners")
@@ -77,22 +81,22 @@ def lets_classic_members_keep_nothing_when_a_group_is_converted(patch: Patch) ->
 
 @caught_by("owners")
 def believes_a_classic_member_to_have_revoked(patch: Patch) -> None:
-    real = Mixed.wait
+    real = MixedGroup.delay
 
-    def wait(self: Mixed, turn: Any, waiting: Any) -> None:
-        real(self, turn, replace(waiting, owned=NOTHING) if waiting.join else waiting)
+    def delay(self: MixedGroup, turn: Any, delayed: Any) -> None:
+        real(self, turn, replace(delayed, owned=NOTHING) if delayed.join else delayed)
 
-    patch.setattr(Mixed, "wait", wait)
+    patch.setattr(MixedGroup, "delay", delay)
 
 
 @caught_by("epoch")
 def gives_out_an_epoch_that_is_not_in_the_log(patch: Patch) -> None:
     def bump(self: ConsumerGroup, turn: Any) -> None:
-        self.news = False
+        self.target_outdated = False
         self.epoch += 1
         turn.dirty[self.id] = None
 
-    patch.setattr(ConsumerGroup, "_bump", bump)
+    patch.setattr(ConsumerGroup, "_increment_epoch", bump)
 
 
 @caught_by("number")
@@ -109,40 +113,40 @@ def counts_anew_when_a_group_is_converted(patch: Patch) -> None:
 
 @caught_by("durable")
 def tells_what_is_not_in_the_log(patch: Patch) -> None:
-    real = Roster.write
+    real = ConsumerGroupMembers.write
 
-    def write(self: Roster, turn: Any, *written: Any) -> None:
+    def write(self: ConsumerGroupMembers, turn: Any, *written: Any) -> None:
         real(self, turn, *[each for each in written if each[0] != 8 or each[2] is None])
 
-    patch.setattr(Roster, "write", write)
+    patch.setattr(ConsumerGroupMembers, "write", write)
 
 
 @caught_by("pace")
 def waits_for_ever_for_a_revocation(patch: Patch) -> None:
-    real = Member.dues
+    real = Member.deadlines
 
-    def dues(self: Member) -> list[int]:
+    def deadlines(self: Member) -> list[int]:
         self.revoke_due = None
         return real(self)
 
-    patch.setattr(Member, "dues", dues)
+    patch.setattr(Member, "deadlines", deadlines)
 
 
 @caught_by("pace")
 def waits_for_ever_for_a_classic_members_join(patch: Patch) -> None:
-    patch.setattr(Mixed, "call_to_join", lambda *_: None)
+    patch.setattr(MixedGroup, "call_to_join", lambda *_: None)
 
 
 @caught_by("fence")
 def does_not_wake_who_waits_for_a_partition(patch: Patch) -> None:
-    real = Mixed.reconcile
+    real = MixedGroup.reconcile
 
-    def reconciled(self: Mixed, turn: Any, member: Member, *args: Any, **more: Any) -> None:
+    def reconciled(self: MixedGroup, turn: Any, member: Member, *args: Any, **more: Any) -> None:
         dirty, turn.dirty = turn.dirty, {}
         real(self, turn, member, *args, **more)
         turn.dirty = dirty | (turn.dirty if member.state == UNREVOKED else {})
 
-    patch.setattr(Mixed, "reconcile", reconciled)
+    patch.setattr(MixedGroup, "reconcile", reconciled)
 
 
 @caught_by("settled")
@@ -152,22 +156,22 @@ def does_not_see_that_topics_changed(patch: Patch) -> None:
 
 @caught_by("settled")
 def leaves_quiet_who_has_something_to_fetch(patch: Patch) -> None:
-    patch.setattr(Roster, "is_quiet", lambda *_: True)
+    patch.setattr(ConsumerGroupMembers, "is_quiet", lambda *_: True)
 
 
 @caught_by("settled")
 def moves_on_without_what_others_have_to_release(patch: Patch) -> None:
-    real = reconcile._become
+    real = reconcile._move_to
 
     def become(member: Member, state: int, *more: Any) -> bool:
         return real(member, UNREVOKED if state == UNREVOKED else STABLE, *more)
 
-    patch.setattr(reconcile, "_become", become)
+    patch.setattr(reconcile, "_move_to", become)
 
 
 @caught_by("once")
 def leaves_who_waits_without_an_answer_when_a_group_breaks(patch: Patch) -> None:
-    patch.setattr(Mixed, "waiting_tickets", lambda _: [])
+    patch.setattr(MixedGroup, "pending_replies", lambda _: [])
 
 
 @caught_by("once")
@@ -177,18 +181,18 @@ def waits_for_ever_for_user_code(patch: Patch) -> None:
 
 @caught_by("rest")
 def stays_a_consumer_group_for_classic_members_alone(patch: Patch) -> None:
-    patch.setattr(Coordinator, "_downgrade_if_due", lambda *_: None)
+    patch.setattr(GroupCoordinator, "_downgrade_if_due", lambda *_: None)
 
 
 @caught_by("fence")
 def does_not_publish_who_is_new(patch: Patch) -> None:
-    real = Roster.publish
+    real = ConsumerGroupMembers.publish
 
-    def publish(self: Roster, turn: Any) -> None:
+    def publish(self: ConsumerGroupMembers, turn: Any) -> None:
         if self.state != "Reconciling":
             real(self, turn)
 
-    patch.setattr(Roster, "publish", publish)
+    patch.setattr(ConsumerGroupMembers, "publish", publish)
 
 
 @PLANTS.each()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from krust.coordinator import classic
+from krust.coordinator import classic_group
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
@@ -147,7 +147,7 @@ def test_groups_are_of_any_protocol_type(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "elected"),
+    ("subscriptions", "elected"),
     [
         (["ab", "ba", "ba"], "b"),
         (["abc", "cb", "bc"], "b"),  # a is not common, so the first vote is for b
@@ -156,12 +156,12 @@ def test_groups_are_of_any_protocol_type(kind: str) -> None:
         (["ba", "ab", "a"], "a"),
     ],
 )
-def test_each_member_votes_for_its_first_candidate(wishes: list[str], elected: str) -> None:
+def test_each_member_votes_for_its_first_candidate(subscriptions: list[str], elected: str) -> None:
     bench = Bench()
-    members = bench.stable(len(wishes), protocols=[(each, b"") for each in "abc"])
+    members = bench.stable(len(subscriptions), protocols=[(each, b"") for each in "abc"])
     joins = [
         bench.join(member, protocols=[(each, b"") for each in wish])
-        for member, wish in zip(members, wishes, strict=True)
+        for member, wish in zip(members, subscriptions, strict=True)
     ]
     assert {bench.answers[each]["protocol_name"] for each in joins} == {elected}
 
@@ -323,7 +323,7 @@ def test_while_a_group_rebalances_the_first_to_join_stay() -> None:
 
 
 def test_pending_members_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classic, "MAX_PENDING", 3)
+    monkeypatch.setattr(classic_group, "MAX_PENDING", 3)
     bench = Bench()
     told = [bench.joined(version=4)["member_id"] for _ in range(4)]
     assert bench.joined(told[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID

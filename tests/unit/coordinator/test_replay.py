@@ -24,10 +24,10 @@ def test_a_stable_group_is_stable_again() -> None:
 
 def test_a_follower_that_joins_again_after_a_restart_is_answered() -> None:
     bench = Bench()
-    wishes = [("range", b"m"), ("sticky", b"s")]
-    a, b = bench.stable(2, protocols=wishes)
+    subscriptions = [("range", b"m"), ("sticky", b"s")]
+    a, b = bench.stable(2, protocols=subscriptions)
     bench.restart()
-    answer = bench.joined(b, protocols=wishes)
+    answer = bench.joined(b, protocols=subscriptions)
     assert (answer["error_code"], answer["leader"]) == (Code.NONE, a)
     assert bench.state == "Stable"
     other = bench.join(b, protocols=[("range", b"other")])
@@ -73,7 +73,7 @@ def test_a_tombstone_brings_nothing_back() -> None:
     bench.leave(a)
     bench.send("DeleteGroups", groups_names=["g"])
     bench.restart()
-    assert bench.fences["g"] is None
+    assert bench.snapshots["g"] is None
 
 
 def test_static_members_come_back_with_their_instance_ids() -> None:
@@ -149,7 +149,7 @@ def test_one_record_that_cannot_be_read_costs_its_group_alone() -> None:
     groups = [{"group_id": "bad", "value": {}}, {"group_id": "h", "value": value}]
     outcome = bench.news("GroupsLoaded", partition=0, groups=groups)
     assert "KeyError" in outcome.lines[0]
-    assert set((bench.fences["h"] or {})["members"]) == {a}
+    assert set((bench.snapshots["h"] or {})["members"]) == {a}
     assert bench.joined(group_id="bad")["error_code"] == Code.NONE
 
 
@@ -173,14 +173,14 @@ def test_a_group_that_moved_away_answers_who_waits_and_is_not_asked_for_again() 
     waiting = bench.join(members[0], protocols=[("range", b"other")])
     bench.news("GroupsUnloaded", groups=[bench.group_id, "never heard of"])
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
-    assert bench.fences[bench.group_id] is None
+    assert bench.snapshots[bench.group_id] is None
     assert bench.outcomes[-1].wake_at_ms is None
 
 
 def test_a_lost_group_that_moved_away_is_not_waited_for() -> None:
     bench = Bench()
     bench.stable(2)
-    bench.take(bench.coordinator.failed([bench.group_id], bench.now_ms))
+    bench.take(bench.coordinator.on_append_failed([bench.group_id], bench.now_ms))
     assert bench.outcomes[-1].wake_at_ms is not None
     bench.news("GroupsUnloaded", groups=[bench.group_id])
     assert bench.outcomes[-1].wake_at_ms is None

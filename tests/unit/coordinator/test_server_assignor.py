@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from krust.coordinator.outcome import AssignCall
+from krust.coordinator.events import AssignCall
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench, Message
 

@@ -13,7 +13,7 @@ import pytest
 
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber, Topics
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
-from krust.coordinator.outcome import AssignCall
+from krust.coordinator.events import AssignCall
 from krust.runtime import assigning, runners
 from krust.runtime.assigning import Assigning, Rule, deadline_s
 from krust.runtime.runners import Plugin

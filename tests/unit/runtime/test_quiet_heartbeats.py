@@ -15,13 +15,13 @@ from tests.coordinated import ready
 
 def test_a_quiet_heartbeat_does_not_reach_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    real = ConsumerGroup.beat
+    real = ConsumerGroup.heartbeat
 
     def counted(self: ConsumerGroup, turn: Any, beat: Any) -> None:
         heard.append(beat.epoch)
         real(self, turn, beat)
 
-    monkeypatch.setattr(ConsumerGroup, "beat", counted)
+    monkeypatch.setattr(ConsumerGroup, "heartbeat", counted)
     me: dict[str, Any] = {"group_id": "g", "member_id": "m"}
     with krust.Broker() as broker:
         broker.create_topic("t", 2)

@@ -7,7 +7,7 @@ from collections import deque
 import krust
 from krust._krust import Client, Server
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.outcome import Event
+from krust.coordinator.events import Event
 from krust.runtime.groups import _Shapes, batch
 from tests.coordinated import ready
 from tests.unit.coordinator.consuming import ConsumerBench

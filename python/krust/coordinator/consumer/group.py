@@ -33,11 +33,11 @@ from krust.coordinator.consumer.member import (
     LEAVES_FOR_A_WHILE,
     NOTHING,
     UNREVOKED,
+    DelayedResponse,
     Member,
-    Waiting,
 )
-from krust.coordinator.consumer.mixed import Mixed
-from krust.coordinator.outcome import AssignCall
+from krust.coordinator.consumer.mixed_group import MixedGroup
+from krust.coordinator.events import AssignCall
 from krust.coordinator.states import STABLE
 from krust.errors import Code
 
@@ -45,57 +45,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.assignors.spec import GroupAssignment
-    from krust.coordinator.consumer.member import Beat
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import GroupSettings, Message, Record
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.consumer.member import Heartbeat
+    from krust.coordinator.events import GroupSettings, Message, Record
 
 CALL_MS = 15_000
 """So long is user code waited for; whoever runs it gives up earlier."""
 
 
-class ConsumerGroup(Mixed):
+class ConsumerGroup(MixedGroup):
     """The state machine. Methods take a Turn and put their effects there."""
 
-    def beat(self, turn: Turn, beat: Beat) -> None:
+    def heartbeat(self, turn: Turn, heartbeat: Heartbeat) -> None:
         """ConsumerGroupHeartbeat, which is right in itself."""
-        self.converge_for(turn, beat.member_id)
-        refusal = self.refuses(turn.settings, beat)
+        self.converge_before(turn, heartbeat.member_id)
+        refusal = self.refusal_of(turn.settings, heartbeat)
         if refusal is not None:
-            self.answer(turn, beat.ticket, replies.refused(*refusal))
-        elif beat.epoch < 0:
-            self._leave(turn, beat)
+            self.answer(turn, heartbeat.ticket, replies.refused(*refusal))
+        elif heartbeat.epoch < 0:
+            self._leave(turn, heartbeat)
         else:
-            known = self.members.get(beat.member_id)
-            member = known or self._come(turn, beat)
+            known = self.members.get(heartbeat.member_id)
+            member = known or self._new_member(turn, heartbeat)
             before = records.member(member) if known else None
-            changed = self._update(turn, member, beat, before)
-            told = beat.epoch == 0 or beat.is_full()
-            self.wait(turn, Waiting(beat.ticket, member.id, beat.owned, told, changed))
+            changed = self._update(turn, member, heartbeat, before)
+            with_assignment = heartbeat.epoch == 0 or heartbeat.is_full()
+            self.delay(
+                turn,
+                DelayedResponse(
+                    heartbeat.ticket, member.id, heartbeat.owned, with_assignment, changed
+                ),
+            )
 
-    def refuses(self, settings: GroupSettings, beat: Beat) -> tuple[Code, str] | None:
+    def refusal_of(self, settings: GroupSettings, heartbeat: Heartbeat) -> tuple[Code, str] | None:
         """Why a heartbeat cannot be; None: it can. Changes nothing."""
-        member = self.members.get(beat.member_id)
+        member = self.members.get(heartbeat.member_id)
         full = len(self.members) >= settings.consumer_max_size
-        if beat.instance_id is not None:
-            refusal = self._refuses_static(beat, member)
-            full = full and beat.instance_id not in self.static
-        elif member is None and beat.epoch != 0:
+        if heartbeat.instance_id is not None:
+            refusal = self._static_refusal(heartbeat, member)
+            full = full and heartbeat.instance_id not in self.static
+        elif member is None and heartbeat.epoch != 0:
             return (
                 Code.UNKNOWN_MEMBER_ID,
-                f"Member {beat.member_id} is not a member of group {self.id}.",
+                f"Member {heartbeat.member_id} is not a member of group {self.id}.",
             )
         else:
             refusal = None
-        if refusal is None and member is not None and beat.epoch > 0:
-            refusal = _fences(member, beat)
+        if refusal is None and member is not None and heartbeat.epoch > 0:
+            refusal = _epoch_refusal(member, heartbeat)
         if refusal is None and member is None and full:
             most = f"its maximum capacity of {settings.consumer_max_size} members."
             refusal = Code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached {most}"
-        if refusal is None and beat.regex and beat.regex not in self.resolved:
+        if refusal is None and heartbeat.regex and heartbeat.regex not in self.resolved:
             try:
-                settings.match_topics(beat.regex)
+                settings.match_topics(heartbeat.regex)
             except ValueError as error:
-                why = f"SubscribedTopicRegex `{beat.regex}` is not a valid regular expression"
+                why = f"SubscribedTopicRegex `{heartbeat.regex}` is not a valid regular expression"
                 refusal = Code.INVALID_REGULAR_EXPRESSION, f"{why}: {error}."
         return refusal
 
@@ -104,13 +109,13 @@ class ConsumerGroup(Mixed):
         that.
         """
         turn.dirty[self.id] = None
-        waiting = {each.member_id: each for each in self.waiting}
+        delayed = {each.member_id: each for each in self.delayed}
         for member_id in member_ids:
-            member, held = self.members.get(member_id), waiting.get(member_id)
+            member, held = self.members.get(member_id), delayed.get(member_id)
             if held is not None and not held.suspected:
                 held.suspected = True
-            elif member is not None and (held is not None or not member.renew):
-                self.remove(turn, member, f"session of {member_id} expired")
+            elif member is not None and (held is not None or not member.restart_session):
+                self.drop_member(turn, member, f"session of {member_id} expired")
 
     def topics_changed(self, turn: Turn) -> None:
         """Topics are new, gone, or have other partitions: perhaps ones that matter here."""
@@ -121,31 +126,31 @@ class ConsumerGroup(Mixed):
                 continue
             if found != before:
                 self.resolved[pattern] = found
-                self.recount()
+                self.forget_subscribed()
                 self.write(turn, records.regex(pattern, found, turn.now_ms))
         if self.members and target.digest(self.subscribed(), turn.settings) != self.topics_hash:
-            self.changed(turn, "", "topics changed")
+            self.request_new_target(turn, "", "topics changed")
 
     def refresh(self, turn: Turn) -> None:
         """After a replay: what happened meanwhile to topics, and what was written in half."""
         if any(each not in self.target for each in self.members):
-            self.changed(turn, "", "a member without a target was replayed")
+            self.request_new_target(turn, "", "a member without a target was replayed")
         for pattern in list(self.resolved):
             self._forget_regex(turn, pattern)
         self.topics_changed(turn)
         turn.open[self.id] = None
 
-    def assigned(self, turn: Turn, message: Message) -> None:
+    def on_assigned(self, turn: Turn, message: Message) -> None:
         """User code has answered; None: it could not, so the default assigns."""
         if self.call is not None and message["call"] is self.call:
             self.history.trouble(message.get("line"), message.get("assignor"))
-            self._end_call(turn, message["assignments"])
+            self._end_assignor_call(turn, message["assignments"])
 
     # -- time
 
     def due(self) -> int | None:
         """When `on_time` wants to be called."""
-        while self.timers and not self._holds(*self.timers[0]):
+        while self.timers and not self._is_current(*self.timers[0]):
             heappop(self.timers)
         times = [self.timers[0][0]] if self.timers else []
         if self.call_due is not None:
@@ -156,7 +161,7 @@ class ConsumerGroup(Mixed):
         """Do what is due."""
         while self.timers and self.timers[0][0] <= turn.now_ms:
             due, member_id = heappop(self.timers)
-            if not self._holds(due, member_id):
+            if not self._is_current(due, member_id):
                 continue
             member = self.members[member_id]
             late = [
@@ -168,92 +173,100 @@ class ConsumerGroup(Mixed):
                 )
                 if due is not None and due <= turn.now_ms
             ]
-            self.remove(turn, member, f"{member.id} {late[0]}")
+            self.drop_member(turn, member, f"{member.id} {late[0]}")
         if self.call_due is not None and self.call_due <= turn.now_ms:
             self.history.trouble("the assignor did not answer in time")
-            self._end_call(turn, None)
+            self._end_assignor_call(turn, None)
 
-    def _holds(self, due: int, member_id: str) -> bool:
+    def _is_current(self, due: int, member_id: str) -> bool:
         member = self.members.get(member_id)
-        return member is not None and due in member.dues()
+        return member is not None and due in member.deadlines()
 
     # -- one member
 
-    def _refuses_static(self, beat: Beat, member: Member | None) -> tuple[Code, str] | None:
-        holder_id = self.static.get(beat.instance_id or "")
-        who = f"Static member {beat.member_id} with instance id {beat.instance_id}"
-        if beat.epoch == 0 and member is not None and member.instance_id != beat.instance_id:
+    def _static_refusal(
+        self, heartbeat: Heartbeat, member: Member | None
+    ) -> tuple[Code, str] | None:
+        holder_id = self.static.get(heartbeat.instance_id or "")
+        who = f"Static member {heartbeat.member_id} with instance id {heartbeat.instance_id}"
+        if (
+            heartbeat.epoch == 0
+            and member is not None
+            and member.instance_id != heartbeat.instance_id
+        ):
             return Code.FENCED_INSTANCE_ID, f"{who} is known as {member.instance_id}."
         if holder_id is None:
-            if beat.epoch == 0:
+            if heartbeat.epoch == 0:
                 return None
-            return Code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown."
-        if beat.epoch != 0:
-            if holder_id == beat.member_id:
+            return Code.UNKNOWN_MEMBER_ID, f"Instance id {heartbeat.instance_id} is unknown."
+        if heartbeat.epoch != 0:
+            if holder_id == heartbeat.member_id:
                 return None
             return Code.FENCED_INSTANCE_ID, f"{who} was fenced by member {holder_id}."
         holder = self.members[holder_id]
         there = holder.classic is None and holder.epoch != LEAVES_FOR_A_WHILE
-        if there and holder_id != beat.member_id:
+        if there and holder_id != heartbeat.member_id:
             why = f"{who} cannot join the group because the instance id is owned by {holder_id}"
             return Code.UNRELEASED_INSTANCE_ID, f"{why} member."
         return None
 
-    def _come(self, turn: Turn, beat: Beat) -> Member:
+    def _new_member(self, turn: Turn, heartbeat: Heartbeat) -> Member:
         """Somebody new, or a static member under a new id."""
-        member_id = beat.member_id or turn.new_id()
-        return self.come(turn, Member(member_id, beat.instance_id))
+        member_id = heartbeat.member_id or turn.new_id()
+        return self.add_or_replace(turn, Member(member_id, heartbeat.instance_id))
 
-    def _update(self, turn: Turn, member: Member, beat: Beat, before: Record | None) -> bool:
+    def _update(
+        self, turn: Turn, member: Member, heartbeat: Heartbeat, before: Record | None
+    ) -> bool:
         """Take over what a heartbeat says; whether the subscription is another one."""
-        member.rack = beat.rack if beat.rack is not None else member.rack
-        if beat.rebalance_timeout_ms != -1:
-            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
-        member.assignor = beat.assignor or member.assignor
-        member.client_id, member.client_host = beat.client_id, beat.client_host
+        member.rack = heartbeat.rack if heartbeat.rack is not None else member.rack
+        if heartbeat.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = heartbeat.rebalance_timeout_ms
+        member.assignor = heartbeat.assignor or member.assignor
+        member.client_id, member.client_host = heartbeat.client_id, heartbeat.client_host
         if member.classic is not None:
             member.classic = member.join_due = member.sync_due = None
             turn.dirty[self.id] = None
-        if member.connection != beat.connection:
-            member.connection = beat.connection
+        if member.connection != heartbeat.connection:
+            member.connection = heartbeat.connection
             turn.dirty[self.id] = None
-        names = member.names if beat.names is None else beat.names
-        regex = member.regex if beat.regex is None else beat.regex
+        names = member.names if heartbeat.names is None else heartbeat.names
+        regex = member.regex if heartbeat.regex is None else heartbeat.regex
         return self.subscribe(turn, member, before, names, regex)
 
-    def _leave(self, turn: Turn, beat: Beat) -> None:
+    def _leave(self, turn: Turn, heartbeat: Heartbeat) -> None:
         """For good, or a static member for a while."""
-        member = self.members[beat.member_id]
-        if beat.epoch == LEAVES_FOR_A_WHILE:
-            self.release(member)
-            member.epoch, member.revoking, member.revoke_due = beat.epoch, NOTHING, None
-            self.take(member)
+        member = self.members[heartbeat.member_id]
+        if heartbeat.epoch == LEAVES_FOR_A_WHILE:
+            self.release_partitions(member)
+            member.epoch, member.revoking, member.revoke_due = heartbeat.epoch, NOTHING, None
+            self.claim_partitions(member)
             self.write(turn, records.current(member))
             turn.dirty[self.id] = turn.open[self.id] = None
         else:
-            self.remove(turn, member, f"{member.id} left")
-        self.answer(turn, beat.ticket, replies.beat(member.id, beat.epoch))
+            self.drop_member(turn, member, f"{member.id} left")
+        self.answer(turn, heartbeat.ticket, replies.heartbeat(member.id, heartbeat.epoch))
 
     # -- the target
 
     def converge(self, turn: Turn) -> None:
         """Bring everything as far as it can come now, and answer those who wait for that."""
-        if self.news:
-            self._bump(turn)
+        if self.target_outdated:
+            self._increment_epoch(turn)
         if self.members and self.epoch > self.assignment_epoch and self.call is None:
             self._assign(turn)
         self._serve_all(turn)
         self.call_to_join(turn)
-        state = self.now()
+        state = self.current_state()
         if state != self.state:
             self.state, self.since_ms = state, turn.wall_ms
             turn.dirty[self.id] = None
         if state == STABLE or not self.members:
             self.history.ended(turn.now_ms)
 
-    def _bump(self, turn: Turn) -> None:
+    def _increment_epoch(self, turn: Turn) -> None:
         """The next epoch."""
-        self.news = False
+        self.target_outdated = False
         self.epoch += 1
         self.topics_hash = target.digest(self.subscribed(), turn.settings)
         epoch = records.epoch(self.epoch, self.topics_hash)
@@ -263,10 +276,12 @@ class ConsumerGroup(Mixed):
     def _assign(self, turn: Turn) -> None:
         """Compute the target, or have it computed."""
         name = target.preferred(self.members.values(), turn.settings)
-        wishes = self.wishes()
-        group = target.spec(self.id, wishes, self.target, self.assignment_epoch, turn.settings)
+        subscriptions = self.subscriptions()
+        group = target.spec(
+            self.id, subscriptions, self.target, self.assignment_epoch, turn.settings
+        )
         if name in target.BUILT_IN:
-            self._take(turn, target.compute(name, group, turn.settings), self.epoch)
+            self._set_target(turn, target.compute(name, group, turn.settings), self.epoch)
         else:
             topics = sorted(self.subscribed())
             place = turn.settings.assignors[name]
@@ -274,21 +289,23 @@ class ConsumerGroup(Mixed):
             self.call_due = turn.now_ms + CALL_MS
             turn.out.calls.append(self.call)
 
-    def _end_call(self, turn: Turn, given: Message | None) -> None:
+    def _end_assignor_call(self, turn: Turn, assignments: Message | None) -> None:
         """The wait for user code is over: by its answer, or by its deadline."""
         epoch = 0 if self.call is None else self.call.generation
         self.call = self.call_due = None
-        if given is None:
-            wishes = self.wishes()
-            group = target.spec(self.id, wishes, self.target, self.assignment_epoch, turn.settings)
-            given = dict(target.compute("uniform", group, turn.settings))
-        self._take(turn, given, epoch)
+        if assignments is None:
+            subscriptions = self.subscriptions()
+            group = target.spec(
+                self.id, subscriptions, self.target, self.assignment_epoch, turn.settings
+            )
+            assignments = dict(target.compute("uniform", group, turn.settings))
+        self._set_target(turn, assignments, epoch)
         self._serve_all(turn)  # the next call, if there has to be one, finds nobody waiting
         turn.open[self.id] = None
 
-    def _take(self, turn: Turn, given: GroupAssignment, epoch: int) -> None:
+    def _set_target(self, turn: Turn, assignments: GroupAssignment, epoch: int) -> None:
         """The target is another one."""
-        found = target.taken(given, self.wishes(), turn.settings)
+        found = target.taken(assignments, self.subscriptions(), turn.settings)
         changed = [
             records.target(member_id, partitions)
             for member_id, partitions in found.items()
@@ -302,40 +319,46 @@ class ConsumerGroup(Mixed):
     def _serve_all(self, turn: Turn) -> None:
         """Who joins waits for user code; it would be told of nothing else."""
         still = []
-        for each in self.waiting:
+        for each in self.delayed:
             member = self.members[each.member_id]
             if self.call is not None and (member.epoch <= 0 or each.join is not None):
                 still.append(each)
             else:
                 self._serve(turn, each, member)
-        self.waiting = still  # not before all is well: a group that breaks owes them an answer
+        self.delayed = still  # not before all is well: a group that breaks owes them an answer
 
-    def _serve(self, turn: Turn, waiting: Waiting, member: Member) -> None:
+    def _serve(self, turn: Turn, delayed: DelayedResponse, member: Member) -> None:
         """Bring a member nearer to its target, and answer it."""
         before, revoking = member.assigned, member.revoking
-        self.reconcile(turn, member, waiting.owned, changed=waiting.changed)
+        self.reconcile(turn, member, delayed.owned, changed=delayed.changed)
         if member.state != UNREVOKED or member.classic is not None:
             member.revoke_due = None
         elif member.revoking != revoking or member.revoke_due is None:
             member.revoke_due = turn.now_ms + member.rebalance_timeout_ms
-            self.remind(member)
-        if waiting.join is not None:
-            self.answer_join(turn, waiting.join, member)
+            self.set_timers(member)
+        if delayed.join is not None:
+            self.answer_join(turn, delayed.join, member)
             return
-        told = member.assigned if waiting.told or member.assigned != before else None
+        with_assignment = (
+            member.assigned if delayed.with_assignment or member.assigned != before else None
+        )
         interval_ms, _ = turn.settings.timing(self.id)
-        self.answer(turn, waiting.ticket, replies.beat(member.id, member.epoch, interval_ms, told))
+        self.answer(
+            turn,
+            delayed.ticket,
+            replies.heartbeat(member.id, member.epoch, interval_ms, with_assignment),
+        )
 
 
-def _fences(member: Member, beat: Beat) -> tuple[Code, str] | None:
+def _epoch_refusal(member: Member, heartbeat: Heartbeat) -> tuple[Code, str] | None:
     """Whether an epoch is not the member's own. The one before is, if the answer may be lost."""
     known = f"than the one known by the group coordinator ({member.epoch})"
     what = "The member must abandon all its partitions and rejoin."
-    lost = beat.epoch == member.previous_epoch and (
-        beat.owned is not None and beat.owned <= member.assigned
+    lost = heartbeat.epoch == member.previous_epoch and (
+        heartbeat.owned is not None and heartbeat.owned <= member.assigned
     )
-    if beat.epoch == member.epoch or (beat.epoch < member.epoch and lost):
+    if heartbeat.epoch == member.epoch or (heartbeat.epoch < member.epoch and lost):
         return None
-    size = "greater" if beat.epoch > member.epoch else "smaller"
-    why = f"The consumer group member has a {size} member epoch ({beat.epoch}) {known}. {what}"
+    size = "greater" if heartbeat.epoch > member.epoch else "smaller"
+    why = f"The consumer group member has a {size} member epoch ({heartbeat.epoch}) {known}. {what}"
     return Code.FENCED_MEMBER_EPOCH, why

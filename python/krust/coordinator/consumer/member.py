@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.coordinator.member import Ask, Protocols
-    from krust.coordinator.outcome import Event, Message
+    from krust.coordinator.classic_member import JoinRequest, Protocols
+    from krust.coordinator.events import Event, Message
 
 Partitions = frozenset[tuple[str, int]]
 """Topic id and partition. By id, because a topic made again under its name is another one."""
@@ -34,7 +34,7 @@ class Classic:
 
 @dataclass(slots=True)
 class Member:
-    """Who takes part. `assigned` and `revoking` are its own: nobody else gets them meanwhile."""
+    """A member of the group. No other member gets its `assigned` and `revoking` partitions."""
 
     id: str
     instance_id: str | None = None
@@ -60,27 +60,33 @@ class Member:
     """a classic one was called to join again"""
     sync_due: int | None = None
     """a classic one has joined and not synced"""
-    renew: bool = False
+    restart_session: bool = False
     """a wait of before the group was converted is over, so its session begins anew"""
-    row: Message | None = None
+    published: Message | None = None
     """as last published"""
-    says: tuple[Any, ...] = ()
+    published_key: tuple[Any, ...] = ()
     """what that row depends on"""
 
-    def moved(self, epoch: int) -> None:
-        """It has another epoch, or the same one once more."""
+    def set_epoch(self, epoch: int) -> None:
+        """Set the member epoch; the old one becomes the previous epoch."""
         self.previous_epoch, self.epoch = self.epoch, epoch
 
-    def dues(self) -> list[int]:
-        """When its patience, or ours, ends."""
+    def deadlines(self) -> list[int]:
+        """All deadlines of the member: to revoke, to join, to sync."""
         return [each for each in (self.revoke_due, self.join_due, self.sync_due) if each]
 
-    def fence(self, session_timeout_ms: int, quiet: bool) -> Message:
-        """Its row for the core; the same object while it says the same."""
-        says = (self.epoch, quiet, self.connection, session_timeout_ms, self.classic is None)
-        if self.row is None or says != self.says:
-            self.says = says
-            self.row = {
+    def snapshot(self, session_timeout_ms: int, quiet: bool) -> Message:
+        """Its part of the group snapshot; the same object as long as nothing changes."""
+        published_key = (
+            self.epoch,
+            quiet,
+            self.connection,
+            session_timeout_ms,
+            self.classic is None,
+        )
+        if self.published is None or published_key != self.published_key:
+            self.published_key = published_key
+            self.published = {
                 "instance_id": self.instance_id,
                 "session_timeout_ms": session_timeout_ms,
                 "timed": True,
@@ -89,12 +95,12 @@ class Member:
                 "quiet": quiet and self.classic is None,
             }
             if self.classic is not None:
-                self.row |= {"classic": True, "rejoin": not quiet}
-        return self.row
+                self.published |= {"classic": True, "rejoin": not quiet}
+        return self.published
 
 
 @dataclass(slots=True)
-class Beat:
+class Heartbeat:
     """A ConsumerGroupHeartbeat, read. None: it does not say, so nothing changed."""
 
     ticket: int
@@ -113,7 +119,7 @@ class Beat:
     connection: Any
 
     @classmethod
-    def of(cls, event: Event) -> Beat:
+    def of(cls, event: Event) -> Heartbeat:
         """Read it."""
         message, client = event.message, event.client
         names, owned = message.get("subscribed_topic_names"), message.get("topic_partitions")
@@ -137,10 +143,10 @@ class Beat:
 
     def is_full(self) -> bool:
         """Whether it says all, as clients do that are not sure what the broker knows."""
-        says = self.names is not None or self.regex is not None
-        return self.rebalance_timeout_ms != -1 and says and self.owned is not None
+        published_key = self.names is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and published_key and self.owned is not None
 
-    def wrong(self) -> str | None:
+    def invalid(self) -> str | None:
         """What no group could take."""
         if not self.member_id and (self.version >= 1 or self.epoch > 0 or self.epoch == LEAVES):
             return "MemberId can't be empty."
@@ -167,17 +173,17 @@ class Beat:
 
 
 @dataclass(slots=True)
-class Waiting:
+class DelayedResponse:
     """A heartbeat, or a classic member's join, that is answered once the target is known."""
 
     ticket: int
     member_id: str
     owned: Partitions | None
-    told: bool
+    with_assignment: bool
     """the assignment is in the answer, changed or not"""
     changed: bool
     """the subscription is another one"""
-    join: Ask | None = None
+    join: JoinRequest | None = None
     suspected: bool = False
     """the core has taken the member for dead once: said again, its connection is gone"""
 

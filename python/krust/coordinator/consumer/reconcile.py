@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from krust.coordinator.consumer.member import Member, Partitions
 
 
-class Goal(NamedTuple):
+class MemberTarget(NamedTuple):
     """What a member is to have."""
 
     epoch: int
@@ -33,7 +33,9 @@ class Goal(NamedTuple):
     """whether no other member has a partition"""
 
 
-def reconcile(member: Member, goal: Goal, owned: Partitions | None, *, changed: bool) -> bool:
+def reconcile(
+    member: Member, member_target: MemberTarget, owned: Partitions | None, *, changed: bool
+) -> bool:
     """Bring a member as near to its goal as it can come now.
 
     owned     what it says it still has; None: it does not say, so all
@@ -41,52 +43,54 @@ def reconcile(member: Member, goal: Goal, owned: Partitions | None, *, changed: 
     returns   whether anything is different
     """
     if member.state == UNREVOKED and (owned is None or owned & member.revoking):
-        return changed and _forsake(member, goal, owned)
-    if member.state == STABLE and member.epoch == goal.epoch:
-        return changed and _forsake(member, goal, owned)
-    return _advance(member, goal, owned)
+        return changed and _drop_unsubscribed(member, member_target, owned)
+    if member.state == STABLE and member.epoch == member_target.epoch:
+        return changed and _drop_unsubscribed(member, member_target, owned)
+    return _advance(member, member_target, owned)
 
 
-def waits_in_vain(member: Member, goal: Goal) -> bool:
+def has_free_partition(member: Member, member_target: MemberTarget) -> bool:
     """Whether something it waits for is free by now."""
-    missing = wanted(goal) - member.assigned
-    return any(goal.is_free(each) for each in missing)
+    missing = wanted(member_target) - member.assigned
+    return any(member_target.is_free(each) for each in missing)
 
 
-def wanted(goal: Goal) -> Partitions:
+def wanted(member_target: MemberTarget) -> Partitions:
     """The part of the target that it still subscribes to."""
-    return frozenset(each for each in goal.partitions if each[0] in goal.topics)
+    return frozenset(each for each in member_target.partitions if each[0] in member_target.topics)
 
 
-def _advance(member: Member, goal: Goal, owned: Partitions | None) -> bool:
-    target = wanted(goal)
+def _advance(member: Member, member_target: MemberTarget, owned: Partitions | None) -> bool:
+    target = wanted(member_target)
     kept = member.assigned & target
     given_up = member.assigned - kept
     if given_up and (owned is None or owned & given_up):
-        return _become(member, UNREVOKED, member.epoch, kept, given_up)
+        return _move_to(member, UNREVOKED, member.epoch, kept, given_up)
     missing = target - kept
-    free = frozenset(each for each in missing if goal.is_free(each))
+    free = frozenset(each for each in missing if member_target.is_free(each))
     state = UNRELEASED if free != missing else STABLE
-    return _become(member, state, goal.epoch, kept | free, NOTHING)
+    return _move_to(member, state, member_target.epoch, kept | free, NOTHING)
 
 
-def _forsake(member: Member, goal: Goal, owned: Partitions | None) -> bool:
+def _drop_unsubscribed(
+    member: Member, member_target: MemberTarget, owned: Partitions | None
+) -> bool:
     """Give up what it does not subscribe to any more, and nothing else."""
-    kept = frozenset(each for each in member.assigned if each[0] in goal.topics)
+    kept = frozenset(each for each in member.assigned if each[0] in member_target.topics)
     given_up = member.revoking | (member.assigned - kept)
     if kept == member.assigned:
         return False
     if owned is None or owned & given_up:
-        return _become(member, UNREVOKED, member.epoch, kept, given_up)
-    return _become(member, member.state, member.epoch, kept, member.revoking)
+        return _move_to(member, UNREVOKED, member.epoch, kept, given_up)
+    return _move_to(member, member.state, member.epoch, kept, member.revoking)
 
 
-def _become(
+def _move_to(
     member: Member, state: int, epoch: int, assigned: Partitions, revoking: Partitions
 ) -> bool:
     before = (member.state, member.epoch, member.assigned, member.revoking)
     if before == (state, epoch, assigned, revoking):
         return False
-    member.moved(epoch)
+    member.set_epoch(epoch)
     member.state, member.assigned, member.revoking = state, assigned, revoking
     return True

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.outcome import Message, Record
+    from krust.coordinator.events import Message, Record
 
 EPOCH, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX = 3, 4, 5, 6, 7, 8, 16
 
@@ -76,7 +76,7 @@ def current(one: Member) -> Record:
     return CURRENT, {"member_id": one.id}, value
 
 
-def gone(member_id: str) -> list[Record]:
+def member_tombstones(member_id: str) -> list[Record]:
     """A member is no more; what it had goes first, as Kafka's replay wants it."""
     return [(kind, {"member_id": member_id}, None) for kind in (CURRENT, TARGET, MEMBER)]
 

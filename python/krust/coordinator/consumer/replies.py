@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.outcome import Message
+    from krust.coordinator.events import Message
 
 NOT_ASKED = -(2**31)
 """authorized operations that nobody asked for"""
 
 
-def beat(
+def heartbeat(
     member_id: str, epoch: int, interval_ms: int = 0, assignment: Partitions | None = None
 ) -> Message:
     """A heartbeat's answer; None: what it was told before holds."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment
     from krust.coordinator.consumer.member import Member, Partitions
-    from krust.coordinator.outcome import GroupSettings, TopicShape
+    from krust.coordinator.events import GroupSettings, TopicShape
 
 BUILT_IN: dict[str, type[Assignor]] = {"uniform": Uniform, "range": Range}
 """Those that are bounded and fast, and run where everything is decided."""
 
 
-class Wish(NamedTuple):
+class MemberSubscription(NamedTuple):
     """A member and the names of all topics it wants, those of its regular expression among them."""
 
     member: Member
@@ -40,7 +40,7 @@ def preferred(members: Iterable[Member], settings: GroupSettings) -> str:
 
 def spec(
     group_id: str,
-    wishes: list[Wish],
+    subscriptions: list[MemberSubscription],
     target: Mapping[str, Partitions],
     epoch: int,
     settings: GroupSettings,
@@ -55,7 +55,7 @@ def spec(
             tuple(named(target.get(each.member.id, ()), settings)),
             epoch,
         )
-        for each in wishes
+        for each in subscriptions
     }
     return GroupSpec(members, group_id)
 
@@ -74,12 +74,12 @@ def compute(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssign
 
 
 def taken(
-    given: GroupAssignment, wishes: list[Wish], settings: GroupSettings
+    given: GroupAssignment, subscriptions: list[MemberSubscription], settings: GroupSettings
 ) -> dict[str, Partitions]:
     """The target out of an assignment; what is not so any more since it was asked is left out."""
     gone: set[tuple[str, int]] = set()
     found: dict[str, Partitions] = {}
-    for member, topics in wishes:
+    for member, topics in subscriptions:
         mine = ids([each for each in given.get(member.id, ()) if each[0] in topics], settings)
         found[member.id] = mine - gone
         gone |= mine

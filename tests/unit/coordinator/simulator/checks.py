@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from krust.coordinator.classic import Group
+from krust.coordinator.classic_group import ClassicGroup
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.coordinator.outcome import Event, Outcome
+    from krust.coordinator.events import Event, Outcome
     from tests.unit.coordinator.simulator.clients import Client
     from tests.unit.coordinator.simulator.world import World
 
@@ -34,7 +34,7 @@ class Asked:
 class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.given: dict[str, dict[int, Group | None]] = {}
+        self.given: dict[str, dict[int, ClassicGroup | None]] = {}
         self.formed: dict[tuple[str, int], str] = {}
         self.asked: dict[int, Asked] = {}
 
@@ -42,9 +42,9 @@ class Checks:
         if not holds:
             raise Violation(check, f"{text} (at {self.world.now_ms})")
 
-    def classic(self, group_id: str) -> Group | None:
+    def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.world.coordinator._groups.get(group_id)
-        return group if isinstance(group, Group) else None
+        return group if isinstance(group, ClassicGroup) else None
 
     # -- requests and their answers
 
@@ -106,12 +106,14 @@ class Checks:
         given = self.given.setdefault(group_id, {})
         if generation not in given:
             newest = max(given, default=0)
-            replayed = group is not None and group.issued - 1 == generation  # by nobody's number
+            replayed = (
+                group is not None and group.issued_generation - 1 == generation
+            )  # by nobody's number
             risen = generation > newest or replayed
             self.must("generation", risen, f"{group_id}: {generation} after {newest}")
             given[generation] = group
         elif given[generation] is not group and group is not None:
-            replayed = group.issued - 1 == generation
+            replayed = group.issued_generation - 1 == generation
             self.must("generation", replayed, f"{group_id}: {generation} is given out again")
 
     def _synced(self, event: Event, reply: Message) -> None:
@@ -152,7 +154,7 @@ class Checks:
             self.must("no exception", not outcome.lines, "\n".join(outcome.lines))
         self.rows_match()
         self.waits()
-        for group_id in dict(outcome.fences):
+        for group_id in dict(outcome.snapshots):
             self.owners(group_id)
 
     def rows_match(self) -> None:
@@ -168,7 +170,7 @@ class Checks:
             self.must("fence", set(known) == set(real), f"{group_id}: {set(known) ^ set(real)}")
             for key, each in real.items():
                 own = known[key]
-                same = own["instance_id"] == each.instance_id and (own["timed"] or each.waits)
+                same = own["instance_id"] == each.instance_id and (own["timed"] or each.is_waiting)
                 same = same and own["session_timeout_ms"] == each.session_timeout_ms
                 self.must("fence", same, f"{group_id}: {key} is published as {own}")
 

@@ -6,8 +6,8 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from krust.coordinator.consumer.replies import beat, refused
-from krust.coordinator.outcome import Record
+from krust.coordinator.consumer.replies import heartbeat, refused
+from krust.coordinator.events import Record
 from krust.errors import Code
 
 Message = dict[str, Any]
@@ -102,7 +102,7 @@ class Core:
             if member["connection"] is not None and member["connection"] != old.connection:
                 old.connection = member["connection"]
                 if old.connection in self.closed:
-                    self._lose(old, now_ms)
+                    self._unload(old, now_ms)
 
     def heard(self, group_id: str, member_id: str, connection: int, now_ms: int) -> None:
         session = self.sessions.get((group_id, member_id))
@@ -114,9 +114,9 @@ class Core:
         self.closed.add(connection)
         for session in self.sessions.values():
             if session.connection == connection:
-                self._lose(session, now_ms)
+                self._unload(session, now_ms)
 
-    def _lose(self, session: Session, now_ms: int) -> None:
+    def _unload(self, session: Session, now_ms: int) -> None:
         if self.grace and not session.static:
             session.grace_ms = now_ms + GRACE_MS
 
@@ -166,7 +166,7 @@ class Core:
         same = member["epoch"] == message["member_epoch"] > 0
         if not quiet or not same or message["instance_id"] not in (None, member["instance_id"]):
             return None
-        return beat(message["member_id"], member["epoch"], row["heartbeat_interval_ms"])
+        return heartbeat(message["member_id"], member["epoch"], row["heartbeat_interval_ms"])
 
     def heartbeat(
         self, group_id: str, member_id: str, instance: str | None, generation: int

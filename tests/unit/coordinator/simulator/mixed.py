@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from krust.coordinator import convert, groups
+from krust.coordinator import convert, group_coordinator
 from krust.coordinator.assignors.spec import Topics
-from krust.coordinator.classic import Group
+from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import CALL_MS, ConsumerGroup
 from krust.coordinator.consumer.member import UNREVOKED, unlisted
 from krust.coordinator.consumer.target import BUILT_IN
-from krust.coordinator.outcome import AssignCall, GroupSettings
+from krust.coordinator.events import AssignCall, GroupSettings
 from krust.errors import Code
 from tests.unit.coordinator.consuming import Cluster
 from tests.unit.coordinator.simulator.checks import SLACK_MS, Asked, Checks
@@ -25,8 +25,8 @@ from tests.unit.coordinator.simulator.readers import Bilingual, LyingReader, Rea
 from tests.unit.coordinator.simulator.world import Flaky, World
 
 if TYPE_CHECKING:
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import Event, Outcome
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.events import Event, Outcome
     from tests.unit.coordinator.simulator.clients import Client
 
 Message = dict[str, Any]
@@ -212,7 +212,7 @@ class MixedChecks(Checks):
 
     def called(self, outcome: Outcome) -> None:
         super().called(outcome)
-        for group_id, row in outcome.fences:
+        for group_id, row in outcome.snapshots:
             if row is not None and self.world.core.rows.get(group_id) == row:
                 self._number(group_id, row)
         for group_id in self.world.groups:
@@ -223,7 +223,7 @@ class MixedChecks(Checks):
         number = row["epoch"] if row.get("type") == "consumer" else row["generation"]
         before = self.numbers.get(group_id, 0)
         group = self.classic(group_id)
-        if group is not None and group.issued - 1 == number:
+        if group is not None and group.issued_generation - 1 == number:
             return  # replayed: what was given out after that is not given out again
         self.must("number", number >= before, f"{group_id} falls from {before} to {number}")
         self.numbers[group_id] = number
@@ -236,7 +236,7 @@ class MixedChecks(Checks):
                 continue
             said, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
             self.must("fence", said == held, f"{group_id}: {said} is published of {held}")
-            self.must("fence", row["state"] == group.now(), f"{group_id}: {row['state']}")
+            self.must("fence", row["state"] == group.current_state(), f"{group_id}: {row['state']}")
             known = row["members"]
             self.must("fence", set(known) == set(group.members), f"{group_id}: {set(known)}")
             if any(each.api == "TopicsChanged" for each in self.world._inbox):
@@ -328,7 +328,9 @@ class MixedChecks(Checks):
             if True in kinds:
                 self.must("rest", isinstance(group, ConsumerGroup), f"{group_id} is classic")
             elif self.world.settings.downgrades:
-                self.must("rest", isinstance(group, Group), f"{group_id} is no classic group")
+                self.must(
+                    "rest", isinstance(group, ClassicGroup), f"{group_id} is no classic group"
+                )
 
 
 class FlakyConsumer(ConsumerGroup):
@@ -347,7 +349,7 @@ def simulate(seed: int) -> tuple[str, int]:
     """Digest and number of steps."""
     world = FlakyConsumer.world = Flaky.world = MixedWorld(seed)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (groups, convert):
-            patch.setattr(module, "Group", Flaky)
+        for module in (group_coordinator, convert):
+            patch.setattr(module, "ClassicGroup", Flaky)
             patch.setattr(module, "ConsumerGroup", FlakyConsumer)
         return world.run(), world.steps

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from krust.coordinator import groups
-from krust.coordinator.classic import Group
-from krust.coordinator.groups import Coordinator
-from krust.coordinator.outcome import AssignCall, Event, GroupSettings, Outcome
+from krust.coordinator import group_coordinator
+from krust.coordinator.classic_group import ClassicGroup
+from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
+from krust.coordinator.group_coordinator import GroupCoordinator
 from tests.unit.coordinator.simulator.checks import Checks
 from tests.unit.coordinator.simulator.clients import Client, Liar, shared
 from tests.unit.coordinator.simulator.core import Core
@@ -28,7 +28,7 @@ from tests.unit.coordinator.simulator.core import Core
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.coordinator.member import Turn
+    from krust.coordinator.classic_member import Turn
     from krust.errors import Code
 
 Message = dict[str, Any]
@@ -174,8 +174,8 @@ class World:
 
     # -- the policy thread
 
-    def _new(self) -> Coordinator:
-        return Coordinator(self.settings, self._new_id)
+    def _new(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, self._new_id)
 
     def _new_id(self) -> str:
         if not self.draining and self.chance(self.raises):
@@ -233,7 +233,7 @@ class World:
         if not self.draining and self.chance(self.crashes):
             self._crash()
             return
-        for group_id, row in outcome.fences:
+        for group_id, row in outcome.snapshots:
             if group_id not in failed:
                 self.core.publish(group_id, row, self.now_ms)
         for ticket, reply, waits_for in outcome.replies:
@@ -243,7 +243,7 @@ class World:
             self._assign(call)
         self._wake(outcome)
         if failed:
-            refused = self.coordinator.failed(failed, self.now_ms, outcome.replies)
+            refused = self.coordinator.on_append_failed(failed, self.now_ms, outcome.replies)
             self._reload(sorted(failed))
             for ticket, reply, _ in refused.replies:
                 self._answer(ticket, reply)
@@ -289,7 +289,9 @@ class World:
             self.unsure.add(group_id)
             self.core.expected.add(group_id)
 
-            def load(group_id: str = group_id, coordinator: Coordinator = self.coordinator) -> None:
+            def load(
+                group_id: str = group_id, coordinator: GroupCoordinator = self.coordinator
+            ) -> None:
                 if self.coordinator is coordinator:
                     if not self.core.has(group_id):
                         self.checks.forget(group_id)
@@ -311,7 +313,7 @@ class World:
                 each.lost_connection()
 
 
-class Flaky(Group):
+class Flaky(ClassicGroup):
     """A group with planted bugs: any answer may raise."""
 
     world: ClassVar[World]
@@ -327,5 +329,5 @@ def simulate(seed: int) -> tuple[str, int]:
     """Digest and number of steps."""
     world = Flaky.world = World(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "Group", Flaky)
+        patch.setattr(group_coordinator, "ClassicGroup", Flaky)
         return world.run(), world.steps

@@ -1,7 +1,7 @@
-"""What a classic group holds and what can be read off it: members, votes, record, fence.
+"""The members of a classic group, and what follows from them: votes, log record, snapshot.
 
-`waiting` counts the members whose join waits, `supported[p]` those that speak p; both are kept in
-step by whoever changes a member. Nothing here decides when something happens: `classic` does.
+`awaiting_join` counts the members whose JoinGroup waits, `supported[p]` those that support protocol
+p. Whoever changes a member updates both. `classic_group` decides when something happens.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from krust.coordinator import replies
+from krust.coordinator.classic_member import Member
 from krust.coordinator.consumer_protocol import PROTOCOL_TYPE, read_subscription
 from krust.coordinator.history import History
-from krust.coordinator.member import Member
 from krust.coordinator.states import EMPTY, STABLE
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import Message
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.events import Message
 
 
-class Roster:
+class ClassicGroupMembers:
     """A group's members and what follows from them."""
 
     kind = "classic"
@@ -33,8 +33,8 @@ class Roster:
         self.state = EMPTY
         self.since_ms = now_ms
         self.generation = 0
-        self.recorded = 0
-        self.last: Message | None = None
+        self.stored_generation = 0
+        self.stored_value: Message | None = None
         """the value in the log"""
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -48,26 +48,26 @@ class Roster:
         self.protocol_bytes = 0
         """what its members say of themselves"""
         self.assignment_bytes = 0
-        self.waiting = 0
+        self.awaiting_join = 0
         self.subscribed: list[str] | None = None
         self.history = History(self.id)
-        self.issued = 0
+        self.issued_generation = 0
         """a generation that may have been given out before a restart"""
 
-    def enlist(self, member: Member) -> None:
-        """Somebody belongs to the group; the first one leads."""
+    def add_member(self, member: Member) -> None:
+        """Add a member; the first one becomes the leader."""
         self.members[member.id] = member
-        self._count(member, 1)
+        self._count_member(member, 1)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
         if self.leader is None:
             self.leader = member.id
 
-    def strike(self, member: Member) -> None:
-        """Somebody does not any more; the oldest of the others leads."""
+    def remove_member(self, member: Member) -> None:
+        """Remove a member; if it was the leader, the oldest of the others becomes the leader."""
         del self.members[member.id]
         self.unsynced.discard(member.id)
-        self._count(member, -1)
+        self._count_member(member, -1)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
             del self.static[member.instance_id]
         if self.leader == member.id:
@@ -78,21 +78,21 @@ class Roster:
         """What its members say and are assigned."""
         return self.protocol_bytes + self.assignment_bytes
 
-    def hand_out(self, given: Mapping[str, bytes]) -> None:
-        """These are the members' assignments now."""
+    def set_assignments(self, given: Mapping[str, bytes]) -> None:
+        """Set the assignment of each member."""
         self.assignment_bytes = 0
         for member in self.members.values():
             member.assignment = given.get(member.id, b"")
             self.assignment_bytes += len(member.assignment)
 
-    def _count(self, member: Member, by: int) -> None:
+    def _count_member(self, member: Member, by: int) -> None:
         self.protocol_bytes += by * member.size()
         for name in member.names():
             self.supported[name] += by
             if not self.supported[name]:
                 del self.supported[name]
 
-    def vote(self) -> str:
+    def select_protocol(self) -> str:
         """Each member votes for its first protocol that all speak; a tie goes to the older vote."""
         count = len(self.members)
         votes: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def rebalance_timeout_ms(self) -> int:
-        """So long do joins and syncs wait."""
+        """How long joins and syncs wait."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def fenced(self, member_id: str, instance_id: str | None) -> Code:
@@ -115,8 +115,8 @@ class Roster:
                 return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    def roll(self) -> list[Message]:
-        """All members as the leader is told."""
+    def describe_members(self) -> list[Message]:
+        """All members, as JoinGroup answers them to the leader."""
         return [
             {
                 "member_id": each.id,
@@ -167,8 +167,8 @@ class Roster:
 
     def record(self, turn: Turn, value: Message) -> None:
         """Write to the log."""
-        self.last = value
-        self.recorded = value["generation"]
+        self.stored_value = value
+        self.stored_generation = value["generation"]
         turn.out.records.append((self.id, value))
 
     # -- what others read
@@ -177,18 +177,18 @@ class Roster:
         self,
         member: Member,
         *,
-        told: bool,
+        with_members: bool,
         leader: str | None = None,
         skip_assignment: bool = False,
     ) -> Message:
-        """A join's answer; `told` who else is here."""
+        """A join's answer; `with_members` who else is here."""
         return replies.joined(
             member.id,
             self.generation,
             self.protocol,
             self.protocol_type,
             leader or self.leader,
-            members=self.roll() if told else (),
+            members=self.describe_members() if with_members else (),
             skip_assignment=skip_assignment,
         )
 
@@ -197,11 +197,14 @@ class Roster:
         return replies.synced(self.protocol_type, self.protocol, member.assignment)
 
     def publish(self, turn: Turn) -> None:
-        """Bring the fence to the core; see Outcome.fences for why there may be two rows."""
+        """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
         untimed = {
-            each.id: {**each.row, "timed": False}
+            each.id: {**each.published, "timed": False}
             for each in self.members.values()
-            if each.renew and each.row is not None and each.row["timed"] and not each.waits
+            if each.restart_session
+            and each.published is not None
+            and each.published["timed"]
+            and not each.is_waiting
         }
         row: Message = {
             "state": self.state,
@@ -209,13 +212,13 @@ class Roster:
             "protocol_type": self.protocol_type,
             "since_ms": self.since_ms,
             "subscribed": self.subscribed,
-            "members": {each.id: each.fence() for each in self.members.values()},
+            "members": {each.id: each.snapshot() for each in self.members.values()},
         }
         if untimed:
-            turn.out.fences.append((self.id, {**row, "members": {**row["members"], **untimed}}))
+            turn.out.snapshots.append((self.id, {**row, "members": {**row["members"], **untimed}}))
         for each in self.members.values():
-            each.renew = False
-        turn.out.fences.append((self.id, row))
+            each.restart_session = False
+        turn.out.snapshots.append((self.id, row))
 
     def describe(self) -> Message:
         """Its part of DescribeGroups: metadata and assignments are shown while they hold."""
@@ -236,7 +239,7 @@ class Roster:
         ]
         return shown
 
-    def waiting_tickets(self) -> list[tuple[int, Message]]:
+    def pending_replies(self) -> list[tuple[int, Message]]:
         """Whom it owes an answer, and what to say when the group is read again."""
         owed: list[tuple[int, Message]] = []
         for each in self.members.values():
@@ -247,9 +250,9 @@ class Roster:
                 owed.append((each.sync, replies.sync(Code.COORDINATOR_NOT_AVAILABLE)))
         return owed
 
-    def is_nothing(self) -> bool:
-        """Whether nobody is here and nothing was ever stored."""
-        return self.state == EMPTY and not self.recorded and not self.pending
+    def is_unused(self) -> bool:
+        """Whether the group has no member and no record in the log."""
+        return self.state == EMPTY and not self.stored_generation and not self.pending
 
     @classmethod
     def replayed(cls, group_id: str, value: Message, now_ms: int) -> Self:
@@ -257,9 +260,9 @@ class Roster:
         group = cls(group_id, value["current_state_timestamp"])
         if group.since_ms < 0:  # records of before Kafka 2.1 have no time
             group.since_ms = now_ms
-        group.generation = group.recorded = value["generation"]
-        group.issued = group.generation + 1
-        group.last = value
+        group.generation = group.stored_generation = value["generation"]
+        group.issued_generation = group.generation + 1
+        group.stored_value = value
         group.protocol_type = value["protocol_type"]
         group.protocol = value["protocol"]
         for each in value["members"]:
@@ -277,7 +280,7 @@ class Roster:
             )
             if member.rebalance_timeout_ms <= 0:  # value version 0
                 member.rebalance_timeout_ms = member.session_timeout_ms
-            group.enlist(member)
+            group.add_member(member)
         group.state = STABLE if group.members else EMPTY
         leader = value["leader"]
         group.leader = leader if leader in group.members else None

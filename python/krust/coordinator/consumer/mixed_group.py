@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.coordinator import replies
+from krust.coordinator.classic_member import JoinRequest
 from krust.coordinator.consumer import records
-from krust.coordinator.consumer import replies as own
-from krust.coordinator.consumer.member import Classic, Member, Waiting
+from krust.coordinator.consumer import replies as consumer_replies
+from krust.coordinator.consumer.member import Classic, DelayedResponse, Member
+from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.reconcile import reconcile
-from krust.coordinator.consumer.roster import Roster
 from krust.coordinator.consumer.target import ids, named
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -25,13 +26,12 @@ from krust.coordinator.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from krust.coordinator.member import Ask
 from krust.errors import Code
 
 if TYPE_CHECKING:
+    from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import AssignCall, Event, Message, Record
+    from krust.coordinator.events import AssignCall, Event, Message, Record
 
 MAX_PENDING = 10_000
 """Members that were told an id and have not used it yet; the oldest makes room."""
@@ -39,12 +39,12 @@ MAX_PENDING = 10_000
 MEMBER_ID_REQUIRED_SINCE = 4
 
 
-class Mixed(Roster):
-    """Members of both protocols."""
+class MixedGroup(ConsumerGroupMembers):
+    """A consumer group that may have classic members too."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
-        self.news = False
+        self.target_outdated = False
         """something changed that the next epoch is for"""
         self.call: AssignCall | None = None
         """what user code computes a target for"""
@@ -55,53 +55,56 @@ class Mixed(Roster):
 
     def join(self, turn: Turn, event: Event) -> None:
         """JoinGroup."""
-        ask = Ask.of(event)
-        self.converge_for(turn, ask.member_id)
-        code = self._refuses_join(turn, ask)
+        request = JoinRequest.of(event)
+        self.converge_before(turn, request.member_id)
+        code = self._refuses_join(turn, request)
         if code is not Code.NONE:
-            self.answer(turn, ask.ticket, replies.join(code, ask.member_id))
+            self.answer(turn, request.ticket, replies.join(code, request.member_id))
             return
-        new_id = ask.member_id or f"{ask.instance_id or ask.client_id}-{turn.new_id()}"
-        first = not ask.member_id and ask.instance_id is None
-        if first and ask.version >= MEMBER_ID_REQUIRED_SINCE:
+        new_id = request.member_id or f"{request.instance_id or request.client_id}-{turn.new_id()}"
+        first = not request.member_id and request.instance_id is None
+        if first and request.version >= MEMBER_ID_REQUIRED_SINCE:
             if len(self.pending) >= MAX_PENDING:
                 del self.pending[next(iter(self.pending))]
             self.pending[new_id] = None
-            self.answer(turn, ask.ticket, replies.join(Code.MEMBER_ID_REQUIRED, new_id))
+            self.answer(turn, request.ticket, replies.join(Code.MEMBER_ID_REQUIRED, new_id))
             return
         self.pending.pop(new_id, None)
-        said = read_subscription(ask.protocols[0][1])
+        subscription = read_subscription(request.protocols[0][1])
         known = self.members.get(new_id)
-        member = known or self.come(turn, Member(new_id, ask.instance_id))
+        member = known or self.add_or_replace(turn, Member(new_id, request.instance_id))
         before = records.member(member) if known else None
-        member.rack = said.rack if said.rack is not None else member.rack
-        member.rebalance_timeout_ms = ask.rebalance_timeout_ms
-        member.client_id, member.client_host = ask.client_id, ask.client_host
-        member.connection = ask.connection
-        member.classic = Classic(ask.session_timeout_ms, ask.protocols)
+        member.rack = subscription.rack if subscription.rack is not None else member.rack
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.connection = request.connection
+        member.classic = Classic(request.session_timeout_ms, request.protocols)
         member.join_due = member.revoke_due = None
         member.joins = True
         turn.dirty[self.id] = None
-        changed = self.subscribe(turn, member, before, frozenset(said.topics), "")
-        owned = ids(said.owned, turn.settings)
-        told = True
-        self.wait(turn, Waiting(ask.ticket, member.id, owned, told, changed, ask))
+        changed = self.subscribe(turn, member, before, frozenset(subscription.topics), "")
+        owned = ids(subscription.owned, turn.settings)
+        with_assignment = True
+        self.delay(
+            turn,
+            DelayedResponse(request.ticket, member.id, owned, with_assignment, changed, request),
+        )
 
-    def answer_join(self, turn: Turn, ask: Ask, member: Member) -> None:
+    def answer_join(self, turn: Turn, request: JoinRequest, member: Member) -> None:
         """The join of a member that was brought to what it can have; it has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
-        self.remind(member)
-        member.joins, member.renew = False, True
+        self.set_timers(member)
+        member.joins, member.restart_session = False, True
         turn.dirty[self.id] = None
-        protocol = ask.protocols[0][0]
+        protocol = request.protocols[0][0]
         reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
-        self.answer(turn, ask.ticket, reply)
+        self.answer(turn, request.ticket, reply)
 
     def sync(self, turn: Turn, event: Event) -> None:
         """SyncGroup: the assignment is there already."""
         message = event.message
         member_id = message["member_id"]
-        self.converge_for(turn, member_id)
+        self.converge_before(turn, member_id)
         code = self._refuses_sync(message)
         if code is not Code.NONE:
             self.answer(turn, event.ticket, replies.sync(code))
@@ -109,9 +112,9 @@ class Mixed(Roster):
         member = self.members[member_id]
         member.sync_due = None
         protocol, metadata = self._classic(member).protocols[0]
-        said = read_subscription(metadata)
+        subscription = read_subscription(metadata)
         partitions = tuple(named(member.assigned, turn.settings))
-        data = write_assignment(Assignment(partitions, None, said.version))
+        data = write_assignment(Assignment(partitions, None, subscription.version))
         self.answer(turn, event.ticket, replies.synced(PROTOCOL_TYPE, protocol, data))
         turn.open[self.id] = None
 
@@ -137,7 +140,7 @@ class Mixed(Roster):
         if code is Code.NONE:
             reason = who.get("reason") or ""
             why = f"{member_id} left" + (f" ({reason})" if reason else "")
-            self.remove(turn, self.members[member_id], why)
+            self.drop_member(turn, self.members[member_id], why)
         return code
 
     def call_to_join(self, turn: Turn) -> None:
@@ -149,32 +152,34 @@ class Mixed(Roster):
                 each.join_due = None
             elif each.join_due is None:
                 each.join_due = turn.now_ms + max(each.rebalance_timeout_ms, 0)
-                self.remind(each)
+                self.set_timers(each)
                 turn.dirty[self.id] = None
 
     # -- members of both protocols
 
-    def come(self, turn: Turn, member: Member) -> Member:
+    def add_or_replace(self, turn: Turn, member: Member) -> Member:
         """Somebody is new; under a known instance id it takes the place of who held that."""
         old = self.members.get(self.static.get(member.instance_id or "", ""))
         if old is None:
-            self.enlist(member)
-            self.changed(turn, member.id, f"member {member.id} joined")
+            self.add_member(member)
+            self.request_new_target(turn, member.id, f"member {member.id} joined")
             return member
-        goal = self.target.get(old.id, frozenset())
-        self.refuse_waiting(turn, old.id, Code.FENCED_INSTANCE_ID)
-        self.strike(old)
+        member_target = self.target.get(old.id, frozenset())
+        self.refuse_delayed(turn, old.id, Code.FENCED_INSTANCE_ID)
+        self.remove_member(old)
         member.rack, member.names, member.regex = old.rack, old.names, old.regex
         member.rebalance_timeout_ms, member.assignor = old.rebalance_timeout_ms, old.assignor
         member.classic, member.previous_epoch = old.classic, 0
         member.state, member.assigned, member.revoking = old.state, old.assigned, old.revoking
-        self.enlist(member)
-        self.target[member.id] = goal
-        self.write(turn, *records.gone(old.id), records.member(member))
-        self.write(turn, records.target(member.id, goal), records.current(member))
+        self.add_member(member)
+        self.target[member.id] = member_target
+        self.write(turn, *records.member_tombstones(old.id), records.member(member))
+        self.write(turn, records.target(member.id, member_target), records.current(member))
         turn.dirty[self.id] = None
         if self.call is not None:
-            self.changed(turn, member.id, f"{old.id} became {member.id} while user code assigned")
+            self.request_new_target(
+                turn, member.id, f"{old.id} became {member.id} while user code assigned"
+            )
         return member
 
     def subscribe(
@@ -187,76 +192,76 @@ class Mixed(Roster):
         changed = (member.names, old) != (names, regex)
         member.names, member.regex = names, regex
         if changed:
-            self.recount()
+            self.forget_subscribed()
         if regex != old:
             self._forget_regex(turn, old)
             if regex and regex not in self.resolved:
                 found = frozenset(turn.settings.match_topics(regex))
                 self.resolved[regex] = found
-                self.recount()
+                self.forget_subscribed()
                 self.write(turn, records.regex(regex, found, turn.now_ms))
         now = records.member(member)
         if now != before:
             self.write(turn, now)
         if changed:
             what = "subscribes to other topics" if before is not None else "subscribes"
-            self.changed(turn, member.id, f"{member.id} {what}")
+            self.request_new_target(turn, member.id, f"{member.id} {what}")
         return changed
 
-    def remove(self, turn: Turn, member: Member, why: str) -> None:
+    def drop_member(self, turn: Turn, member: Member, why: str) -> None:
         """A member is no more; what it waits for is answered so that it may begin anew."""
-        self.refuse_waiting(turn, member.id, Code.UNKNOWN_MEMBER_ID)
-        self.strike(member)
-        self.write(turn, *records.gone(member.id))
+        self.refuse_delayed(turn, member.id, Code.UNKNOWN_MEMBER_ID)
+        self.remove_member(member)
+        self.write(turn, *records.member_tombstones(member.id))
         self._forget_regex(turn, member.regex)
-        self.changed(turn, member.id, why)
+        self.request_new_target(turn, member.id, why)
 
-    def changed(self, turn: Turn, member_id: str, why: str) -> None:
+    def request_new_target(self, turn: Turn, member_id: str, why: str) -> None:
         """Something that asks for another target."""
-        self.history.because(member_id, why, turn.now_ms)
-        self.news = True
+        self.history.add_reason(member_id, why, turn.now_ms)
+        self.target_outdated = True
         turn.dirty[self.id] = turn.open[self.id] = None
 
     def reconcile(
         self, turn: Turn, member: Member, owned: Partitions | None, *, changed: bool
     ) -> None:
         """Bring a member nearer to its target."""
-        goal = self.goal(member, turn.settings)
-        self.release(member)
-        different = reconcile(member, goal, owned, changed=changed)
-        self.take(member)
+        member_target = self.member_target(member, turn.settings)
+        self.release_partitions(member)
+        different = reconcile(member, member_target, owned, changed=changed)
+        self.claim_partitions(member)
         if different:
             self.write(turn, records.current(member))
             turn.dirty[self.id] = None
 
     # -- those who wait
 
-    def wait(self, turn: Turn, waiting: Waiting) -> None:
+    def delay(self, turn: Turn, delayed: DelayedResponse) -> None:
         """Answer later in this batch, or when user code has answered."""
-        self.waiting.append(waiting)
+        self.delayed.append(delayed)
         turn.open[self.id] = None
 
-    def converge_for(self, turn: Turn, member_id: str) -> None:
+    def converge_before(self, turn: Turn, member_id: str) -> None:
         """One that waits speaks again: what it said before comes first."""
-        if any(each.member_id == member_id for each in self.waiting):
+        if any(each.member_id == member_id for each in self.delayed):
             self.converge(turn)
-            self.refuse_waiting(turn, member_id, Code.COORDINATOR_NOT_AVAILABLE)
+            self.refuse_delayed(turn, member_id, Code.COORDINATOR_NOT_AVAILABLE)
 
     def converge(self, turn: Turn) -> None:
         """Bring everything as far as it can come now, and answer those who wait for that."""
         raise NotImplementedError
 
-    def refuse_waiting(self, turn: Turn, member_id: str, code: Code) -> None:
+    def refuse_delayed(self, turn: Turn, member_id: str, code: Code) -> None:
         """It waits for nothing any more."""
-        for each in [one for one in self.waiting if one.member_id == member_id]:
+        for each in [one for one in self.delayed if one.member_id == member_id]:
             self.answer(turn, each.ticket, refusal(each, code))
-            self.waiting.remove(each)
+            self.delayed.remove(each)
             self.members[member_id].joins = False
 
-    def waiting_tickets(self) -> list[tuple[int, Message]]:
+    def pending_replies(self) -> list[tuple[int, Message]]:
         """Whom it owes an answer, and what to say when the group is read again."""
         code = Code.COORDINATOR_NOT_AVAILABLE
-        return [(each.ticket, refusal(each, code)) for each in self.waiting]
+        return [(each.ticket, refusal(each, code)) for each in self.delayed]
 
     def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
         """Answer a request."""
@@ -264,32 +269,34 @@ class Mixed(Roster):
 
     # -- checks
 
-    def _refuses_join(self, turn: Turn, ask: Ask) -> Code:
-        itself = (ask.member_id, self.static.get(ask.instance_id or ""))
+    def _refuses_join(self, turn: Turn, request: JoinRequest) -> Code:
+        itself = (request.member_id, self.static.get(request.instance_id or ""))
         spoken = [
             {name for name, _ in each.classic.protocols}
             for each in self.members.values()
             if each.classic is not None and each.id not in itself
         ]
-        common = [name for name, _ in ask.protocols if all(name in each for each in spoken)]
-        returns = ask.instance_id is not None and ask.instance_id in self.static
-        here = ask.member_id in self.members or returns
+        common = [name for name, _ in request.protocols if all(name in each for each in spoken)]
+        returns = request.instance_id is not None and request.instance_id in self.static
+        here = request.member_id in self.members or returns
         if not here and len(self.members) >= turn.settings.consumer_max_size:
             return Code.GROUP_MAX_SIZE_REACHED
-        if ask.protocol_type != PROTOCOL_TYPE or not common:
+        if request.protocol_type != PROTOCOL_TYPE or not common:
             return Code.INCONSISTENT_GROUP_PROTOCOL
         try:
-            read_subscription(ask.protocols[0][1])
+            read_subscription(request.protocols[0][1])
         except ValueError:
             return Code.INCONSISTENT_GROUP_PROTOCOL
-        if not ask.member_id or (ask.member_id in self.pending and ask.instance_id is None):
+        if not request.member_id or (
+            request.member_id in self.pending and request.instance_id is None
+        ):
             return Code.NONE
-        if ask.instance_id is not None:
-            known = self.static.get(ask.instance_id)
-            if known is not None and known != ask.member_id:
+        if request.instance_id is not None:
+            known = self.static.get(request.instance_id)
+            if known is not None and known != request.member_id:
                 return Code.FENCED_INSTANCE_ID
             return Code.NONE if known is not None else Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if ask.member_id in self.members else Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if request.member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def _fenced(self, member_id: str, instance_id: str | None) -> Code:
         """Whether this is the member it says it is."""
@@ -311,8 +318,8 @@ class Mixed(Roster):
         protocol = member.classic.protocols[0][0]
         if message["generation_id"] != member.epoch:
             return Code.ILLEGAL_GENERATION
-        said = message.get("protocol_type"), message.get("protocol_name")
-        if said[0] not in (None, PROTOCOL_TYPE) or said[1] not in (None, protocol):
+        subscription = message.get("protocol_type"), message.get("protocol_name")
+        if subscription[0] not in (None, PROTOCOL_TYPE) or subscription[1] not in (None, protocol):
             return Code.INCONSISTENT_GROUP_PROTOCOL
         behind = member.epoch < self.assignment_epoch and not member.revoking
         return Code.REBALANCE_IN_PROGRESS if behind else Code.NONE
@@ -329,8 +336,8 @@ class Mixed(Roster):
             self.write(turn, (records.REGEX, {"regular_expression": pattern}, None))
 
 
-def refusal(waiting: Waiting, code: Code) -> Message:
+def refusal(delayed: DelayedResponse, code: Code) -> Message:
     """The refusal of what waits, in the shape of its API."""
-    if waiting.join is not None:
-        return replies.join(code, waiting.member_id)
-    return own.refused(code)
+    if delayed.join is not None:
+        return replies.join(code, delayed.member_id)
+    return consumer_replies.refused(code)

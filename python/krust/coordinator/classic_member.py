@@ -1,4 +1,4 @@
-"""A member of a classic group, what it asked for, and the turn in which it is heard."""
+"""A member of a classic group, its JoinGroup request, and one call of the coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.coordinator.outcome import Event, GroupSettings, Message, Outcome
+    from krust.coordinator.events import Event, GroupSettings, Message, Outcome
 
 Protocols = tuple[tuple[str, bytes], ...]
 """name and metadata (a consumer's subscription), best first"""
@@ -21,8 +21,8 @@ _PROTOCOL_BYTES = 192
 
 def size(protocols: Protocols) -> int:
     """The bytes that a member with these protocols is counted with."""
-    said = sum(len(name) + len(data) + _PROTOCOL_BYTES for name, data in protocols)
-    return said + _MEMBER_BYTES
+    protocol_bytes = sum(len(name) + len(data) + _PROTOCOL_BYTES for name, data in protocols)
+    return protocol_bytes + _MEMBER_BYTES
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class Turn:
     now_ms: int
     out: Outcome
     dirty: dict[str, None] = field(default_factory=dict)
-    """groups whose fence is another one now"""
+    """groups whose snapshot has to be published"""
     open: dict[str, None] = field(default_factory=dict)
-    """consumer groups that have something to bring to its end with the batch"""
+    """consumer groups that compute a target or answer members at the end of the batch"""
     jumped_ms: int = 0
     """the wall clock less `now_ms`, which does not jump"""
 
@@ -47,7 +47,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Ask:
+class JoinRequest:
     """A JoinGroup, read."""
 
     ticket: int
@@ -64,7 +64,7 @@ class Ask:
     reason: str
 
     @classmethod
-    def of(cls, event: Event) -> Ask:
+    def of(cls, event: Event) -> JoinRequest:
         """Read it. v0 has one timeout for both; none at all (v1+ may say -1) is taken likewise."""
         message, client = event.message, event.client
         session_ms = message["session_timeout_ms"]
@@ -88,7 +88,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Member:
-    """Who takes part. It waits for at most one join and one sync at a time."""
+    """A member of the group. It waits for at most one join and one sync at a time."""
 
     id: str
     instance_id: str | None
@@ -103,20 +103,20 @@ class Member:
     """ticket of the JoinGroup that waits"""
     sync: int | None = None
     """ticket of the SyncGroup that waits"""
-    gives_up_ms: int | None = None
+    join_expires_ms: int | None = None
     """a new member whose first join waits: when it is taken for dead"""
     replayed: bool = False
     """read from the log, which knows the chosen protocol alone"""
     suspected: bool = False
     """the core took it for dead while it waited"""
-    renew: bool = False
+    restart_session: bool = False
     """its wait is over, so its session begins anew"""
-    row: Message | None = None
+    published: Message | None = None
     """as last published"""
 
     @property
-    def waits(self) -> bool:
-        """Whether silence is no sign of death."""
+    def is_waiting(self) -> bool:
+        """Whether it waits for a response, so that its session does not expire."""
         return self.join is not None or self.sync is not None
 
     def size(self) -> int:
@@ -131,29 +131,29 @@ class Member:
         """What it says under a protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
-    def says_the_same(self, protocols: Protocols, chosen: str | None) -> bool:
+    def has_same_metadata(self, protocols: Protocols, chosen: str | None) -> bool:
         """Whether a join brings nothing new."""
         if self.replayed and chosen is not None:
             return (chosen, self.metadata(chosen)) in protocols
         return self.protocols == protocols
 
-    def update(self, ask: Ask) -> None:
+    def update(self, request: JoinRequest) -> None:
         """Take over what a join says. Whoever counts protocols counts again."""
-        self.protocols = ask.protocols
-        self.session_timeout_ms = ask.session_timeout_ms
-        self.rebalance_timeout_ms = ask.rebalance_timeout_ms
-        self.client_id, self.client_host = ask.client_id, ask.client_host
-        self.connection = ask.connection
+        self.protocols = request.protocols
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.client_id, self.client_host = request.client_id, request.client_host
+        self.connection = request.connection
         self.replayed = False
 
-    def fence(self) -> Message:
-        """Its row for the core; the same object while it says the same."""
-        row = {
+    def snapshot(self) -> Message:
+        """Its part of the group snapshot; the same object as long as nothing changes."""
+        published = {
             "instance_id": self.instance_id,
             "session_timeout_ms": self.session_timeout_ms,
-            "timed": not self.waits,
+            "timed": not self.is_waiting,
             "connection": self.connection,
         }
-        if self.row is None or row != self.row:
-            self.row = row
-        return self.row
+        if self.published is None or published != self.published:
+            self.published = published
+        return self.published

@@ -1,13 +1,13 @@
-"""The coordinator: which group an event belongs to, what is due, what the core must hear.
+"""The group coordinator: it hands each event to its group, runs timers, publishes snapshots.
 
-`handle_batch`, `tick` and `failed` return an Outcome and do nothing else. Each changed group's
-fence is published once a call, before all answers. What raises inside a group costs that group
-alone: what the event did is taken back, its request is answered UNKNOWN_SERVER_ERROR, those who
-wait COORDINATOR_NOT_AVAILABLE, and the group is read again from the log.
-Time: `now_ms` must not jump, or rebalances would: the wall clock at the start plus what a
-monotonic clock has gone since.
+`handle_batch`, `tick` and `on_append_failed` return an Outcome and do nothing else. Each call
+publishes the snapshot of each changed group once, before all responses. An exception inside a group
+affects that group alone: the effects of the event are rolled back, its request is answered with
+UNKNOWN_SERVER_ERROR, waiting requests with COORDINATOR_NOT_AVAILABLE, and the group is read again
+from the log.
+Time: `now_ms` must not jump. It is the wall clock at the start plus the time on a monotonic clock.
 Threads: the policy thread.
-Not promised: that a group nobody stored is known after a restart.
+Not promised: a group that was never stored is unknown after a restart.
 """
 
 from __future__ import annotations
@@ -19,43 +19,42 @@ from typing import TYPE_CHECKING
 
 from krust.coordinator import convert, replies
 from krust.coordinator.budget import Budget
-from krust.coordinator.classic import Group
+from krust.coordinator.classic_group import ClassicGroup
+from krust.coordinator.classic_member import Turn
 from krust.coordinator.consumer import replies as consumer_replies
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.consumer.member import Beat
-from krust.coordinator.effects import FailedError, take_back, with_effects
-from krust.coordinator.member import Turn
-from krust.coordinator.outcome import Outcome
+from krust.coordinator.consumer.member import Heartbeat
+from krust.coordinator.effects import StepFailedError, roll_back, run_step
+from krust.coordinator.events import Outcome
 from krust.coordinator.states import DEAD, EMPTY
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from krust.coordinator.events import Event, GroupSettings, Message, Record, Reply
     from krust.coordinator.history import Rebalance
-    from krust.coordinator.outcome import Event, GroupSettings, Message, Record, Reply
 
-ASK_AGAIN_MS = 10_000
+RELOAD_RETRY_MS = 10_000
 """A group that was dropped and not replayed for so long is asked for again."""
-
-OUTDATED_AT_ONCE = 2
+TOPIC_CHANGES_PER_BATCH = 2
 """consumer groups that look in one batch at topics that changed; each may assign anew"""
-AnyGroup = Group | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup
 Live = tuple[int, "Message", "Message"]
 """a record of a consumer group that is not a tombstone"""
 
 
-class Coordinator:
+class GroupCoordinator:
     """All groups of this broker. `new_id`: a fresh unique text, for member ids."""
 
     def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         self.settings = settings
         self._new_id = new_id
         self._groups: dict[str, AnyGroup] = {}
-        self._lost: dict[str, int] = {}
+        self._reloading: dict[str, int] = {}
         """dropped groups, and when to ask for them again"""
         self.budget = Budget(settings)
-        self._outdated: dict[str, None] = {}
+        self._groups_with_changed_topics: dict[str, None] = {}
         """consumer groups that have not looked yet at topics that changed"""
         self._timers: list[tuple[int, str]] = []
         self._scheduled: dict[str, int] = {}
@@ -63,7 +62,7 @@ class Coordinator:
 
     def decides(self, api: str) -> bool:
         """Whether an event of this name is for a coordinator."""
-        return api in _DECIDE
+        return api in _HANDLERS
 
     def handle(self, event: Event, now_ms: int) -> Outcome:
         """One event."""
@@ -76,18 +75,18 @@ class Coordinator:
         turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
         turn.jumped_ms = 0 if wall_ms is None else wall_ms - now_ms
         for event in events:
-            self._guarded(turn, event)
+            self._handle_event(turn, event)
         self._on_time(turn)
-        self._look_at_topics(turn)
+        self._apply_topic_changes(turn)
         for group_id in list(turn.open):
             self._converge(turn, group_id)
         for group_id in list(self._dirty):
             self._publish(turn, group_id)
         self._dirty.clear()
-        turn.out.wake_at_ms = turn.now_ms if self._outdated else self._next_due()
+        turn.out.wake_at_ms = turn.now_ms if self._groups_with_changed_topics else self._next_due()
         return turn.out
 
-    def configured(self, group_ids: Iterable[str]) -> None:
+    def on_configs_changed(self, group_ids: Iterable[str]) -> None:
         """Settings of groups are others; the next Outcome says so to the core."""
         self._dirty |= dict.fromkeys(self._groups.keys() & set(group_ids))
 
@@ -95,56 +94,55 @@ class Coordinator:
         """What is due."""
         return self.handle_batch((), now_ms)
 
-    def failed(
+    def on_append_failed(
         self, group_ids: Iterable[str], now_ms: int, unsent: Sequence[Reply] = ()
     ) -> Outcome:
         """The core could not write for these groups, and reads them again: forget them.
 
-        unsent   the replies of the failed Outcome; those that wait for these groups are still
-                 open, and are refused here for these groups
+        unsent   the replies of the failed Outcome; those of these groups are refused here
         """
-        failed = set(group_ids)
-        waited = [each for each in unsent if not failed.isdisjoint(each[2])]
-        out = Outcome(replies=[replies.without(each, failed) for each in waited])
-        for group_id in sorted(failed):
-            out.replies += self._lose(group_id, now_ms)
+        on_append_failed = set(group_ids)
+        waited = [each for each in unsent if not on_append_failed.isdisjoint(each[2])]
+        out = Outcome(replies=[replies.without(each, on_append_failed) for each in waited])
+        for group_id in sorted(on_append_failed):
+            out.replies += self._unload(group_id, now_ms)
         out.wake_at_ms = self._next_due()
         return out
 
-    def abandoned(self, events: Iterable[Event], now_ms: int) -> Outcome:
+    def on_batch_failed(self, events: Iterable[Event], now_ms: int) -> Outcome:
         """`handle_batch` raised for these: no group can be trusted, each is read again."""
         out = Outcome(reload=list(self._groups))
         code = Code.UNKNOWN_SERVER_ERROR
         for group_id in out.reload:
             with suppress(Exception):
-                owed = self._groups[group_id].waiting_tickets()
+                owed = self._groups[group_id].pending_replies()
                 out.replies += [(ticket, reply, ()) for ticket, reply in owed]
-        told = {ticket for ticket, _, _ in out.replies}
-        asked = [each for each in events if each.ticket and each.ticket not in told]
+        answered = {ticket for ticket, _, _ in out.replies}
+        asked = [each for each in events if each.ticket and each.ticket not in answered]
         out.replies += [(each.ticket, replies.refused(each, code), ()) for each in asked]
         self._groups.clear()
         self._dirty.clear()
         self.budget.clear()
         for group_id in out.reload:
-            self._ask_again(group_id, now_ms)
+            self._schedule_reload(group_id, now_ms)
         out.wake_at_ms = self._next_due()
         return out
 
     def replay(
         self, group_id: str, value: Message | None, now_ms: int, log: Sequence[Live] = ()
     ) -> None:
-        """The log's last word on a group; the next Outcome publishes it.
+        """Take a group from the log; the next Outcome publishes it.
 
         value  of a classic group
         log    of a consumer group
         A group that is here stays: it has had no failed write, so it is at least as new.
         """
-        if self._lost.pop(group_id, None) is not None:
+        if self._reloading.pop(group_id, None) is not None:
             del self._scheduled[group_id]
         if group_id in self._groups:
             return
         if value is not None:
-            self._groups[group_id] = Group.replayed(group_id, value, now_ms)
+            self._groups[group_id] = ClassicGroup.replayed(group_id, value, now_ms)
         elif log:
             self._groups[group_id] = ConsumerGroup.replayed(group_id, log, now_ms)
         self._dirty[group_id] = None
@@ -156,26 +154,26 @@ class Coordinator:
 
     # -- one event
 
-    def _guarded(self, turn: Turn, event: Event) -> None:
+    def _handle_event(self, turn: Turn, event: Event) -> None:
         """Handle an event; an exception costs no more than its group."""
         group_id = event.message.get("group_id", "")
         try:
-            with_effects(turn, lambda: self._dispatch(turn, event))
-        except FailedError as failure:
+            run_step(turn, lambda: self._dispatch(turn, event))
+        except StepFailedError as failure:
             turn.out.lines.append(f"{event.api} of group {group_id!r} failed\n{failure}")
-            self._drop(turn, group_id, failure.undone, asked=event.ticket)
+            self._reload_after_failure(turn, group_id, failure.undone, asked=event.ticket)
             if event.ticket:
                 refusal = replies.refused(event, Code.UNKNOWN_SERVER_ERROR)
                 turn.out.replies.append((event.ticket, refusal, ()))
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
-        decide = _DECIDE.get(event.api)
+        decide = _HANDLERS.get(event.api)
         if decide is None:
             raise KeyError(f"nobody decides {event.api}")
         decide(self, turn, event)
         group_id = event.message.get("group_id", "")
         self._downgrade_if_due(turn, group_id)
-        self._settle(group_id)
+        self._update_timer(group_id)
 
     def _join(self, turn: Turn, event: Event) -> None:
         message = event.message
@@ -184,7 +182,7 @@ class Coordinator:
         group = self._groups.get(group_id)
         if not group_id:
             code = Code.INVALID_GROUP_ID
-        elif group_id in self._lost:
+        elif group_id in self._reloading:
             code = Code.COORDINATOR_LOAD_IN_PROGRESS
         elif not low <= message["session_timeout_ms"] <= high:
             code = Code.INVALID_SESSION_TIMEOUT
@@ -194,20 +192,20 @@ class Coordinator:
             code = Code.GROUP_MAX_SIZE_REACHED
         else:
             if group is None:
-                group = self._groups[group_id] = Group(group_id, turn.now_ms)
+                group = self._groups[group_id] = ClassicGroup(group_id, turn.now_ms)
             elif isinstance(group, ConsumerGroup):
                 group = self._for_classic(turn, group, message)
             group.join(turn, event)
             return
         turn.out.replies.append((event.ticket, replies.join(code, member_id), (group_id,)))
 
-    def _to_member(self, turn: Turn, event: Event) -> None:
+    def _sync_or_leave(self, turn: Turn, event: Event) -> None:
         """SyncGroup and LeaveGroup."""
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if not group_id:
             code = Code.INVALID_GROUP_ID
-        elif group_id in self._lost:
+        elif group_id in self._reloading:
             code = Code.COORDINATOR_LOAD_IN_PROGRESS
         elif group is None:
             code = Code.UNKNOWN_MEMBER_ID
@@ -222,11 +220,11 @@ class Coordinator:
             return
         turn.out.replies.append((event.ticket, replies.refused(event, code), (group_id,)))
 
-    def _beat(self, turn: Turn, event: Event) -> None:
+    def _heartbeat(self, turn: Turn, event: Event) -> None:
         """ConsumerGroupHeartbeat."""
         group_id = event.message["group_id"]
-        beat = Beat.of(event)
-        refusal = self._refuses_beat(group_id, beat)
+        heartbeat = Heartbeat.of(event)
+        refusal = self._heartbeat_refusal(group_id, heartbeat)
         group = self._groups.get(group_id)
         if refusal is None and not isinstance(group, ConsumerGroup):
             try:
@@ -238,50 +236,52 @@ class Coordinator:
             except ValueError as error:
                 refusal = Code.GROUP_ID_NOT_FOUND, str(error)
             else:
-                refusal = new.refuses(self.settings, beat)
+                refusal = new.refusal_of(self.settings, heartbeat)
                 if refusal is None:
                     if group is not None:
                         convert.upgrade(turn, group, new)
                     group = self._groups[group_id] = new
         if refusal is None and isinstance(group, ConsumerGroup):
-            group.beat(turn, beat)
+            group.heartbeat(turn, heartbeat)
         elif refusal is not None:
             reply = consumer_replies.refused(*refusal)
             turn.out.replies.append((event.ticket, reply, (group_id,)))
 
-    def _refuses_beat(self, group_id: str, beat: Beat) -> tuple[Code, str] | None:
+    def _heartbeat_refusal(self, group_id: str, heartbeat: Heartbeat) -> tuple[Code, str] | None:
         """What is known to be wrong before the group is looked at."""
         group = self._groups.get(group_id)
         if not self.settings.serves_consumer_protocol:
             return Code.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
         if not group_id:
             return Code.INVALID_REQUEST, "GroupId can't be empty."
-        wrong = beat.wrong()
-        if wrong is not None:
-            return Code.INVALID_REQUEST, wrong
-        if beat.assignor is not None and beat.assignor not in self.settings.assignors:
-            return consumer_replies.unsupported_assignor(beat.assignor, self.settings.assignors)
-        if group_id in self._lost:
+        invalid = heartbeat.invalid()
+        if invalid is not None:
+            return Code.INVALID_REQUEST, invalid
+        if heartbeat.assignor is not None and heartbeat.assignor not in self.settings.assignors:
+            return consumer_replies.unsupported_assignor(
+                heartbeat.assignor, self.settings.assignors
+            )
+        if group_id in self._reloading:
             return Code.COORDINATOR_LOAD_IN_PROGRESS, "The group is being read."
-        if beat.epoch != 0 and not isinstance(group, ConsumerGroup):
+        if heartbeat.epoch != 0 and not isinstance(group, ConsumerGroup):
             what = "not found" if group is None else "is not a consumer group"
-            who = "Consumer group" if group is None and beat.epoch > 0 else "Group"
+            who = "Consumer group" if group is None and heartbeat.epoch > 0 else "Group"
             return Code.GROUP_ID_NOT_FOUND, f"{who} {group_id} {what}."
-        if not self.budget.has_room_for(group, beat):
+        if not self.budget.has_room_for(group, heartbeat):
             return Code.GROUP_MAX_SIZE_REACHED, "Groups have no room for this subscription."
         return None
 
     def _for_classic(self, turn: Turn, group: ConsumerGroup, message: Message) -> AnyGroup:
-        """The group that a classic member joins: of a consumer group that nobody else of its
-        protocol is in, a classic one.
+        """The group that a classic member joins: a consumer group without consumer members becomes
+        a classic one.
         """
         if message["member_id"]:
             return group
         holder = group.members.get(group.static.get(message.get("group_instance_id") or "", ""))
         if holder is not None and holder.classic is None and self.settings.downgrades:
-            alone = len(group.members) == 1 or group.only_classic(without=holder.id)
-            if alone:
-                group.remove(turn, holder, f"{holder.id} is back as a classic member")
+            only_member = len(group.members) == 1 or group.only_classic(without=holder.id)
+            if only_member:
+                group.drop_member(turn, holder, f"{holder.id} is back as a classic member")
         if group.members and not self._is_classic(group):
             return group
         return self._downgrade(turn, group)
@@ -289,7 +289,7 @@ class Coordinator:
     def _is_classic(self, group: ConsumerGroup) -> bool:
         return self.settings.downgrades and group.only_classic()
 
-    def _downgrade(self, turn: Turn, group: ConsumerGroup) -> Group:
+    def _downgrade(self, turn: Turn, group: ConsumerGroup) -> ClassicGroup:
         why = "the last member of the consumer protocol has gone"
         new = self._groups[group.id] = convert.downgrade(turn, group, why)
         turn.open.pop(group.id, None)
@@ -303,36 +303,36 @@ class Coordinator:
 
     # -- news of the core
 
-    def _topics_changed(self, turn: Turn, event: Event) -> None:
+    def _on_topics_changed(self, turn: Turn, event: Event) -> None:
         names = set(event.message["names"])
         for group in list(self._groups.values()):
             if isinstance(group, ConsumerGroup) and (
                 group.resolved or not names.isdisjoint(group.subscribed())
             ):
-                self._outdated[group.id] = None
+                self._groups_with_changed_topics[group.id] = None
 
-    def _look_at_topics(self, turn: Turn) -> None:
+    def _apply_topic_changes(self, turn: Turn) -> None:
         """Have some groups look at topics that changed; the others do so in the next batches."""
-        for group_id in list(self._outdated)[:OUTDATED_AT_ONCE]:
-            del self._outdated[group_id]
+        for group_id in list(self._groups_with_changed_topics)[:TOPIC_CHANGES_PER_BATCH]:
+            del self._groups_with_changed_topics[group_id]
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 self._step(turn, group, "topics changed", group.topics_changed)
 
-    def _session_expired(self, turn: Turn, event: Event) -> None:
+    def _on_session_expired(self, turn: Turn, event: Event) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if group is not None:
             group.expire(turn, event.message["members"])
-        elif group_id not in self._lost:
+        elif group_id not in self._reloading:
             turn.dirty[group_id] = None
 
-    def _assigned(self, turn: Turn, event: Event) -> None:
+    def _on_assigned(self, turn: Turn, event: Event) -> None:
         group = self._groups.get(event.message["group_id"])
         if group is not None:
-            group.assigned(turn, event.message)
+            group.on_assigned(turn, event.message)
 
-    def _loaded(self, turn: Turn, event: Event) -> None:
+    def _on_groups_loaded(self, turn: Turn, event: Event) -> None:
         values = {each["group_id"]: each["value"] for each in event.message["groups"]}
         logs: dict[str, list[Live]] = {}
         for group_id, kind, key, value in event.message.get("records", ()):
@@ -351,22 +351,22 @@ class Coordinator:
                 # It begins anew with its next member; in the core it must not stay on its way.
                 self._groups.pop(group_id, None)
                 self._dirty[group_id] = None
-            self._settle(group_id)
+            self._update_timer(group_id)
 
-    def _unloaded(self, turn: Turn, event: Event) -> None:
+    def _on_groups_unloaded(self, turn: Turn, event: Event) -> None:
         """Another broker coordinates these groups; or this one, when it has read them anew."""
         for group_id in event.message["groups"]:
             turn.dirty[group_id] = None
             turn.open.pop(group_id, None)
-            if self._lost.pop(group_id, None) is not None:
+            if self._reloading.pop(group_id, None) is not None:
                 del self._scheduled[group_id]
             group = self._groups.get(group_id)
             if group is not None:
-                owed = group.waiting_tickets()
+                owed = group.pending_replies()
                 turn.out.replies += [(ticket, reply, ()) for ticket, reply in owed]
                 self._forget(group)
 
-    def _offsets_expired(self, turn: Turn, event: Event) -> None:
+    def _on_offsets_expired(self, turn: Turn, event: Event) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if group is not None and group.state == EMPTY and not group.pending:
@@ -385,16 +385,16 @@ class Coordinator:
     def _described(self, turn: Turn, event: Event, group_id: str) -> Message:
         """One group of DescribeGroups. Before v6 an unknown one is Dead, no error."""
         group = self._groups.get(group_id)
-        if group_id in self._lost:
+        if group_id in self._reloading:
             return replies.described(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             try:
                 shown = group.describe()
                 if event.message.get("krust_history"):
                     shown["krust_history"] = group.history.shown()
             except Exception:
                 turn.out.lines.append(f"describing {group_id!r} failed\n{traceback.format_exc()}")
-                self._drop(turn, group_id, ())
+                self._reload_after_failure(turn, group_id, ())
                 return replies.described(group_id, "", Code.UNKNOWN_SERVER_ERROR)
         elif group is None and self.settings.has_offsets(group_id):
             shown = replies.described(group_id, EMPTY)
@@ -420,7 +420,7 @@ class Coordinator:
             return consumer_replies.described(group_id, Code.UNSUPPORTED_VERSION)
         if not group_id:
             return consumer_replies.described(group_id, Code.INVALID_GROUP_ID)
-        if group_id in self._lost:
+        if group_id in self._reloading:
             return consumer_replies.described(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
         if not isinstance(group, ConsumerGroup):
             there = group is not None or self.settings.has_offsets(group_id)
@@ -437,8 +437,9 @@ class Coordinator:
         found = [
             (each.id, each.protocol_type, each.state, each.kind) for each in self._groups.values()
         ]
-        unknown = set(self.settings.groups_with_offsets()) - self._groups.keys() - self._lost.keys()
-        found += [(group_id, "", EMPTY, Group.kind) for group_id in sorted(unknown)]
+        known = self._groups.keys() | self._reloading.keys()
+        unknown = set(self.settings.groups_with_offsets()) - known
+        found += [(group_id, "", EMPTY, ClassicGroup.kind) for group_id in sorted(unknown)]
         turn.out.replies.append((event.ticket, replies.listed(event, found), ()))
 
     def _delete(self, turn: Turn, event: Event) -> None:
@@ -452,7 +453,7 @@ class Coordinator:
 
     def _delete_one(self, turn: Turn, group_id: str) -> Code:
         group = self._groups.get(group_id)
-        if group_id in self._lost:
+        if group_id in self._reloading:
             return Code.COORDINATOR_LOAD_IN_PROGRESS
         if group is None and not self.settings.has_offsets(group_id):
             return Code.GROUP_ID_NOT_FOUND
@@ -467,13 +468,13 @@ class Coordinator:
 
     # -- bookkeeping
 
-    def _settle(self, group_id: str) -> None:
+    def _update_timer(self, group_id: str) -> None:
         """After each step of a group: its next timer; one that came to nothing is forgotten."""
         group = self._groups.get(group_id)
         if group is None:
             return
         self.budget.count(group)
-        if group.is_nothing():
+        if group.is_unused():
             self._forget(group)
             return
         due = group.due()
@@ -488,9 +489,9 @@ class Coordinator:
         while (due := self._next_due()) is not None and due <= turn.now_ms:
             _, group_id = heappop(self._timers)
             del self._scheduled[group_id]
-            if group_id in self._lost:
+            if group_id in self._reloading:
                 turn.out.reload.append(group_id)
-                self._ask_again(group_id, turn.now_ms)
+                self._schedule_reload(group_id, turn.now_ms)
                 continue
             group = self._groups[group_id]
             self._step(turn, group, "a deadline", group.on_time)
@@ -509,11 +510,13 @@ class Coordinator:
             self._downgrade_if_due(turn, group.id)
 
         try:
-            with_effects(turn, whole)
-            self._settle(group.id)
-        except FailedError as failure:
+            run_step(turn, whole)
+            self._update_timer(group.id)
+        except StepFailedError as failure:
             turn.out.lines.append(f"{what} of group {group.id!r} failed\n{failure}")
-            self._drop(turn, group.id, failure.undone + take_back(turn.out, group.id))
+            self._reload_after_failure(
+                turn, group.id, failure.undone + roll_back(turn.out, group.id)
+            )
 
     def _next_due(self) -> int | None:
         """The earliest timer that still holds."""
@@ -527,15 +530,15 @@ class Coordinator:
     def _publish(self, turn: Turn, group_id: str) -> None:
         group = self._groups.get(group_id)
         if group is None:
-            if group_id not in self._lost:
-                turn.out.fences.append((group_id, None))
+            if group_id not in self._reloading:
+                turn.out.snapshots.append((group_id, None))
             return
         try:
             group.publish(turn)
         except Exception:
-            line = f"the fence of group {group_id!r} failed\n{traceback.format_exc()}"
+            line = f"the snapshot of group {group_id!r} failed\n{traceback.format_exc()}"
             turn.out.lines.append(line)
-            self._drop(turn, group_id, take_back(turn.out, group_id))
+            self._reload_after_failure(turn, group_id, roll_back(turn.out, group_id))
 
     def _forget(self, group: AnyGroup) -> None:
         self.budget.forget(group.id)
@@ -543,22 +546,22 @@ class Coordinator:
         del self._groups[group.id]
         self._scheduled.pop(group.id, None)
 
-    def _lose(self, group_id: str, now_ms: int) -> list[Reply]:
+    def _unload(self, group_id: str, now_ms: int) -> list[Reply]:
         """Forget a group until the core has read it again; the answers that it owes."""
         group = self._groups.get(group_id)
         owed: list[Reply] = []
         if group is not None:
-            owed = [(ticket, reply, ()) for ticket, reply in group.waiting_tickets()]
+            owed = [(ticket, reply, ()) for ticket, reply in group.pending_replies()]
             self._forget(group)
-        self._ask_again(group_id, now_ms)
+        self._schedule_reload(group_id, now_ms)
         return owed
 
-    def _ask_again(self, group_id: str, now_ms: int) -> None:
-        due = now_ms + ASK_AGAIN_MS
-        self._lost[group_id] = self._scheduled[group_id] = due
+    def _schedule_reload(self, group_id: str, now_ms: int) -> None:
+        due = now_ms + RELOAD_RETRY_MS
+        self._reloading[group_id] = self._scheduled[group_id] = due
         heappush(self._timers, (due, group_id))
 
-    def _drop(
+    def _reload_after_failure(
         self,
         turn: Turn,
         group_id: str,
@@ -568,26 +571,26 @@ class Coordinator:
         """A step of a group failed halfway: nothing of the group can be trusted."""
         owed = [replies.without(each, {group_id}) for each in undone]
         if group_id in self._groups:
-            owed += self._lose(group_id, turn.now_ms)
+            owed += self._unload(group_id, turn.now_ms)
             turn.out.reload.append(group_id)
         turn.out.replies += {each[0]: each for each in owed if each[0] != asked}.values()
 
 
-_DECIDE: dict[str, Callable[[Coordinator, Turn, Event], None]] = {
-    "JoinGroup": Coordinator._join,
-    "SyncGroup": Coordinator._to_member,
-    "LeaveGroup": Coordinator._to_member,
-    "ConsumerGroupHeartbeat": Coordinator._beat,
-    "DescribeGroups": Coordinator._describe,
-    "ConsumerGroupDescribe": Coordinator._describe_consumer,
-    "ListGroups": Coordinator._list,
-    "DeleteGroups": Coordinator._delete,
-    "SessionExpired": Coordinator._session_expired,
-    "Assigned": Coordinator._assigned,
-    "GroupsLoaded": Coordinator._loaded,
-    "GroupsUnloaded": Coordinator._unloaded,
-    "OffsetsExpired": Coordinator._offsets_expired,
-    "TopicsChanged": Coordinator._topics_changed,
+_HANDLERS: dict[str, Callable[[GroupCoordinator, Turn, Event], None]] = {
+    "JoinGroup": GroupCoordinator._join,
+    "SyncGroup": GroupCoordinator._sync_or_leave,
+    "LeaveGroup": GroupCoordinator._sync_or_leave,
+    "ConsumerGroupHeartbeat": GroupCoordinator._heartbeat,
+    "DescribeGroups": GroupCoordinator._describe,
+    "ConsumerGroupDescribe": GroupCoordinator._describe_consumer,
+    "ListGroups": GroupCoordinator._list,
+    "DeleteGroups": GroupCoordinator._delete,
+    "SessionExpired": GroupCoordinator._on_session_expired,
+    "Assigned": GroupCoordinator._on_assigned,
+    "GroupsLoaded": GroupCoordinator._on_groups_loaded,
+    "GroupsUnloaded": GroupCoordinator._on_groups_unloaded,
+    "OffsetsExpired": GroupCoordinator._on_offsets_expired,
+    "TopicsChanged": GroupCoordinator._on_topics_changed,
 }
 """Bound methods in a table of its own would keep a stopped broker alive: a cycle."""
 

@@ -1,7 +1,8 @@
-"""What a consumer group holds and what can be read off it: members, target, owners, fence.
+"""The members of a consumer group, and what follows from them: target, owners, snapshot.
 
-`owners` says which member has a partition, assigned or still to be revoked; whoever changes a
-member puts it back by `take`. Nothing here decides when something happens: `group` does.
+`owners` maps a partition to its member, be it assigned or still to be revoked. Whoever changes a
+member calls `release_partitions` before and `claim_partitions` after. `group` decides when
+something happens.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from krust.coordinator.consumer.member import (
     UNREVOKED,
     unlisted,
 )
-from krust.coordinator.consumer.reconcile import Goal, waits_in_vain
-from krust.coordinator.consumer.target import Wish, known, named, preferred
+from krust.coordinator.consumer.reconcile import MemberTarget, has_free_partition
+from krust.coordinator.consumer.target import MemberSubscription, known, named, preferred
 from krust.coordinator.history import History
 from krust.coordinator.states import ASSIGNING, EMPTY, RECONCILING
 from krust.coordinator.states import STABLE as SETTLED
@@ -26,12 +27,12 @@ from krust.coordinator.states import STABLE as SETTLED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.coordinator.consumer.member import Member, Partitions, Waiting
-    from krust.coordinator.member import Turn
-    from krust.coordinator.outcome import GroupSettings, Message, Record
+    from krust.coordinator.classic_member import Turn
+    from krust.coordinator.consumer.member import DelayedResponse, Member, Partitions
+    from krust.coordinator.events import GroupSettings, Message, Record
 
 
-class Roster:
+class ConsumerGroupMembers:
     """A group's members and what follows from them."""
 
     kind = "consumer"
@@ -51,7 +52,7 @@ class Roster:
         self.owners: dict[tuple[str, int], str] = {}
         self.resolved: dict[str, frozenset[str]] = {}
         """regular expression -> topics"""
-        self.waiting: list[Waiting] = []
+        self.delayed: list[DelayedResponse] = []
         self.history = History(self.id)
         self.timers: list[tuple[int, str]] = []
         """of members; those that hold no more are skipped"""
@@ -62,32 +63,32 @@ class Roster:
 
     # -- members
 
-    def enlist(self, member: Member) -> None:
-        """Somebody belongs to the group."""
+    def add_member(self, member: Member) -> None:
+        """Add a member."""
         self.members[member.id] = member
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
-        self.take(member)
-        self.remind(member)
-        self.recount()
+        self.claim_partitions(member)
+        self.set_timers(member)
+        self.forget_subscribed()
 
-    def strike(self, member: Member) -> None:
-        """Somebody does not any more."""
-        self.release(member)
+    def remove_member(self, member: Member) -> None:
+        """Remove a member and what it owns."""
+        self.release_partitions(member)
         del self.members[member.id]
-        self.recount()
+        self.forget_subscribed()
         self.target.pop(member.id, None)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
             del self.static[member.instance_id]
 
-    def release(self, member: Member) -> None:
-        """Before what it has changes."""
+    def release_partitions(self, member: Member) -> None:
+        """Free the partitions of a member; call it before they change."""
         for each in member.assigned | member.revoking:
             if self.owners.get(each) == member.id:
                 del self.owners[each]
 
-    def take(self, member: Member) -> None:
-        """After that. What another has cannot be its own, whatever a log says."""
+    def claim_partitions(self, member: Member) -> None:
+        """Make a member the owner of its partitions. It loses those that another member owns."""
         foreign = frozenset(
             each
             for each in member.assigned | member.revoking
@@ -98,12 +99,12 @@ class Roster:
             member.revoking -= foreign
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """What it subscribes to, by name or by regular expression."""
+        """The topics that a member subscribes to, by name or by regular expression."""
         return member.names | self.resolved.get(member.regex, frozenset())
 
-    def wishes(self) -> list[Wish]:
-        """All members and what they want."""
-        return [Wish(each, self.topics_of(each)) for each in self.members.values()]
+    def subscriptions(self) -> list[MemberSubscription]:
+        """All members and the topics they subscribe to."""
+        return [MemberSubscription(each, self.topics_of(each)) for each in self.members.values()]
 
     def subscribed(self) -> frozenset[str]:
         """The topics that any member subscribes to."""
@@ -113,22 +114,24 @@ class Roster:
             self._subscribed = frozenset[str]().union(*found)
         return self._subscribed
 
-    def recount(self) -> None:
-        """Somebody subscribes to other topics, or a regular expression means others."""
+    def forget_subscribed(self) -> None:
+        """The set of subscribed topics may be another one: compute it again."""
         self._subscribed = None
 
-    def remind(self, member: Member) -> None:
-        """A member's patience, or ours with it, ends at another time."""
-        for due in member.dues():
+    def set_timers(self, member: Member) -> None:
+        """Set timers for the deadlines of a member."""
+        for due in member.deadlines():
             heappush(self.timers, (due, member.id))
         if len(self.timers) > 4 * len(self.members) + 64:
-            self.timers = [(due, each.id) for each in self.members.values() for due in each.dues()]
+            self.timers = [
+                (due, each.id) for each in self.members.values() for due in each.deadlines()
+            ]
             heapify(self.timers)
 
-    def goal(self, member: Member, settings: GroupSettings) -> Goal:
-        """What a member is to have."""
+    def member_target(self, member: Member, settings: GroupSettings) -> MemberTarget:
+        """The target of a member, at the epoch of the target."""
         shapes = known(self.topics_of(member), settings)
-        return Goal(
+        return MemberTarget(
             self.assignment_epoch,
             self.target.get(member.id, NOTHING),
             {each.id for each in shapes.values()},
@@ -137,8 +140,8 @@ class Roster:
 
     # -- what holds
 
-    def now(self) -> str:
-        """The state that follows."""
+    def current_state(self) -> str:
+        """The state, computed from the members and epochs."""
         if not self.members:
             return EMPTY
         if self.epoch > self.assignment_epoch:
@@ -157,7 +160,9 @@ class Roster:
             return True
         if member.epoch != self.assignment_epoch:
             return False
-        return member.state != UNRELEASED or not waits_in_vain(member, self.goal(member, settings))
+        return member.state != UNRELEASED or not has_free_partition(
+            member, self.member_target(member, settings)
+        )
 
     def must_rejoin(self, member: Member, settings: GroupSettings) -> bool:
         """Whether a classic member is to come and fetch what it is to have."""
@@ -165,8 +170,8 @@ class Roster:
             member.state == UNREVOKED or not self.is_quiet(member, settings)
         )
 
-    def is_nothing(self) -> bool:
-        """Whether nobody is here and nothing was ever stored."""
+    def is_unused(self) -> bool:
+        """Whether the group has no member and no record in the log."""
         return not self.epoch and not self.members
 
     def only_classic(self, without: str | None = None) -> bool:
@@ -177,19 +182,19 @@ class Roster:
     # -- what others read
 
     def publish(self, turn: Turn) -> None:
-        """Bring the fence to the core; see Outcome.fences for why there may be two rows."""
+        """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
         settings = turn.settings
         heartbeat_ms, session_ms = settings.timing(self.id)
         rows: Message = {}
         for each in self.members.values():
             if each.classic is None:
                 quiet = self.is_quiet(each, settings)
-                rows[each.id] = each.fence(session_ms, quiet)
+                rows[each.id] = each.snapshot(session_ms, quiet)
             else:
                 rejoin = self.must_rejoin(each, settings)
-                rows[each.id] = each.fence(each.classic.session_timeout_ms, not rejoin)
-        for waiting in self.waiting:  # its silence is ours
-            rows[waiting.member_id] = {**rows[waiting.member_id], "timed": False}
+                rows[each.id] = each.snapshot(each.classic.session_timeout_ms, not rejoin)
+        for delayed in self.delayed:  # its silence is ours
+            rows[delayed.member_id] = {**rows[delayed.member_id], "timed": False}
         row: Message = {
             "type": "consumer",
             "state": self.state,
@@ -203,13 +208,13 @@ class Roster:
         fresh = {
             each.id: {**rows[each.id], "timed": False}
             for each in self.members.values()
-            if each.renew
+            if each.restart_session
         }
         if fresh:
-            turn.out.fences.append((self.id, {**row, "members": {**rows, **fresh}}))
+            turn.out.snapshots.append((self.id, {**row, "members": {**rows, **fresh}}))
         for each in self.members.values():
-            each.renew = False
-        turn.out.fences.append((self.id, row))
+            each.restart_session = False
+        turn.out.snapshots.append((self.id, row))
 
     def describe(self, settings: GroupSettings) -> Message:
         """Its part of ConsumerGroupDescribe."""
@@ -243,10 +248,10 @@ class Roster:
         turn.out.records.append((self.id, list(written)))
 
     def tombstones(self) -> list[Record]:
-        """All that the log has of it goes."""
+        """Tombstones for all records of the group."""
         gone: list[Record] = []
         for member_id in self.members:
-            gone += records.gone(member_id)
+            gone += records.member_tombstones(member_id)
         gone += [(records.REGEX, {"regular_expression": each}, None) for each in self.resolved]
         gone += self.without_old_record()
         if self.assignment_epoch:
@@ -294,8 +299,8 @@ class Roster:
             if member.state not in (STABLE, UNRELEASED):
                 member.state = UNREVOKED
                 member.revoke_due = now_ms + max(member.rebalance_timeout_ms, 0)
-            group.enlist(member)
-        group.state = group.now()
+            group.add_member(member)
+        group.state = group.current_state()
         return group
 
 

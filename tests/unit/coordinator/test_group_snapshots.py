@@ -5,33 +5,33 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from krust.coordinator.outcome import Outcome
+from krust.coordinator.events import Outcome
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
 
 def rows(outcome: Outcome) -> list[Any]:
-    return [row for _, row in outcome.fences]
+    return [row for _, row in outcome.snapshots]
 
 
 def test_a_batch_publishes_each_changed_group_once() -> None:
     bench = Bench()
     bench.stable(2)
     outcome = bench.batch(*(bench.joining(group_id=name) for name in "gghhg"))
-    assert sorted(group_id for group_id, _ in outcome.fences) == ["g", "h"]
+    assert sorted(group_id for group_id, _ in outcome.snapshots) == ["g", "h"]
 
 
 def test_a_member_that_joins_again_is_not_published_for_that() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     bench.join(a)
-    assert len(bench.outcomes[-1].fences) == 1
+    assert len(bench.outcomes[-1].snapshots) == 1
     bench.join(a)
-    assert not bench.outcomes[-1].fences
+    assert not bench.outcomes[-1].snapshots
     bench.join(a, protocols=[("range", b"2")])
-    assert not bench.outcomes[-1].fences
+    assert not bench.outcomes[-1].snapshots
     bench.join(b)
-    assert bench.outcomes[-1].fences
+    assert bench.outcomes[-1].snapshots
 
 
 def test_a_member_on_another_connection_is_published() -> None:
@@ -55,7 +55,7 @@ def test_sessions_begin_anew_when_a_wait_ends() -> None:
     assert all(each["timed"] for each in second["members"].values())
     for each in (b, c):
         bench.sync(each, bench.generation)
-        assert not bench.outcomes[-1].fences
+        assert not bench.outcomes[-1].snapshots
     bench.sync(a, bench.generation)
     first, second = rows(bench.outcomes[-1])
     assert not first["members"][b]["timed"]
@@ -66,7 +66,7 @@ def test_sessions_begin_anew_when_a_wait_ends() -> None:
 def test_pending_members_are_not_published() -> None:
     bench = Bench()
     bench.joined(version=4)
-    assert not bench.outcomes[-1].fences
+    assert not bench.outcomes[-1].snapshots
 
 
 def test_states_have_the_time_they_began() -> None:

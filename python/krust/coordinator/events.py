@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import GroupSpec
 
 Message = dict[str, Any]
-"""A request, a response, a record's value, a fence."""
+"""A request, a response, a record's value, a snapshot."""
 
 Record = tuple[int, Message, Message | None]
 """A record of a consumer group: Kafka's key type, the key without the group, the value; None: its
@@ -81,7 +81,7 @@ class Outcome:
     records: list[tuple[str, Message | str | list[Record] | None]] = field(default_factory=list)
     """group and value of a classic group; None: its tombstone; "drop_offsets": tombstones of all
     its offsets; a list: records of a consumer group. All of one group are one batch"""
-    fences: list[tuple[str, Message | None]] = field(default_factory=list)
+    snapshots: list[tuple[str, Message | None]] = field(default_factory=list)
     """group and row; None: gone. Two rows of a group: the members whose `timed` is False in the
     first one begin their session anew with the second"""
     replies: list[Reply] = field(default_factory=list)
