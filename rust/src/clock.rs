@@ -1,5 +1,5 @@
-//! Where time comes from: wall time for records, monotonic time for waiting. Policy never asks the
-//! system; it is handed a [`Clock`], or the milliseconds themselves, so that a test can turn it.
+//! Clocks: wall time for records, monotonic time for waiting. Code that decides never asks the
+//! system. It gets a [`Clock`], or the milliseconds themselves, so that a test can set the time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
-//! krust's core: bytes from sockets to logs and back. Each module uses only the layers below it.
+//! krust's core: it moves bytes from sockets to logs and back. Each module uses only lower layers.
 //!
 //! ```text
-//! 6 py        the boundary to Python
+//! 6 py        the native boundary to Python
 //! 5 net       threads, sockets, order, back-pressure
 //! 4 broker    handlers, image, partitions, parked requests      4 columns   records as Arrow
 //! 3 client    the Kafka client

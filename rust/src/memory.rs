@@ -1,9 +1,9 @@
-//! One limit on the memory that requests may cost together: what is decoded of them, asked of the
-//! policy, inflated, kept while they are delayed, and answered.
+//! One limit on the memory that all requests may take together: decoded requests, events for the
+//! policy, decompressed records, delayed requests and responses.
 //!
-//! Memory is leased *before* it is allocated, by the bytes that the allocation may take, and
-//! returned when the lease is dropped. Who gets no lease either waits (the connection is read
-//! again later) or is refused; nobody allocates first and counts afterwards. Read buffers are not
+//! Memory is leased *before* it is allocated, by the most bytes that the allocation may take, and
+//! returned when the lease is dropped. A request without a lease either waits (its connection is
+//! read again later) or is refused. Read buffers are not
 //! in this pool: each network thread has its own (`net/read_buffer.rs`). KIP-81 calls it MemoryPool
 //! too.
 //! Invariant: used = sum of all leases; a lease alone may exceed the limit only while used was 0,
@@ -54,7 +54,7 @@ impl MemoryPool {
         })
     }
 
-    /// Leases `bytes`; `None` where the pool has not so much left.
+    /// Leases `bytes`; `None` if the pool does not have that much left.
     pub fn lease(self: &Arc<Self>, bytes: usize) -> Option<Lease> {
         self.take(bytes).then(|| Lease { pool: Arc::clone(self), bytes })
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_together_stay_below_the_limit_and_come_back() {
+    fn the_sum_of_leases_stays_below_the_limit_and_dropped_leases_return() {
         let pool = MemoryPool::new(100);
         let mut first = pool.lease(60).unwrap();
         assert!(pool.lease(41).is_none());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_request_makes_progress_alone() {
+    fn a_single_request_above_the_limit_gets_its_lease() {
         let pool = MemoryPool::new(100);
         let large = pool.lease(1000).unwrap();
         assert!(pool.lease(1).is_none());

@@ -1,17 +1,16 @@
-//! How much work a thread does before it lets others go first, counted and not timed.
+//! Counts the work that a thread does before it serves another connection. It measures no time.
 //!
-//! A network thread serves its connections one after the other, and while it is busy for one all
-//! others wait. What it does is counted where it is done, in bytes: those of requests, of answers,
-//! of what is inflated, and a price for each request. A count is the same on a busy machine and a
-//! quiet one, so a turn can be ended by it ([`SHARE`]) and a test can assert how long the longest
-//! uninterrupted stretch was ([`WorkMeter`]); a clock is for neither.
-//! Threads: each has its own count; a meter is shared by all threads of a broker.
-//! Not promised: that two equal counts take equally long; what is counted costs 1 to 20 ns a byte.
+//! A network thread serves its connections one after the other. While it works for one, all others
+//! wait. The work is counted in bytes: bytes of requests, of responses and of decompressed records,
+//! plus a price per request. The count does not depend on how busy the machine is. So it can end a
+//! turn ([`SHARE`]), and a test can assert the longest uninterrupted work ([`WorkMeter`]).
+//! Threads: each thread has its own count. All threads of a broker share one meter.
+//! Not promised: equal counts may take different times; one byte costs 1 to 20 ns.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A connection that has done so much in one turn goes on in the next one.
+/// A connection that has done this much work in one turn continues in the next one.
 pub const SHARE: u64 = 4 << 20;
 /// What a request counts, beside its bytes.
 pub const REQUEST: usize = 256;

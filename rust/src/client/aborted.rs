@@ -1,6 +1,6 @@
-//! Which records of a partition belong to aborted transactions, followed along its batches.
-//! Invariant: batches are asked about in the order of offsets, control batches too: the marker ends
-//!     what a transaction hides.
+//! Which batches of a partition belong to aborted transactions.
+//! Invariant: the caller passes all batches in the order of offsets, control batches too, because a
+//!     marker ends its transaction.
 
 use std::collections::HashSet;
 
@@ -15,15 +15,15 @@ pub struct Aborted {
 }
 
 impl Aborted {
-    /// Of transactions given as (first offset, producer id), none of which ended before the first
-    /// batch that will be asked about.
+    /// The aborted transactions as (first offset, producer id). None of them may end before the
+    /// first batch that is passed to `hides`.
     pub fn of(transactions: impl Iterator<Item = (i64, i64)>) -> Self {
         let mut coming: Vec<_> = transactions.collect();
         coming.sort_unstable_by(|a, b| b.cmp(a));
         Self { coming, open: HashSet::new() }
     }
 
-    /// Whether the next batch is to be hidden.
+    /// Whether the next batch belongs to an aborted transaction.
     pub fn hides(&mut self, batch: &Batch<'_>) -> bool {
         while let Some((first, producer)) = self.coming.last().copied() {
             if first > batch.last_offset() {

@@ -1,7 +1,7 @@
-//! Why a call of the client did not do what it was asked, sorted by whose fault it is.
+//! The errors of the client, by whose fault they are.
 //!
-//! Each variant tells the caller what happens next: a refusal carries Kafka's code, a lost
-//! connection may be opened again, bad bytes close the connection for good.
+//! Each variant tells the caller what to do next. A refusal carries Kafka's error code. A lost
+//! connection may be opened again. Invalid bytes close the connection for good.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The caller's arguments make no sense; nothing was sent.
+    /// The caller's arguments are invalid; nothing was sent.
     Invalid(String),
-    /// The broker said no, with a code of Kafka's.
+    /// The broker refused the request with one of Kafka's error codes.
     Refused {
         /// Kafka's error code, as it came.
         code: i16,
@@ -33,7 +33,7 @@ pub enum Error {
         /// The cluster named this address; the user did not.
         advertised: bool,
     },
-    /// The connection ended while an answer was awaited.
+    /// The connection ended before the response came.
     Closed {
         /// The peer.
         address: String,

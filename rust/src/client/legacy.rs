@@ -1,5 +1,5 @@
-//! Brokers before 0.11 know no batches: message sets of magic 0 or 1 are made for them, and what
-//! they answer becomes batches, with the offsets it has.
+//! Message sets for brokers before 0.11, which have no batches: a batch is converted to magic 0 or
+//! 1 for them, and their message sets are converted to batches with the same offsets.
 //!
 //! Not promised: headers, which the old formats cannot hold, and for magic 0 timestamps.
 

@@ -1,6 +1,7 @@
-//! What a Metadata answer says, owned: brokers, topics, partitions, leaders.
+//! A Metadata response as owned values: brokers, topics, partitions, leaders.
 //!
-//! Every field holds at every version; what an old version does not carry has Kafka's "unknown".
+//! All fields exist at every version. A field that an old version lacks has Kafka's "unknown"
+//! value.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! The Kafka client: what Python's clients, the command line and a broker that asks peers use.
+//! The Kafka client, for Python's clients, the command line and requests between brokers.
 //!
-//! `socket` moves frames with deadlines, `connection` agrees on versions and pairs answers with
-//! requests, `cluster` knows brokers and topics, and on it stand `producer` (with `sender`, its
-//! thread), `consumer` (with `chunk`, what it read, and `fetch_session`) and `admin`. It trusts its
-//! peers no more than `net` trusts clients: frames are bounded before they are reserved, messages
-//! go through the schema's checks, records through the record module's.
-//! Threads: blocking; each value belongs to one thread at a time; every wait ends at its deadline,
-//! or within 100 ms of the caller's [`Interrupt`]. There is no thread behind a call but a sender's
-//! own, and the one that asks the system's resolver.
+//! `socket` moves frames with deadlines. `connection` agrees on versions and matches responses to
+//! requests. `cluster` knows brokers and topics. Above it are `producer` (with its thread,
+//! `sender`), `consumer` (with `chunk` and `fetch_session`) and `admin`. The client trusts brokers
+//! no more than `net` trusts clients: it checks the length of a frame before it reserves memory,
+//! and it checks every message and record.
+//! Threads: calls block; one thread at a time uses each value. Every wait ends at its deadline, or
+//! within 100 ms of the caller's [`Interrupt`]. The only threads are a sender's own and the one
+//! that calls the system's resolver.
 //! Not promised: TLS, SASL, consumer groups, transactions.
 
 pub mod aborted;

@@ -1,7 +1,7 @@
-//! What a client is told once: whom to ask first, how long to wait, how much to take.
+//! The options of a client: bootstrap addresses, timeouts and limits.
 //!
-//! Limits are here, and nowhere else: a peer can make the client hold one frame of
-//! `max_frame_bytes` a connection, and no more.
+//! All limits are here. A broker can make the client hold one frame of `max_frame_bytes` per
+//! connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use super::error::{Error, Result};
 use super::reachability::Reachability;
 
-/// The longest stretch that a waiting call sleeps before it asks [`Interrupt`] again.
+/// The longest time that a waiting call sleeps before it asks [`Interrupt`] again.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
 /// Asked at least every 100 ms while a call waits; `true` ends the call with
 /// [`Error::Interrupted`]. Threads: asked on the thread that made the call.
 pub trait Interrupt: Send + Sync {
-    /// Whether the caller has lost interest.
+    /// Whether the caller wants to end the call.
     fn interrupted(&self) -> bool;
 }
 
-/// Nothing interrupts.
+/// An interrupt that never comes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Never;
 
@@ -86,10 +86,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// What holds for every connection of one client.
+/// The options of every connection of one client.
 #[derive(Clone)]
 pub struct Options {
-    /// The brokers to ask first.
+    /// The bootstrap addresses.
     pub bootstrap: Vec<Address>,
     /// The name the broker sees (`client.id`).
     pub client_id: String,
@@ -101,9 +101,9 @@ pub struct Options {
     pub retry_backoff: Duration,
     /// The largest answer taken, in bytes.
     pub max_frame_bytes: usize,
-    /// Who may end a wait.
+    /// Ends waits.
     pub interrupt: Arc<dyn Interrupt>,
-    /// Who of the brokers cannot be reached.
+    /// Which brokers cannot be reached.
     pub reachability: Arc<Reachability>,
 }
 

@@ -1,11 +1,12 @@
 //! One TCP connection with a deadline on every wait. Whole frames in, whole frames out.
 //!
 //! Frame: i32 length, then that many bytes. A length below 4 or above the limit ends the
-//! connection before a byte is reserved; the buffer grows with what has arrived, to the double of
-//! it at most. A large frame is handed out as the buffer it was received in, without a copy, and
-//! that buffer comes back when the frame is let go of (`frames`).
-//! Invariant: `start <= end <= inbox.len()`; what is received and not handed out is between them.
-//! Threads: one at a time; waits are cut into slices so that the caller can be interrupted.
+//! connection before memory is reserved. The buffer grows with the bytes that have come, at most
+//! twofold. A large frame is returned in the buffer that received it, without a copy, and that
+//! buffer is reused when the frame is dropped (`frame_buffers`).
+//! Invariant: `start <= end <= inbox.len()`; the bytes between `start` and `end` are received and
+//! not returned yet.
+//! Threads: one at a time. Waits are cut into slices so that the caller can be interrupted.
 //! Not promised: encryption.
 
 use std::fmt::Display;

@@ -1,10 +1,10 @@
 //! One batch of columns, filled from chunks of records.
 //!
-//! Keys and values are copied once, from the fetched or inflated batch to the column; what is the
-//! same for all records of a chunk (topic, partition, whose clock) is written by the run.
-//! Invariant: `rows` records are in every column; a record's bytes are there as a whole.
-//! Memory: a batch is closed with the record that reaches [`Limits`], so it passes `bytes` by one
-//!     record at most.
+//! Keys and values are copied once, from the fetched or decompressed batch to the column. Values
+//! that all records of a chunk share (topic, partition, timestamp type) are written as runs.
+//! Invariant: every column has `rows` entries, and no record is there in part.
+//! Memory: the record that reaches [`Limits`] closes the batch, so it exceeds `bytes` by one record
+//!     at most.
 
 use std::sync::Arc;
 
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bitmap_is_made_where_nothing_is_null() {
+    fn a_column_without_nulls_has_no_bitmap() {
         let mut batches = Batches::new();
         batches.add(&Entry { key: Some(b"k"), value: Some(b"v"), ..Entry::default() });
         let bytes = batches.to_bytes(&Fields::default()).unwrap();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_cut_at_the_limit_and_go_on_behind_it_in_every_codec() {
+    fn every_codec_continues_in_the_next_batch_after_the_row_limit() {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
             let fields = Fields { codec, ..Fields::default() };
             let bytes = [batch(0..10, &fields), batch(10..25, &fields)].concat();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_no_text_is_shown_as_far_as_it_is() {
+    fn a_header_name_that_is_not_utf8_has_replacement_characters() {
         let mut raw = b"\x00\x00\x00\x01\x01\x02\x04\xff\x66\x01".to_vec();
         raw.insert(0, u8::try_from(raw.len() * 2).unwrap());
         let mut bytes = batch(0..1, &Fields::default());
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_record_is_an_error_behind_those_before_it() {
+    fn records_before_a_corrupt_one_are_returned_and_the_error_follows() {
         let mut bytes = batch(2..5, &Fields::default());
         let last = bytes.len() - 1;
         bytes[last] = 0xff; // of the last record
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_under_a_right_checksum_are_columns_or_an_error() {
+    fn any_bytes_with_a_valid_checksum_become_columns_or_an_error() {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
             let whole = batch(0..6, &Fields { codec, ..Fields::default() });
             for place in 0..whole.len() {
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_of_older_formats_are_columns_or_an_error() {
+    fn any_bytes_of_older_formats_become_columns_or_an_error() {
         use crate::record::convert::{Target, to_legacy};
         use crate::record::crc::crc32;
         for (magic, codec) in

@@ -1,9 +1,9 @@
-//! Ranges straight from segment files, beside a live broker or without one.
+//! Ranges of offsets from segment files, beside a running broker or without one.
 //!
-//! Files are read in pieces of whole batches, checksums checked, messages of magic 0 and 1 turned
-//! into batches; one partition after the other. Under read_committed the records of aborted
-//! transactions are left out, and a range ends with an error where a transaction is open.
-//! Behaviour where offsets are gone: as in [`remote`](super::remote).
+//! Files are read in pieces of whole batches, one partition after the other. Checksums are checked,
+//! and messages of magic 0 and 1 are converted to batches. Under read_committed the records of
+//! aborted transactions are left out, and a range ends with an error where a transaction is open.
+//! Missing offsets: as in [`remote`](super::remote).
 //! Not promised: what [`reader`](crate::storage::reader) does not.
 
 use std::collections::{HashSet, VecDeque};
@@ -32,7 +32,7 @@ pub struct LocalOptions {
     pub directories: Vec<PathBuf>,
     /// Hide what is not committed.
     pub read_committed: bool,
-    /// What to do where offsets are gone.
+    /// What to do about missing offsets.
     pub missing: MissingOffsets,
 }
 
@@ -184,7 +184,7 @@ impl RangeReader {
         Ok(Chunk::new(ChunkParts { topic, partition, first, end, magic, bytes, hidden }, -1))
     }
 
-    /// Goes on from `begin`, because what lies before it is not there.
+    /// Continues at `begin`, because the offsets before it are missing.
     fn skip_missing(&mut self, begin: i64, missing: MissingOffsets) -> Result<Range> {
         let (start, end) = (self.reader.next(), self.range.end);
         let to = begin.min(end);

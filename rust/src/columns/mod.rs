@@ -1,13 +1,14 @@
-//! Records as Arrow columns: those of Spark's Kafka source, whole batches at a time.
+//! Records as Arrow columns, in whole batches: the columns of Spark's Kafka source.
 //!
-//! [`Column`] is THE table; a [`Projection`] is any of them in any order. [`scan`] reads ranges of
-//! offsets: [`remote`] asks brokers, [`local`] reads segment files. Both fill a [`builder`], which
-//! holds one batch and fills only the wanted columns. [`arrow_records`] turns Arrow into records.
-//! Formats: binary and utf8 with 32-bit offsets, never views; all columns may be null. A record
+//! [`Column`] is the table of columns; a [`Projection`] is any of them in any order. [`scan`] reads
+//! ranges of offsets: [`remote`] from brokers, [`local`] from segment files. Both fill a
+//! [`builder`], which holds one batch and fills only the wanted columns. [`arrow_records`] turns
+//! Arrow tables into records.
+//! Formats: binary and utf8 with 32-bit offsets, never views. All columns may be null. A record
 //!     without a time has -1 ms, as in Kafka; one without headers has null there, as in Spark.
-//! Invariants: a column of a batch is below 2 GiB; records of a partition come in the order of
-//!     offsets, each once; a range ends where the next offset is its end or above.
-//! Threads: plain values, one thread at a time; batches may be dropped on any.
+//! Invariants: a column of a batch is below 2 GiB. The records of a partition come in the order of
+//!     offsets, each once. A range ends when the next offset is its end or above.
+//! Threads: plain values, one thread at a time. Batches may be dropped on any thread.
 //! Not promised: an order between partitions.
 
 pub mod arrow_records;

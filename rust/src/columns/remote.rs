@@ -1,10 +1,10 @@
-//! Ranges from brokers, through the client's consumer.
+//! Ranges of offsets from brokers, through the client's consumer.
 //!
-//! While a batch is filled from one answer, the next one is on its way. What passes (a broker that
-//! restarts, a leader that moves) is tried again until nothing has come for `idle_timeout`.
-//! Behaviour where offsets are gone: fail with OFFSET_OUT_OF_RANGE or the code of the missing
-//! topic, or go on where the log begins; what lies above a log's end is gone as well.
-//! Memory: two answers a leader.
+//! While a batch is filled from one response, the next one is in flight. Temporary errors (a broker
+//! that restarts, a leader that moves) are retried until nothing has come for `idle_timeout`.
+//! Missing offsets: fail with OFFSET_OUT_OF_RANGE or the code of the missing topic, or continue at
+//! the log start offset. Offsets above the log end offset are missing as well.
+//! Memory: two responses per leader.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 pub struct RemoteOptions {
     /// The consumer's way of fetching.
     pub config: Config,
-    /// What to do where offsets are gone.
+    /// What to do about missing offsets.
     pub missing: MissingOffsets,
-    /// How long to wait where nothing comes (`default.api.timeout.ms`).
+    /// How long to wait without any record (`default.api.timeout.ms`).
     pub idle_timeout: Duration,
 }
 
@@ -137,7 +137,7 @@ impl RemoteSource {
         Ok(())
     }
 
-    /// Partitions whose offset is not there: each goes on where its log begins, or is an error.
+    /// Continues partitions whose offset is out of range at their log start offset, or fails.
     fn resolve_out_of_range(&mut self) -> Result<()> {
         let out_of_range =
             self.consumer.out_of_range().map(|(topic, p, offset)| (topic.to_owned(), p, offset));
@@ -164,7 +164,7 @@ impl RemoteSource {
         Ok(())
     }
 
-    /// Lets go of partitions that are not there any more.
+    /// Drops partitions that do not exist any more.
     fn drop_missing_partitions(&mut self) -> Result<()> {
         let positions = self.consumer.positions();
         let open: Vec<_> = positions.map(|(topic, p, at, _)| (topic.to_owned(), p, at)).collect();
@@ -203,7 +203,7 @@ impl RemoteSource {
         found.map_or(0, |range| range.end)
     }
 
-    /// The first place that is waited for.
+    /// The first position that is waited for.
     fn awaited(&self) -> String {
         let mut positions = self.consumer.positions();
         let open = positions.find(|(topic, p, at, _)| *at < self.end_of(topic, *p));

@@ -1,7 +1,7 @@
-//! Ranges of offsets, read to their ends as batches of columns.
+//! A scan: it reads ranges of offsets to their ends, as batches of columns.
 //!
-//! [`Scan::pull`] fills one batch from chunks of a [`Source`]; what each range has come to counts
-//! once its batch is handed out.
+//! [`Scan::pull`] fills one batch from chunks of a [`Source`]. The position of a range advances
+//! when its batch is returned.
 //! Invariant: a batch holds records of any number of ranges, those of one range in order.
 
 use std::sync::Arc;
@@ -36,17 +36,17 @@ impl Range {
     }
 }
 
-/// What to do where offsets of a range are not there any more.
+/// What to do about offsets of a range that do not exist any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingOffsets {
-    /// That is an error.
+    /// Fail.
     #[default]
     Fail,
-    /// Go on behind them, and tell it.
+    /// Continue behind them, and list them in [`Scan::skipped`].
     Skip,
 }
 
-/// What a source brought.
+/// One item from a source.
 pub(super) enum SourceItem {
     /// Records of one partition.
     Chunk(Chunk),
@@ -60,7 +60,7 @@ pub(super) enum SourceItem {
 pub(super) trait Source: Send {
     /// The next chunk of a range that is not at its end.
     fn next(&mut self) -> Result<SourceItem>;
-    /// Takes back a chunk that was walked.
+    /// Reuses the memory of a chunk that was read.
     fn recycle(&mut self, chunk: Chunk);
 }
 
@@ -76,7 +76,7 @@ pub struct Scan {
     filled: Vec<i64>,
     skipped: Vec<Range>,
     is_done: bool,
-    /// What went wrong behind the records of the batch that was handed out.
+    /// An error that came after the records of the batch that was returned.
     deferred_error: Option<Error>,
 }
 

@@ -1,18 +1,19 @@
-//! One connection: what may be read, what is handled, what is sent, and when it has to go.
+//! One connection: when it is read, when its requests are handled, what is sent, when it closes.
 //!
-//! States, each with what happens in it and where it goes:
-//! - reading: bytes are read, whole frames handed over together. A long poll -> held; too much to
-//!   send, or too many requests parked -> full; bytes that make no sense -> closing
-//! - muted: nothing is read, nor handled of what was read; what is ready is sent. Its time over ->
-//!   reading. The end of the peer waits so long: bytes may lie before it
-//! - held: nothing is read, the end of the peer closes at once. All slots filled -> reading
-//! - full: nothing is read. Enough was sent or filled -> reading
-//! - closing: nothing is read; what is ready is sent. All sent, or the peer gone -> gone
+//! States, with their action and transitions:
+//! - reading: reads bytes and hands over all whole frames together. A long poll -> held. Too many
+//!   bytes to send, or too many delayed requests -> full. Bytes that are no Kafka frame -> closing
+//! - muted (KIP-219): reads and handles nothing, sends the replies that are ready. Throttle time
+//!   over -> reading. A peer that disconnects is noticed only then, because bytes may precede it
+//! - held: reads nothing; a peer that disconnects closes it at once. All replies filled -> reading
+//! - full: reads nothing. Enough bytes sent, or enough delayed requests answered -> reading
+//! - closing: reads nothing, sends the replies that are ready. All sent, or peer gone -> closed
 //!
-//! Readiness comes once per edge, so it is remembered here until a read or a send finds the socket
-//! empty or full. A read that brings less than it had room for says "empty" without a second call;
-//! only when the peer has finished (which may hide behind that read) is it asked again.
-//! Threads: owned by one reactor thread.
+//! Readiness comes once per edge, so the connection remembers it until a read finds the socket
+//! empty or a send finds it full. A read that returns fewer bytes than it asked for has emptied the
+//! socket, so no second call is needed. Only when the peer has disconnected is the socket read
+//! again.
+//! Threads: one reactor thread owns it.
 
 use std::io;
 use std::net::IpAddr;
@@ -29,13 +30,13 @@ use super::shared::Shared;
 use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
 use crate::work;
 
-/// The most one connection reads in one turn, so that the others get theirs.
+/// The most bytes that one connection reads in one turn, so that the others get their turn.
 const TURN_BYTES: usize = 4 << 20;
 
-/// So long after a short reply somebody may wait for the next.
+/// For this long after a short reply a peer may be waiting for the next one.
 const SHORT_MS: i64 = 1;
 
-/// What one reactor thread lends to the connection it serves.
+/// The part of a reactor thread that it passes to each connection it serves.
 pub(super) struct ReactorContext<S: Service> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) thread: S::Thread,
@@ -48,7 +49,7 @@ pub(super) struct ReactorContext<S: Service> {
 }
 
 impl<S: Service> ReactorContext<S> {
-    /// The most one connection sends in this turn.
+    /// The most bytes that one connection sends in this turn.
     fn send_share(&self) -> usize {
         if self.now_ms.saturating_sub(self.short_ms) <= SHORT_MS { SMALL_SHARE } else { SHARE }
     }
@@ -63,15 +64,15 @@ pub(super) struct Connection<S: Service> {
     send_queue: SendQueue,
     /// The socket may have bytes for us.
     readable: bool,
-    /// The peer has finished; there may be bytes before that.
+    /// The peer has disconnected; the socket may still hold bytes.
     peer_finished: bool,
-    /// The socket takes no bytes.
+    /// The socket's send buffer is full.
     blocked: bool,
     held: bool,
     closing: bool,
     /// Until when it is muted.
     muted_until_ms: Option<i64>,
-    /// When the reactor serves it for that.
+    /// When the reactor serves it again after being muted.
     pub(super) timer_ms: Option<i64>,
     /// It is on the reactor's list of connections to serve without an event; on that of those that
     /// wait for a read buffer.
@@ -84,22 +85,22 @@ pub(super) struct Connection<S: Service> {
     sent_ms: i64,
 }
 
-/// What the reactor does with a connection next.
+/// What the reactor does next with a connection that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServeOutcome {
     /// Wait for its next event.
     Wait,
     /// Wait for its next event, and serve it at this time.
     Muted(i64),
-    /// Serve it again next turn: it had its share of this one.
+    /// Serve it again next turn: it used up its share of this one.
     Again,
-    /// Serve it again when read buffers were given back.
+    /// Serve it again when read buffers have been returned.
     Starved,
     /// Close it.
     Close,
 }
 
-/// What became of the bytes at hand.
+/// The result of handling the bytes that were read.
 enum Handled {
     Frames,
     Nothing,
@@ -135,7 +136,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Remembers what an event says.
+    /// Remembers the readiness that an event reports.
     pub(super) fn record_event(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.peer_finished |= event.is_read_closed() || event.is_error();
@@ -144,13 +145,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Fills the slot of a parked request.
+    /// Fills in the reply of a delayed request.
     pub(super) fn fill(&mut self, slot: Slot, output: Output, flow: Flow) {
         self.replies.fill(slot, output);
         self.closing |= flow == Flow::Close;
     }
 
-    /// Sends what is ready, reads and handles what may be read.
+    /// Sends the replies that are ready, then reads and handles requests.
     pub(super) fn serve(&mut self, context: &mut ReactorContext<S>) -> ServeOutcome {
         let outcome = self.serve_turn(context).unwrap_or_else(|error| {
             tracing::debug!(peer = %self.address, %error, "connection lost");
@@ -202,7 +203,7 @@ impl<S: Service> Connection<S> {
         })
     }
 
-    /// Is muted where the service said so, and no longer when the time is over.
+    /// Mutes the connection if the service asked for it, and unmutes it after the throttle time.
     fn update_muted(&mut self, now_ms: i64) {
         if self.replies.is_muted() {
             let until_ms = now_ms.saturating_add(i64::from(self.replies.muted_ms()));
@@ -213,7 +214,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Reads once. `Some`: nothing more can be done with this connection now.
+    /// Reads once. `Some`: the connection cannot continue now.
     fn read(&mut self, context: &mut ReactorContext<S>) -> io::Result<Option<ServeOutcome>> {
         let limit = context.shared.options.request_max_bytes;
         let before = self.read_buffer.filled();
@@ -234,7 +235,7 @@ impl<S: Service> Connection<S> {
         Ok(None)
     }
 
-    /// Hands all whole frames over.
+    /// Hands all whole frames to the service.
     fn handle(&mut self, context: &mut ReactorContext<S>) -> Handled {
         let limit = context.shared.options.request_max_bytes;
         if let Err(error) = self.read_buffer.frames(limit, &mut context.frames) {
@@ -258,7 +259,7 @@ impl<S: Service> Connection<S> {
         if handled == 0 && !may_leave_all { Handled::Invalid } else { Handled::Frames }
     }
 
-    /// Sends what is ready. True where there is more and the socket would take it.
+    /// Sends the replies that are ready. Returns whether there is more and the socket has room.
     fn send(&mut self, context: &mut ReactorContext<S>) -> io::Result<bool> {
         let begins = self.send_queue.is_empty();
         if begins {
@@ -291,7 +292,7 @@ impl<S: Service> Connection<S> {
             && self.replies.parked() < options.parked_max
     }
 
-    /// When this connection has to go if nothing more happens on it (monotonic milliseconds).
+    /// When this connection is closed if nothing more happens on it (monotonic milliseconds).
     pub(super) fn deadline_ms(&self, options: &Options) -> i64 {
         let mut deadline = i64::MAX;
         if self.replies.parked() == 0 {
@@ -306,14 +307,14 @@ impl<S: Service> Connection<S> {
         deadline
     }
 
-    /// By how many milliseconds the large frame that is half here lags behind the least rate.
+    /// By how many milliseconds an incomplete large frame is behind the minimum rate.
     pub(super) fn lag_ms(&self, options: &Options, now_ms: i64) -> Option<i64> {
         let waits_for_peer =
             self.read_buffer.is_large() && !self.starving && self.may_read(options);
         waits_for_peer.then(|| now_ms.saturating_sub(self.frame_ms))
     }
 
-    /// Sends what is ready, once; reads nothing more.
+    /// Sends the replies that are ready, once, and reads nothing more.
     pub(super) fn finish(&mut self, context: &mut ReactorContext<S>) {
         self.closing = true;
         if let Err(error) = self.send(context) {
@@ -321,7 +322,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Gives the read buffer back before the connection goes.
+    /// Returns the read buffer before the connection is dropped.
     pub(super) fn release(&mut self, pool: &mut ReadBufferPool) {
         self.read_buffer.release(pool);
     }

@@ -1,10 +1,10 @@
-//! The mailboxes of the reactor threads: a locked list each, and a wake-up (an eventfd) that is
-//! used once a turn however much is posted.
+//! The mailboxes of the reactor threads. Each is a locked list with a wake-up (an eventfd), which
+//! is used once a turn, no matter how much is posted.
 //!
-//! The reactor empties its box after the events of a turn and looks again before it blocks, so a
-//! post made by that thread itself needs no wake-up at all.
-//! Threads: anyone posts; only the owner takes.
-//! Not promised: a limit. What is posted is bounded by what is parked, one post for each advance.
+//! A reactor empties its mailbox after the events of a turn and checks it again before it blocks,
+//! so a post by the same thread needs no wake-up.
+//! Threads: any thread posts; only the owner takes.
+//! Not promised: a limit. Posts are bounded by the delayed requests: one post per advance.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Accepted {
 
 struct ThreadMailbox<W> {
     content: Mutex<MailboxContents<W>>,
-    /// There while its thread is.
+    /// `None` before its thread starts and after it ends.
     waker: RwLock<Option<Waker>>,
     closed: AtomicBool,
 }
@@ -41,12 +41,12 @@ pub(super) struct MailboxContents<W> {
 }
 
 thread_local! {
-    /// The box this thread owns: the address of its `ThreadMailbox`, 0 where it is no reactor.
+    /// The address of this thread's `ThreadMailbox`; 0 if the thread is no reactor.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<W> Mailboxes<W> {
-    /// Boxes for `threads` reactor threads. What is posted before they start is kept for them.
+    /// Mailboxes for `threads` reactor threads. Posts before their start are kept for them.
     pub fn new(threads: usize) -> Arc<Self> {
         let mailboxes = (0..threads)
             .map(|_| ThreadMailbox {
@@ -58,12 +58,12 @@ impl<W> Mailboxes<W> {
         Arc::new(Self { mailboxes })
     }
 
-    /// How many reactor threads there are mailboxes for.
+    /// The number of reactor threads.
     pub fn threads(&self) -> usize {
         self.mailboxes.len()
     }
 
-    /// Binds box `thread` to the calling thread.
+    /// Makes the calling thread the owner of mailbox `thread`.
     pub(super) fn bind(&self, thread: usize, waker: Waker) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
             OWN.set(mailbox.address());
@@ -71,20 +71,19 @@ impl<W> Mailboxes<W> {
         }
     }
 
-    /// Takes all that lies in box `thread`: the caller's empty lists are exchanged for the full
-    /// ones.
+    /// Takes everything out of mailbox `thread`, by swapping its lists for the caller's empty ones.
     pub(super) fn take(&self, thread: usize, into: &mut MailboxContents<W>) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
             std::mem::swap(&mut *mailbox.content.lock(), into);
         }
     }
 
-    /// True where nothing lies in box `thread`.
+    /// Whether mailbox `thread` is empty.
     pub(super) fn is_empty(&self, thread: usize) -> bool {
         self.mailboxes.get(thread).is_none_or(|mailbox| mailbox.content.lock().is_empty())
     }
 
-    /// Empties box `thread` for good: its thread is gone.
+    /// Empties and closes mailbox `thread`, whose thread has ended.
     pub(super) fn close(&self, thread: usize) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
             let mut content = mailbox.content.lock();
@@ -98,7 +97,7 @@ impl<W> Mailboxes<W> {
         self.put(thread, |content| content.accepted.push(accepted));
     }
 
-    /// Wakes thread `thread` without leaving anything.
+    /// Wakes thread `thread` without a message.
     pub(super) fn wakeup(&self, thread: usize) {
         if let Some(mailbox) = self.mailboxes.get(thread) {
             mailbox.wake();

@@ -1,12 +1,12 @@
-//! The loop of one network thread: events, then mailbox, then what is due; then it blocks.
+//! The event loop of one network thread: events, then the mailbox, then timers; then it blocks.
 //!
-//! A turn serves every connection that has an event, takes the mailbox until it is empty, answers
-//! what has expired, and closes what is overdue. Connections left over from the last turn come
-//! first, or let one turn with events pass. Parked replies that become ready in a turn are
+//! A turn serves every connection that has an event, empties the mailbox, answers delayed requests
+//! that have expired, and closes overdue connections. Connections with work left from the last turn
+//! come first, or wait for one turn with events. Delayed replies that become ready in one turn are
 //! collected, so that a connection sends them together.
-//! Invariant: the thread blocks only with an empty mailbox, nothing left over, and a timeout that
-//! ends at the next deadline.
-//! Threads: all of it on its own thread; the first one accepts.
+//! Invariant: the thread blocks only with an empty mailbox and no work left, until the next
+//! deadline.
+//! Threads: everything runs on the reactor's own thread. The first reactor accepts connections.
 
 use std::io;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ const LISTENERS: usize = usize::MAX - 1;
 const EVENTS: usize = 256;
 /// The most connections accepted in one turn.
 const ACCEPT_SHARE: usize = 256;
-/// How long accepting rests after the system refused a connection.
+/// How long accepting pauses after the system refused a connection.
 const ACCEPT_REST_MS: i64 = 200;
-/// Read buffers that nobody used for this long are freed.
+/// Read buffers that were not used for this long are freed.
 const TRIM_MS: i64 = 5_000;
-/// Who lags so far behind the least rate loses its buffer to those who wait for one.
+/// A connection this far behind the minimum rate is closed if others wait for a read buffer.
 const STALE_MS: i64 = 3_000;
-/// So often that is looked at while somebody waits.
+/// How often that is checked while a connection waits.
 const EVICT_EVERY_MS: i64 = 100;
 
 pub(super) struct Reactor<S: Service> {
@@ -50,13 +50,13 @@ pub(super) struct Reactor<S: Service> {
     context: ReactorContext<S>,
     mailbox: MailboxContents<S::Wake>,
     done: Vec<Done>,
-    /// Connections to serve without a new event; whether they let others go first in the last turn.
+    /// Connections to serve without a new event; whether they waited for others in the last turn.
     unfinished: Vec<ConnId>,
     unfinished_waited: bool,
     /// Connections that wait for read buffers, and what was lent when the last one joined them.
     starved: Vec<ConnId>,
     starved_at: usize,
-    /// When it is looked whether one of those who have them has stopped sending.
+    /// When to look for a connection that holds a buffer and has stopped sending.
     evict_ms: i64,
     /// When the next connection may be overdue; when accepting is tried again; when unused buffers
     /// are looked at.
@@ -64,7 +64,7 @@ pub(super) struct Reactor<S: Service> {
     accept_ms: Option<i64>,
     trim_ms: i64,
     refused: bool,
-    /// The last connection took a descriptor of the reserve.
+    /// The last connection took a reserved descriptor.
     descriptors_scarce: bool,
     throttled: Throttled,
 }
@@ -122,7 +122,7 @@ impl<S: Service> Reactor<S> {
 
     pub(super) fn run(&mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        // Who shut it before this thread could be woken waits for this thread.
+        // A pause that began before this thread could be woken waits for this thread.
         self.shared().pause_barrier.wait_while_paused();
         while !self.shared().stopping.load(Ordering::Acquire) {
             if let Err(error) = self.wait(&mut events) {
@@ -241,7 +241,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Lets the connections that waited for a read buffer try again: some were given back.
+    /// Serves the connections that waited for a read buffer, after some were returned.
     fn retry_starved(&mut self) {
         for id in std::mem::take(&mut self.starved) {
             if let Some(connection) = self.connections.get_mut(id) {
@@ -251,8 +251,8 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Somebody waits for a read buffer: of those who have one, closes who lags most behind the
-    /// least rate, if that is [`STALE_MS`].
+    /// While connections wait for a read buffer: closes the connection that is furthest behind the
+    /// minimum rate, if that is at least [`STALE_MS`].
     fn evict_slowest(&mut self) {
         if self.starved.is_empty() {
             self.evict_ms = i64::MAX;
@@ -289,7 +289,7 @@ impl<S: Service> Reactor<S> {
         self.release_quota(address);
     }
 
-    /// Counts a connection out; the accepting thread hears of it if it waits for room.
+    /// Counts a closed connection, and wakes the accepting thread if it waits for that.
     fn release_quota(&self, address: std::net::IpAddr) {
         let shared = self.shared();
         if let Some(load) = shared.load.get(self.index) {
@@ -300,7 +300,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Takes mail until there is none: handling it may bring more.
+    /// Empties the mailbox. Handling its messages may bring more.
     fn read_mailbox(&mut self) {
         let shared = Arc::clone(&self.context.shared);
         loop {
@@ -320,7 +320,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Puts the replies that became ready into their places, then serves each connection once.
+    /// Fills in the replies that became ready, then serves each of their connections once.
     fn deliver(&mut self) {
         let mut touched = Vec::new();
         for done in self.done.drain(..) {
@@ -338,7 +338,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Does what is due by the clock.
+    /// Runs the timers that are due.
     fn run_due(&mut self) {
         let now_ms = self.context.now_ms;
         let shared = Arc::clone(&self.context.shared);
@@ -376,7 +376,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Closes what is overdue.
+    /// Closes the connections whose deadline has passed.
     fn close_overdue(&mut self) {
         let now_ms = self.context.now_ms;
         let mut overdue = Vec::new();
@@ -394,7 +394,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Accepts what waits, within the limits.
+    /// Accepts waiting connections, within the limits.
     fn accept(&mut self) {
         let shared = Arc::clone(&self.context.shared);
         self.accept_ms = None;
@@ -451,7 +451,7 @@ impl<S: Service> Reactor<S> {
         self.accept_ms = Some(self.context.now_ms.saturating_add(ACCEPT_REST_MS));
     }
 
-    /// Gives a connection to the thread that has the fewest.
+    /// Gives a connection to the thread with the fewest connections.
     fn assign(&mut self, accepted: Accepted) {
         let target = self.shared().least_loaded_thread();
         if let Some(load) = self.shared().load.get(target) {
@@ -464,7 +464,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Takes a connection in.
+    /// Sets up a connection on this thread.
     fn open(&mut self, accepted: Accepted) {
         let Accepted { mut stream, listener, remote } = accepted;
         let conn = self.connections.next_id();
@@ -494,7 +494,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// The end: replies that are ready are sent as far as the sockets take them.
+    /// Ends the thread: sends ready replies as far as the sockets have room, closes connections.
     fn shut_down(&mut self) {
         self.listeners.clear();
         self.read_mailbox();

@@ -1,13 +1,13 @@
-//! The bytes of one connection that were read and not yet handled, and the buffers they lie in.
+//! The bytes of one connection that were read and not yet handled, and the pool of their buffers.
 //!
-//! A connection borrows a buffer from its thread's pool when bytes arrive and gives it back when
-//! all of them were handled, so an idle connection holds none. Up to [`READ_AHEAD`] bytes are read
-//! blindly, which brings many small requests in one call; once the length of a larger frame is
-//! known, it is read exactly to its end, so that nothing behind it ever has to be moved.
-//! A buffer grows with the bytes that really came (at most twofold), never with what a length
-//! promises: `buf.len() <= max(READ_AHEAD, 2 * filled, what the pool had)`.
-//! Invariant: handled frames are gone from the front; filled <= buf.len().
-//! Threads: owned by one reactor thread.
+//! A connection borrows a buffer from its thread's pool when bytes arrive and returns it when all
+//! of them are handled, so an idle connection holds none. It reads up to [`READ_AHEAD`] bytes at
+//! once, which brings many small requests in one call. When it knows the length of a larger frame,
+//! it reads exactly to the end of that frame, so that no byte behind the frame has to be moved.
+//! A buffer grows with the bytes that have come (at most twofold), never with an announced length:
+//! `buf.len() <= max(READ_AHEAD, 2 * filled, size of a pooled buffer)`.
+//! Invariant: handled frames are removed from the front; filled <= buf.len().
+//! Threads: one reactor thread owns it.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -20,20 +20,20 @@ pub(super) const READ_AHEAD: usize = 64 << 10;
 const KEPT_BUFFER_MAX: usize = 4 << 20;
 /// How many buffers one thread keeps.
 const KEPT_BUFFERS: usize = 4;
-/// How many connections may sit on a buffer far larger than what they have received.
+/// How many connections may keep a buffer that is mostly empty.
 const SPARSE_BUFFERS: usize = 8;
 
-/// The read buffers of one thread that are free, and the sum of those that are not.
+/// The free read buffers of one thread, and the sum of those in use.
 pub(super) struct ReadBufferPool {
     free: Vec<Vec<u8>>,
     /// Bytes of buffers lent to connections.
     lent: usize,
-    /// The most that may be lent before connections with large frames have to wait.
+    /// The most bytes in use before connections with large frames have to wait.
     limit: usize,
-    /// Connections that keep a buffer over a turn though most of it is empty.
+    /// How many connections keep a buffer that is mostly empty after their turn.
     sparse: usize,
-    /// Whether one connection was let past the limit: without that, many frames that are half
-    /// here could wait for each other for ever.
+    /// Whether one connection may exceed the limit. Otherwise many incomplete frames could wait for
+    /// each other for ever.
     exempt: bool,
     /// Whether a buffer was asked for since the last trim.
     used: bool,
@@ -48,18 +48,18 @@ pub(super) struct ReadBuffer {
     exempt: bool,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
-    /// As many bytes as there was room for: there may be more.
+    /// It filled the buffer: there may be more bytes.
     Full,
-    /// Fewer than there was room for: the socket is empty now.
+    /// It returned fewer bytes than asked for: the socket is empty now.
     Drained,
-    /// None: the socket was empty.
+    /// The socket was empty.
     Empty,
-    /// The peer has finished.
+    /// The peer has disconnected.
     Ended,
-    /// None was asked for, because the thread's buffers are used up.
+    /// Nothing was read, because the thread's buffers are used up.
     Starved,
 }
 
@@ -68,17 +68,17 @@ impl ReadBufferPool {
         Self { free: Vec::new(), lent: 0, limit, sparse: 0, exempt: false, used: false }
     }
 
-    /// True where there are buffers that could be freed.
+    /// Whether there are buffers that could be freed.
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// The bytes of all buffers that connections have.
+    /// The bytes of all buffers that connections hold.
     pub(super) fn lent(&self) -> usize {
         self.lent
     }
 
-    /// Frees the kept buffers if none was used since the last call.
+    /// Frees the pooled buffers if none was used since the last call.
     pub(super) fn trim(&mut self) {
         if !std::mem::take(&mut self.used) {
             self.free = Vec::new();
@@ -153,7 +153,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes room for `size` bytes; false where that is more than the thread may lend.
+    /// Makes room for `size` bytes; false if the thread's limit forbids it.
     fn grow(&mut self, pool: &mut ReadBufferPool, size: usize) -> bool {
         if size > READ_AHEAD && pool.lent + size > pool.limit && !self.exempt {
             if pool.exempt {
@@ -170,12 +170,12 @@ impl ReadBuffer {
         self.buf.get(..self.filled).unwrap_or_default()
     }
 
-    /// True where part of a frame, or a frame, waits here.
+    /// Whether bytes of a frame wait here.
     pub(super) fn is_pending(&self) -> bool {
         self.filled > 0
     }
 
-    /// True where the buffer is one that others may have to wait for.
+    /// Whether the buffer counts towards the limit that makes others wait.
     pub(super) fn is_large(&self) -> bool {
         self.buf.len() > READ_AHEAD
     }
@@ -199,21 +199,21 @@ impl ReadBuffer {
                     at = range.end;
                     frames.push(range);
                 }
-                // The good frames before a bad one are handled first.
+                // Valid frames before an invalid one are handled first.
                 Err(error) if frames.is_empty() => return Err(error),
                 _ => return Ok(()),
             }
         }
     }
 
-    /// Forgets the first `count` bytes, which were handled.
+    /// Removes the first `count` bytes, which were handled.
     pub(super) fn consume(&mut self, count: usize) {
         self.buf.copy_within(count.min(self.filled)..self.filled, 0);
         self.filled = self.filled.saturating_sub(count);
     }
 
-    /// At the end of a turn: gives an empty buffer back; keeps a half-filled one, but changes it
-    /// for a small one where it is sparse and too many of those are kept already.
+    /// At the end of a turn: returns an empty buffer and keeps one with bytes. A mostly empty
+    /// buffer is replaced by a small one if too many of those are kept already.
     pub(super) fn end_turn(&mut self, pool: &mut ReadBufferPool) {
         if self.buf.is_empty() {
             return;
@@ -234,7 +234,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Gives the buffer back, whatever it holds.
+    /// Returns the buffer and drops its bytes.
     pub(super) fn release(&mut self, pool: &mut ReadBufferPool) {
         if std::mem::take(&mut self.sparse) {
             pool.sparse -= 1;

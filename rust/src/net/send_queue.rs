@@ -1,12 +1,12 @@
-//! The replies of one connection that are on their way out.
+//! The replies of one connection that wait to be sent.
 //!
-//! A reply is bytes in memory with ranges of files between them. What leaves the process is chosen
-//! here: bytes of many replies gather in one send; a long range of a file goes by `sendfile`; short
-//! ranges are read into the thread's scratch and leave together with the bytes around them, because
-//! a thousand sends of 200 bytes cost more than copying them.
-//! Nothing but the cursor is kept over a send that took only part: what was in scratch is read
-//! again. Invariant: the cursor stands before the first byte the kernel has not taken.
-//! Threads: owned by one reactor thread.
+//! A reply is bytes in memory with ranges of files between them. The queue chooses how they leave
+//! the process. Bytes of many replies are gathered in one send. A long file range goes by
+//! `sendfile`. Short ranges are read into the thread's scratch buffer and sent together with the
+//! bytes around them, because a thousand sends of 200 bytes cost more than copying them.
+//! After a partial send only the cursor is kept; the ranges in the scratch buffer are read again.
+//! Invariant: the cursor is at the first byte that the kernel has not taken.
+//! Threads: one reactor thread owns it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,21 +17,20 @@ use crate::broker::Output;
 use crate::storage::files::FileRange;
 use crate::sys;
 
-/// Ranges up to this go through memory.
+/// Ranges up to this size are copied through memory.
 const SHORT: usize = 32 << 10;
-/// The most that is copied for one send; to slices that hold as much no other is added.
+/// The most bytes that are copied or gathered for one send.
 const GATHER_BYTES: usize = 256 << 10;
 /// The most slices in one send.
 const GATHER_SLICES: usize = 64;
-/// The most one connection sends in one turn: alone, and where others wait for short replies.
-/// Small shares cost whoever reads much up to twice the processor a byte: only where somebody
-/// gains by it.
+/// The most bytes that one connection sends in one turn, and the same while others wait for short
+/// replies. Small shares cost up to twice the CPU per byte, so they are used only then.
 pub(super) const SHARE: usize = 8 << 20;
 pub(super) const SMALL_SHARE: usize = 64 << 10;
-/// What a range of a file costs in memory while it waits.
+/// The memory that a waiting file range takes.
 const RANGE_COST: usize = size_of::<(usize, FileRange)>();
 
-/// What waits to be sent on one connection.
+/// The unsent replies of one connection.
 #[derive(Default)]
 pub(super) struct SendQueue {
     outputs: VecDeque<Output>,
@@ -43,14 +42,14 @@ pub(super) struct SendQueue {
     memory: usize,
 }
 
-/// How far a flush came.
+/// Where a flush stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     /// All is sent.
     All,
-    /// The socket takes no more at the moment.
+    /// The socket is full.
     Blocked,
-    /// The connection had its share of this turn.
+    /// The connection used up its share of this turn.
     Enough,
 }
 
@@ -72,13 +71,13 @@ impl SendQueue {
         self.outputs.is_empty()
     }
 
-    /// The memory held by what waits.
+    /// The memory of the unsent replies.
     pub(super) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Sends until all is sent, the socket is full, or this turn's `share` is used up. Returns how
-    /// far it came, and the bytes sent.
+    /// Sends until all is sent, the socket is full, or this turn's `share` is used up. Returns
+    /// where it stopped, and the bytes sent.
     pub(super) fn flush(
         &mut self,
         socket: &impl AsFd,
@@ -110,7 +109,7 @@ impl SendQueue {
         Ok((Flushed::All, sent))
     }
 
-    /// The range that is next, if it goes by `sendfile`.
+    /// The next piece, if it is a range for `sendfile`.
     fn long_range(&self) -> Option<(&FileRange, usize)> {
         match self.pieces().next() {
             Some(Piece::File { range, from }) if range.len - from > SHORT => Some((range, from)),
@@ -147,7 +146,7 @@ impl SendQueue {
         sys::send(socket, &slices, more)
     }
 
-    /// Sends what is next through `scratch`, short ranges included.
+    /// Sends the next pieces through `scratch`, short ranges included.
     fn send_copied(
         &self,
         socket: &impl AsFd,
@@ -177,7 +176,7 @@ impl SendQueue {
         sys::send(socket, &[IoSlice::new(scratch)], more)
     }
 
-    /// What waits, from the cursor on.
+    /// The unsent pieces, from the cursor on.
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let mut skip = (self.buf_at, self.range, self.range_at);
         self.outputs.iter().flat_map(move |output| {
@@ -186,7 +185,7 @@ impl SendQueue {
         })
     }
 
-    /// Moves the cursor over `count` bytes, which were sent.
+    /// Moves the cursor past `count` sent bytes.
     fn advance(&mut self, mut count: usize) {
         while let Some(output) = self.outputs.front() {
             let bound = output.files.get(self.range).map_or(output.buf.len(), |(at, _)| *at);
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_ranges_leave_in_order_however_the_socket_takes_them() {
+    fn bytes_and_file_ranges_are_sent_in_order_through_partial_sends() {
         for share in [SHARE, SMALL_SHARE, 1000] {
             let (outputs, wire) = mixed();
             let (near, mut far) = UnixStream::pair().unwrap();
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_ends_the_connection() {
+    fn a_truncated_file_ends_the_connection() {
         let file = file_of(&[7; 100_000]);
         let (near, _far) = UnixStream::pair().unwrap();
         for len in [200, 50_000] {

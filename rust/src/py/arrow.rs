@@ -1,9 +1,9 @@
-//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow; and the
-//! other way, anybody's table as batches.
+//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow; and any
+//! Arrow table as batches.
 //!
-//! The reader of the capsule pulls: each batch is fetched and decoded then, detached, whether the
-//! reader is attached or not. An Arrow stream can only fail with a text, of which the reader makes
-//! an error of its own; the exception behind it, KeyboardInterrupt too, is kept for `failure`.
+//! The capsule's reader pulls. Each batch is fetched and decoded at that moment, detached from the
+//! interpreter. An Arrow stream can only fail with a text, which the reader turns into its own
+//! error. `failure` returns the exception behind it, KeyboardInterrupt too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct ArrowStream {
     taken: AtomicBool,
 }
 
-/// What the stream and whoever asks about it share.
+/// The scan that the stream and its Python object share.
 struct SharedScan {
     scan: Mutex<Scan>,
     schema: SchemaRef,
@@ -83,7 +83,7 @@ fn interrupted() -> std::io::Error {
 }
 
 impl SharedScan {
-    /// Keeps an exception, and says it as Arrow can.
+    /// Keeps an exception for `failure`, and returns its text as an Arrow error.
     fn fail(&self, py: Python<'_>, raised: PyErr) -> ArrowError {
         let text = match raised.value(py).to_string() {
             text if text.is_empty() => raised.get_type(py).to_string(),

@@ -1,4 +1,5 @@
-//! Messages as Python's plain objects: dict, list, str, int, float, bool, bytes, None.
+//! Converts messages to and from plain Python objects: dict, list, str, int, float, bool, bytes,
+//! None.
 //!
 //! Keys are Kafka's field names in snake_case. A UUID is its 22 characters of base64, in both
 //! directions. A tuple is taken as a list.

@@ -1,7 +1,7 @@
-//! The policy's decisions on groups as the core takes them: lists of tuples and dicts.
+//! Converts the policy's decisions on groups from Python's tuples and dicts to the core's types.
 //!
-//! An object that is not what it should be is a TypeError or ValueError that says where:
-//! `fences.0.members.m-1.session_timeout_ms: ...`; nothing of the call is done then.
+//! A wrong object is a TypeError or ValueError that names its place:
+//! `fences.0.members.m-1.session_timeout_ms: ...`. The core does nothing of the call then.
 //! Threads: attached.
 
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! Errors of the core as exceptions of `krust.errors`: the one mapping; and Ctrl-C while the core
-//! waits. A message tree that is not what it should be is a bug of the caller: ValueError.
+//! The one mapping from the core's errors to exceptions of `krust.errors`, and the handling of
+//! Ctrl-C while the core waits. An invalid message tree is a bug of the caller: ValueError.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::net::StartError;
 use crate::protocol::ErrorCode;
 use crate::storage::StorageError;
 
-/// What the client's error becomes in Python.
+/// The Python exception of a client error.
 pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
@@ -53,7 +53,7 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     raise().unwrap_or_else(|failed| failed)
 }
 
-/// A `ServerError`: what happened, and what to do.
+/// A `ServerError`: what happened, and a hint what to do.
 pub(super) fn server(py: Python<'_>, what: &dyn Display, hint: Option<&str>) -> PyErr {
     let raise = || -> PyResult<PyErr> {
         let details = PyDict::new(py);

@@ -1,12 +1,13 @@
-//! What waits for a decision: filled by reactor threads, emptied by the one policy thread.
+//! The queue of events that wait for the policy: reactor threads fill it, the policy thread empties
+//! it.
 //!
-//! Whose time is up is asked of the broker by the thread that takes, when it wakes: expiry needs
-//! no thread of its own.
-//! A turn gets no more than [`TURN_EVENTS`] events, nor more than one above [`TURN_BYTES`] of
-//! what they cost: the rest is for the next turn, in the order it came.
+//! The policy thread also asks the broker for expired sessions when it wakes, so expiry needs no
+//! thread of its own.
+//! A turn gets at most [`TURN_EVENTS`] events, and stops after the event that exceeds
+//! [`TURN_BYTES`]. The rest stays in the queue, in order.
 //! Limit: a connection that waits for a decision is not read from, so there are at most as many
-//! events as parked requests.
-//! Threads: pushing takes a short lock and never meets the interpreter; taking waits detached.
+//! events as delayed requests.
+//! Threads: pushing takes a short lock and never touches the interpreter; taking waits detached.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::broker::{Broker, Event, Policy};
 
 /// The most events of one turn.
 const TURN_EVENTS: usize = 256;
-/// What the events of one turn may cost as Python's objects, the last one not counted.
+/// The memory that the events of one turn may take as Python objects, without the last one.
 const TURN_BYTES: usize = 8 << 20;
 
 /// The queue.
@@ -36,8 +37,8 @@ struct EventQueueState {
 }
 
 impl EventQueue {
-    /// What waits, as much as a turn gets, and the members of groups whose time is up; waits itself
-    /// for at most `timeout` where there is nothing. `None` after [`EventQueue::close`].
+    /// The events of one turn, and the group members whose session has expired. Waits for at most
+    /// `timeout` if there is none. `None` after [`EventQueue::close`].
     pub(super) fn take(&self, broker: &Broker, timeout: Duration) -> Option<Vec<Event>> {
         let end = Instant::now() + timeout;
         loop {
@@ -62,13 +63,13 @@ impl EventQueue {
         (!state.closed).then(|| (state.take_turn(), woken))
     }
 
-    /// Lets a taker go on at once, with nothing if nothing waits.
+    /// Makes `take` return at once, now or the next time.
     pub(super) fn wakeup(&self) {
         self.state.lock().woken = true;
         self.changed.notify_all();
     }
 
-    /// Ends it: takers get `None` from now on.
+    /// Closes the queue: `take` returns `None` from now on.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();

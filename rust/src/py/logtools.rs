@@ -1,4 +1,4 @@
-//! `_krust.LogDump` and `_krust.log_verify`: looking into log files, offline.
+//! `_krust.LogDump` and `_krust.log_verify`: reading log files without a broker.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! Rows of quotas as Python has them: `(entity, values)`, entity a dict of `user`, `client_id` and
-//! `ip` to a name or None (the default), values a dict of what is set.
+//! Converts quotas from Python's `(entity, values)`: entity is a dict of `user`, `client_id` and
+//! `ip` to a name or None (the default), values is a dict of the quotas that are set.
 //!
-//! A key that is none of these is a ValueError, a value of another type a TypeError; both name it.
+//! An unknown key is a ValueError, a value of a wrong type a TypeError. Both name the key.
 //! Threads: attached.
 
 use std::sync::Arc;

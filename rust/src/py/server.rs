@@ -1,10 +1,10 @@
-//! `_krust.Server`: the broker's core as Python drives it. The order of calls is the start of a
-//! broker: open the log directories, load, join the cluster, apply the first delta, listen; then
-//! events and answers until stop.
+//! `_krust.Server`: the broker's core as Python drives it.
 //!
-//! Threads: any; one thread at a time changes the image (`apply`). Calls that touch the disk or
-//! wait are detached.
-//! Not promised: after `stop` nothing but `stop` does anything useful.
+//! A broker starts in this order: open the log directories, load, join the cluster, apply the first
+//! delta, listen. Then it takes events and answers them until `stop`.
+//! Threads: any. One thread at a time changes the image (`apply`). Calls that touch the disk or
+//! wait are detached from the interpreter.
+//! Not promised: after `stop` only `stop` works.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ const MOST_DESCRIPTORS: u64 = 8192;
 /// bytes, largest timestamp.
 type SegmentRow = (String, String, i32, i64, Vec<(i64, i64, u64, i64)>);
 
-/// Path of a log directory, whether it is online, and what lies in it: topic, partition, whether it
-/// is a copy on its way.
+/// Path of a log directory, whether it is online, and its replicas: topic, partition, whether it is
+/// a future replica.
 type DirRow = (String, bool, Vec<(String, i32, bool)>);
 
 /// The broker's core.
@@ -61,8 +61,8 @@ pub(super) struct Server {
     pid: u32,
 }
 
-/// What pays for the objects of an event: it goes with the event's client, and gives the memory
-/// back when Python has let go of that.
+/// The memory lease of an event's objects. It is part of the event's client, and returns the memory
+/// when Python drops that.
 #[pyclass(frozen, module = "krust._krust")]
 struct PaidMemory {
     _lease: Arc<Lease>,
@@ -430,7 +430,7 @@ impl Server {
 }
 
 impl Server {
-    /// A child of the process that made this has its memory, but none of its threads.
+    /// Refuses calls in a forked child, which has the memory of its parent but none of its threads.
     fn guard(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.pid {
             return Ok(());
@@ -440,7 +440,7 @@ impl Server {
         Err(PyErr::from_value(class.call1((text,))?))
     }
 
-    /// What of the network's settings can change while it runs.
+    /// Applies the network settings that can change at run time.
     fn set_limits(&self, options: net::Options) {
         if let Some(net) = &*self.net.lock() {
             net.set_limits(options.max_connections, options.max_connections_per_ip);
@@ -449,7 +449,8 @@ impl Server {
     }
 }
 
-/// Opens the log directories. One that its disk refuses is offline, unless there is no other.
+/// Opens the log directories. A directory with a broken disk is offline; if all are, that is an
+/// error.
 fn open_dirs(paths: &[PathBuf], options: &DirOptions) -> Result<Vec<Arc<LogDir>>, StorageError> {
     let open = |path: &PathBuf| LogDir::open_or_offline(path, options);
     let dirs: Vec<_> = paths.iter().map(open).collect::<Result<_, _>>()?;
@@ -475,7 +476,7 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// How many log files may be open: half of what the process may have, less the reserve.
+/// How many log files may be open: half of the process limit without the reserve.
 fn descriptors() -> usize {
     let limit = sys::descriptor_limit();
     let share = limit.saturating_sub(RESERVED_DESCRIPTORS).max(limit / 4) / 2;

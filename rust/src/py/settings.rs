@@ -1,7 +1,7 @@
-//! Dicts of typed settings, under Kafka's keys, as the structs of the rooms below.
+//! Converts dicts of typed settings, under Kafka's keys, to the settings of the lower modules.
 //!
-//! A key that is absent has the struct's default; a key that no room reads is left alone, because
-//! THE table of settings is Python's. A value of another type is a TypeError that names the key.
+//! An absent key has the struct's default. Keys that no module reads are ignored, because Python
+//! holds the table of settings. A value of a wrong type is a TypeError that names the key.
 //! Threads: attached.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Frames: a length as a big-endian 32-bit integer, then that many bytes.
 //!
-//! A frame is refused by its length alone, before a byte is reserved for it: a negative length, or
-//! one beyond the limit, means that the peer does not speak this protocol.
+//! An invalid length is refused before memory is reserved: a negative length, or one above the
+//! limit, means that the peer does not speak Kafka's protocol.
 //! Invariant: size = 4 + length; 0 <= length <= limit.
 
 use std::ops::Range;
@@ -11,18 +11,18 @@ use thiserror::Error;
 /// The bytes of the length in front of each frame.
 pub const PREFIX: usize = 4;
 
-/// What the bytes from some place on hold.
+/// What is found at a position in the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A whole frame: where its content lies.
     Whole(Range<usize>),
-    /// The begin of a frame of this size, prefix included.
+    /// The beginning of a frame of this size, prefix included.
     Part(usize),
     /// Less than a prefix.
     Unknown,
 }
 
-/// A length no frame has.
+/// An invalid frame length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// Below zero.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_whole_when_its_last_byte_is_here() {
+    fn a_frame_is_whole_when_its_last_byte_has_come() {
         let bytes = [9, 0, 0, 0, 2, 7, 8];
         assert_eq!(next(&bytes, 1, 2), Ok(Next::Whole(5..7)));
         assert_eq!(next(&bytes[..6], 1, 2), Ok(Next::Part(6)));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_is_refused_at_once() {
+    fn an_invalid_length_is_refused_at_once() {
         assert_eq!(next(&[0xff; 4], 0, 9), Err(FrameError::Negative(-1)));
         let huge = next(&i32::MAX.to_be_bytes(), 0, 9);
         assert_eq!(huge, Err(FrameError::TooLong { length: 0x7fff_ffff, limit: 9 }));

@@ -9,7 +9,7 @@ use crate::double::Site;
 const SILENCE: Duration = Duration::from_millis(50);
 
 #[test]
-fn what_comes_meanwhile_is_answered_afterwards() {
+fn requests_that_come_during_a_pause_are_answered_after_it() {
     let site = Site::with(2, |_| {});
     let (mut one, mut two) = (site.connect(), site.connect());
     assert_eq!((one.call(b"e1"), two.call(b"e2")), (b"e1".to_vec(), b"e2".to_vec()));
@@ -33,7 +33,7 @@ fn replies() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn one_that_only_begins_can_be_paused() {
+fn a_server_can_be_paused_while_it_starts() {
     for _ in 0..300 {
         let site = Site::with(2, |_| {});
         site.server.pause();

@@ -55,8 +55,11 @@ fn starve() {
 }
 
 #[test]
-fn the_last_ones_are_left_to_others() {
-    alone("accept_pauses_without_descriptors::the_last_ones_are_left_to_others", crowd);
+fn connections_leave_the_last_descriptors_to_files() {
+    alone(
+        "accept_pauses_without_descriptors::connections_leave_the_last_descriptors_to_files",
+        crowd,
+    );
 }
 
 fn crowd() {

@@ -41,7 +41,7 @@ fn any_bytes_do_not_stop_the_reactor() {
 }
 
 #[test]
-fn good_frames_before_a_bad_one_are_answered() {
+fn valid_frames_before_an_invalid_one_are_answered() {
     let site = Site::start();
     let mut client = site.connect();
     let wire = [framed(b"e1"), framed(b"e2"), vec![0xff; 4]].concat();
@@ -60,7 +60,7 @@ fn a_service_can_close_after_its_reply() {
 }
 
 #[test]
-fn a_panic_stops_the_server_and_says_so() {
+fn a_panic_stops_the_server_and_marks_it_as_failed() {
     let site = Site::with(2, |_| {});
     let (mut first, mut second) = (site.connect(), site.connect());
     assert_eq!(second.call(b"e"), b"e");

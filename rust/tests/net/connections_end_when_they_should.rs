@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::double::{Site, until};
 
 #[test]
-fn an_idle_connection_is_closed_after_its_time() {
+fn an_idle_connection_is_closed_after_the_idle_time() {
     let site = Site::with(1, |options| options.idle_ms = 1_000);
     let (mut idle, mut busy) = (site.connect(), site.connect());
     assert_eq!(idle.call(b"e"), b"e");
@@ -20,7 +20,7 @@ fn an_idle_connection_is_closed_after_its_time() {
 }
 
 #[test]
-fn a_parked_request_keeps_its_connection() {
+fn a_connection_with_a_delayed_request_is_not_idle() {
     let site = Site::with(1, |options| options.idle_ms = 1_000);
     let mut client = site.connect();
     client.send(b"hA");
@@ -31,7 +31,7 @@ fn a_parked_request_keeps_its_connection() {
 }
 
 #[test]
-fn a_frame_that_does_not_end_is_closed() {
+fn a_connection_with_an_unfinished_frame_is_closed() {
     let site = Site::with(1, |options| options.frame_ms = 30_000);
     let mut slow = site.connect();
     assert_eq!(slow.call(b"e"), b"e");
@@ -49,7 +49,7 @@ fn a_frame_that_does_not_end_is_closed() {
 }
 
 #[test]
-fn a_large_frame_on_a_slow_line_is_given_time() {
+fn a_large_frame_at_the_minimum_rate_is_received() {
     let site = Site::with(1, |options| options.frame_ms = 2_000);
     let mut slow = site.connect();
     let size = 400_000_u32;
@@ -64,7 +64,7 @@ fn a_large_frame_on_a_slow_line_is_given_time() {
 }
 
 #[test]
-fn a_frame_that_came_fast_and_then_stops_is_closed_as_soon() {
+fn a_fast_frame_that_stops_is_closed_as_soon_as_a_slow_one() {
     let site = Site::with(1, |options| options.frame_ms = 5_000);
     let mut stopped = site.connect();
     stopped.0.write_all(&1_000_000_u32.to_be_bytes()).unwrap();
@@ -78,7 +78,7 @@ fn a_frame_that_came_fast_and_then_stops_is_closed_as_soon() {
 }
 
 #[test]
-fn half_frames_make_room_for_those_who_wait_for_buffers() {
+fn stalled_frames_make_room_for_connections_that_wait_for_buffers() {
     let site = Site::with(1, |options| {
         options.request_max_bytes = 400_000;
         options.request_memory = 0;
@@ -104,7 +104,7 @@ fn half_frames_make_room_for_those_who_wait_for_buffers() {
 }
 
 #[test]
-fn a_peer_that_leaves_while_its_request_waits_is_noticed() {
+fn a_disconnect_during_a_delayed_request_is_noticed() {
     let site = Site::start();
     let mut client = site.connect();
     client.send(b"hA");
@@ -116,7 +116,7 @@ fn a_peer_that_leaves_while_its_request_waits_is_noticed() {
 }
 
 #[test]
-fn requests_before_the_end_are_handled() {
+fn requests_before_a_disconnect_are_handled() {
     let site = Site::start();
     for round in 1..=50 {
         let mut client = site.connect();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::double::{Site, framed};
 
 #[test]
-fn half_frames_at_every_split_point() {
+fn a_frame_split_at_any_byte_is_answered() {
     let site = Site::start();
     let mut client = site.connect();
     let wire = [framed(b"e-first"), framed(b""), framed(b"e-second")].concat();
@@ -23,7 +23,7 @@ fn half_frames_at_every_split_point() {
 }
 
 #[test]
-fn one_byte_at_a_time() {
+fn a_frame_sent_one_byte_at_a_time_is_answered() {
     let site = Site::start();
     let mut client = site.connect();
     for byte in framed(b"e-slowly") {
@@ -34,7 +34,7 @@ fn one_byte_at_a_time() {
 }
 
 #[test]
-fn large_and_small_frames_in_one_stream() {
+fn large_and_small_frames_in_one_stream_are_answered() {
     let site = Site::start();
     let mut client = site.connect();
     let sizes = [3, 70_000, 5, 65_532, 65_533, 1 << 20, 9, 200_000, 5 << 20, 1, 64 << 10, 2];

@@ -3,7 +3,7 @@
 use crate::double::{Site, until};
 
 #[test]
-fn beyond_max_connections_they_wait_for_their_turn() {
+fn connections_above_max_connections_wait_to_be_accepted() {
     let site = Site::with(2, |options| options.max_connections = 2);
     let mut first = site.connect();
     let mut second = site.connect();
@@ -18,7 +18,7 @@ fn beyond_max_connections_they_wait_for_their_turn() {
 }
 
 #[test]
-fn beyond_the_limit_of_one_address_they_are_closed() {
+fn connections_above_the_limit_of_one_address_are_closed() {
     let site = Site::with(1, |options| options.max_connections_per_ip = 1);
     let mut first = site.connect();
     assert_eq!(first.call(b"e"), b"e");
@@ -29,7 +29,7 @@ fn beyond_the_limit_of_one_address_they_are_closed() {
 }
 
 #[test]
-fn limits_that_are_raised_let_those_in_that_wait() {
+fn a_raised_limit_accepts_the_waiting_connections() {
     let site = Site::with(2, |options| options.max_connections = 1);
     let mut first = site.connect();
     assert_eq!(first.call(b"e"), b"e");

@@ -72,7 +72,7 @@ impl Reader {
 }
 
 #[test]
-fn beside_short_replies_it_takes_a_share_of_every_second_turn() {
+fn a_long_reply_beside_short_ones_is_sent_in_every_second_turn() {
     let site = Site::start();
     site.connect().call(b"echo");
     let client = site.connect();
@@ -89,7 +89,7 @@ fn beside_short_replies_it_takes_a_share_of_every_second_turn() {
 }
 
 #[test]
-fn without_them_it_takes_what_the_socket_does() {
+fn a_long_reply_alone_is_sent_as_fast_as_the_socket_allows() {
     let site = Site::start();
     site.connect().call(b"echo");
     site.advance(2);

@@ -8,7 +8,7 @@ use krust::work::SHARE;
 use crate::double::{Site, framed, until};
 
 #[test]
-fn requests_that_are_much_work_let_others_go_first() {
+fn expensive_requests_let_other_connections_go_first() {
     let site = Site::start();
     let [mut first, mut busy, mut other] = [site.connect(), site.connect(), site.connect()];
     let frames = || site.double.frames.load(Ordering::SeqCst);

@@ -12,7 +12,7 @@ fn mute(ms: i32) -> Vec<u8> {
 }
 
 #[test]
-fn what_it_sends_is_answered_when_the_time_is_over() {
+fn requests_of_a_muted_connection_are_answered_after_the_throttle_time() {
     let site = Site::start();
     let (mut muted, mut other) = (site.connect(), site.connect());
     assert_eq!(muted.call(&mute(500)), mute(500));
@@ -27,7 +27,7 @@ fn what_it_sends_is_answered_when_the_time_is_over() {
 }
 
 #[test]
-fn what_came_with_the_request_waits_as_well() {
+fn requests_in_the_same_read_as_the_muting_one_wait_too() {
     let site = Site::start();
     let mut muted = site.connect();
     let burst = [framed(b"e0"), framed(&mute(500)), framed(b"e1"), framed(&mute(50))].concat();
@@ -45,7 +45,7 @@ fn what_came_with_the_request_waits_as_well() {
 }
 
 #[test]
-fn what_it_sent_before_it_went_is_still_heard() {
+fn requests_sent_before_a_disconnect_are_handled_after_the_throttle_time() {
     let site = Site::start();
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(500)), mute(500));
@@ -59,7 +59,7 @@ fn what_it_sent_before_it_went_is_still_heard() {
 }
 
 #[test]
-fn parked_requests_of_it_are_answered_meanwhile() {
+fn delayed_requests_of_a_muted_connection_are_answered() {
     let site = Site::start();
     let mut muted = site.connect();
     muted.0.write_all(&[framed(b"p1"), framed(&mute(500))].concat()).unwrap();
@@ -72,7 +72,7 @@ fn parked_requests_of_it_are_answered_meanwhile() {
 }
 
 #[test]
-fn it_is_closed_when_nothing_moves_for_too_long() {
+fn a_muted_connection_is_closed_after_the_idle_time() {
     let site = Site::with(1, |options| options.idle_ms = 1000);
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(i32::MAX)), mute(i32::MAX));
@@ -84,7 +84,7 @@ fn it_is_closed_when_nothing_moves_for_too_long() {
 }
 
 #[test]
-fn a_frame_that_began_before_has_its_time_afterwards() {
+fn the_deadline_of_an_unfinished_frame_starts_again_after_the_throttle_time() {
     let site = Site::with(1, |options| options.frame_ms = 100);
     let mut muted = site.connect();
     let burst = [framed(&mute(500)), framed(b"e12")].concat();
@@ -97,7 +97,7 @@ fn a_frame_that_began_before_has_its_time_afterwards() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_it() {
+fn stopping_does_not_wait_for_a_muted_connection() {
     let site = Site::start();
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(i32::MAX)), mute(i32::MAX));
@@ -106,7 +106,7 @@ fn stopping_does_not_wait_for_it() {
 }
 
 #[test]
-fn one_too_many_is_closed_late_and_unheard() {
+fn a_connection_above_the_creation_quota_is_closed_late_and_unread() {
     let site = Site::start();
     site.double.away_ms.store(300, Ordering::SeqCst);
     let mut away: Vec<Client> = (0..3).map(|_| site.connect()).collect();
@@ -130,7 +130,7 @@ fn one_too_many_is_closed_late_and_unheard() {
 const WOULD_BLOCK: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 
 #[test]
-fn a_frame_that_is_left_because_there_is_no_memory_is_handled_later() {
+fn a_frame_that_waits_for_memory_is_handled_later() {
     let site = Site::start();
     let mut client = site.connect();
     client.send(b"later");

@@ -17,8 +17,8 @@ fn oversized_frame_is_refused_before_memory() {
 }
 
 #[test]
-fn a_promised_length_reserves_nothing() {
-    let name = "oversized_frame_is_refused_before_memory::a_promised_length_reserves_nothing";
+fn an_announced_length_reserves_no_memory() {
+    let name = "oversized_frame_is_refused_before_memory::an_announced_length_reserves_no_memory";
     alone(name, promise);
 }
 
@@ -48,7 +48,7 @@ pub fn resident() -> usize {
 }
 
 #[test]
-fn connections_that_wait_for_memory_get_it_in_turn() {
+fn connections_that_wait_for_memory_get_it_one_after_the_other() {
     let site = Site::with(1, |options| {
         options.request_max_bytes = 400_000;
         options.request_memory = 0;

@@ -43,7 +43,7 @@ fn a_request_without_a_reply_leaves_no_gap() {
 }
 
 #[test]
-fn threads_share_the_connections() {
+fn connections_are_spread_over_the_threads() {
     let site = Site::with(3, |_| {});
     let mut clients: Vec<_> = (0..9).map(|_| site.connect()).collect();
     for round in 0..20_u8 {
@@ -57,7 +57,7 @@ fn threads_share_the_connections() {
 }
 
 #[test]
-fn a_thread_that_looks_before_it_blocks_answers_the_same() {
+fn busy_polling_changes_no_reply() {
     let site = Site::with(1, |options| options.busy_poll_us = 50);
     let mut client = site.connect();
     for round in 0..100_u8 {

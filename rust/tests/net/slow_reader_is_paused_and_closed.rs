@@ -45,7 +45,7 @@ fn slow_reader_is_paused_and_closed() {
 }
 
 #[test]
-fn a_reader_that_comes_back_gets_everything() {
+fn a_slow_reader_that_reads_again_gets_all_replies() {
     let site = Site::start();
     let mut slow = ask(&site);
     settled(&site);
@@ -55,7 +55,7 @@ fn a_reader_that_comes_back_gets_everything() {
 }
 
 #[test]
-fn many_parked_requests_pause_reading() {
+fn too_many_delayed_requests_pause_reading() {
     let site = Site::with(1, |options| options.parked_max = 3);
     let mut client = site.connect();
     for name in 0..3 {

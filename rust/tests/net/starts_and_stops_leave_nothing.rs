@@ -34,7 +34,7 @@ fn count(what: &str) -> usize {
 }
 
 #[test]
-fn stopping_sends_what_is_ready() {
+fn stopping_sends_the_replies_that_are_ready() {
     let site = Site::start();
     let mut client = site.connect();
     client.send(b"pA");
