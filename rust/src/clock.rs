@@ -36,7 +36,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move; clones share one time.
+/// A clock that moves only by its methods; clones share one time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     wall_ms: Arc<AtomicI64>,
@@ -44,7 +44,7 @@ pub struct ManualClock {
     /// What passes between one measuring and the next, and all that so passed.
     step_nanos: Arc<AtomicI64>,
     stepped_nanos: Arc<AtomicI64>,
-    /// What passes whenever somebody asks for the monotonic milliseconds.
+    /// How much time passes at each read of the monotonic milliseconds.
     tick_ms: Arc<AtomicI64>,
 }
 
@@ -67,7 +67,7 @@ impl ManualClock {
         self.step_nanos.store(nanos, Ordering::SeqCst);
     }
 
-    /// From now on `ms` pass whenever the monotonic milliseconds are asked for.
+    /// From now on `ms` pass whenever the monotonic milliseconds are read.
     pub fn tick(&self, ms: i64) {
         self.tick_ms.store(ms, Ordering::SeqCst);
     }

@@ -1,9 +1,8 @@
-//! The only file with calls that differ between systems, each with a portable fallback: sending on
-//! a socket, and from a file to a socket; positioned gathering writes, space ahead of a file's end,
-//! syncs of a whole file system, process locks, free space.
-//! Threads: every function is free of state.
-//! Not promised: [`allocate_ahead`] may do nothing where the file system cannot; nobody's
-//! correctness may rest on it.
+//! The only file with calls that differ between operating systems, each with a portable fallback:
+//! sending on a socket, sending a file, positioned vectored writes, preallocation, syncs of a whole
+//! file system, process locks, free space.
+//! Threads: the functions have no state.
+//! Not promised: [`allocate_ahead`] does nothing on file systems that do not support it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -112,10 +111,10 @@ pub fn allocate_ahead(_file: &File, _from: u64, _len: u64) -> io::Result<()> {
 
 /// Makes durable all that was written to the file system of `file`: data, sizes and names. It fails
 /// too where its disk refused something since `file` was opened.
-/// Unsupported: nobody promises both of this system or file system.
+/// Unsupported: this system or file system does not promise both.
 #[cfg(target_os = "linux")]
 pub fn sync_file_system(file: &File) -> io::Result<()> {
-    // ext4, xfs, btrfs, f2fs, tmpfs. Others may ask nobody (FUSE) or hear of no error (overlayfs).
+    // ext4, xfs, btrfs, f2fs, tmpfs. Others may sync nothing (FUSE) or lose errors (overlayfs).
     const KNOWN: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
     let kind = rustix::fs::fstatfs(file)?.f_type;
     let is_known = u32::try_from(kind).is_ok_and(|kind| KNOWN.contains(&kind));
@@ -125,13 +124,13 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
 
-/// Nothing can be said of other systems.
+/// Other systems promise nothing.
 #[cfg(not(target_os = "linux"))]
 pub fn sync_file_system(_file: &File) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The kernel's version; since 5.8 `syncfs` tells errors.
+/// The kernel's version; `syncfs` returns errors since 5.8.
 #[cfg(target_os = "linux")]
 fn kernel() -> (u32, u32) {
     let names = rustix::system::uname();
@@ -167,8 +166,8 @@ pub const fn reserved_descriptors(limit: u64) -> u64 {
     if limit / 8 < 64 { limit / 8 } else { 64 }
 }
 
-/// Whether a descriptor is one of the last that the process may have. Systems give the lowest
-/// number that is free: when such a one comes, all below it are in use.
+/// Whether a descriptor is one of the last that the process may have. A system returns the lowest
+/// free number: when it returns such a one, all lower numbers are in use.
 pub fn is_descriptor_reserved(file: &impl AsFd) -> bool {
     use std::os::fd::AsRawFd;
     let limit = descriptor_limit();

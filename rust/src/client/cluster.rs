@@ -1,7 +1,7 @@
 //! The brokers of one cluster: a connection to each broker that is needed, and cached metadata.
 //!
 //! A request names a [`Target`]. The cluster finds the broker, connects and agrees on the version.
-//! Metadata is asked when it is missing or was found stale, from any broker that answers: one
+//! Metadata is requested when it is missing or stale, from any broker that answers: one
 //! connected already, else the bootstrap list in order. A topic's metadata is cached until
 //! [`Cluster::forget`].
 //! Threads: one at a time.
@@ -24,9 +24,9 @@ const METADATA: i16 = 3;
 /// Which broker a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Any that answers.
+    /// Any broker that answers.
     Any,
-    /// The controller, where the cluster wants that; any broker of a KRaft cluster passes it on.
+    /// The controller. In a KRaft cluster any broker forwards the request.
     Controller,
     /// This node.
     Broker(i32),
@@ -61,7 +61,7 @@ pub struct Cluster {
     topics: HashMap<Arc<str>, CachedTopic>,
 }
 
-/// A topic as it was told last.
+/// A topic's metadata, and when it came.
 #[derive(Debug)]
 struct CachedTopic {
     topic: Arc<Topic>,
@@ -81,12 +81,12 @@ impl Cluster {
         }
     }
 
-    /// What it was made with.
+    /// Its options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// A wait of one request's length.
+    /// A wait that ends after `request.timeout.ms`.
     pub fn wait(&self) -> Wait {
         self.options.wait(self.options.request_timeout)
     }
@@ -105,12 +105,12 @@ impl Cluster {
         self.connections.get_mut(&node)
     }
 
-    /// The same, only to look at.
+    /// The same, read-only.
     pub(super) fn peek(&self, node: i32) -> Option<&Connection> {
         self.connections.get(&node)
     }
 
-    /// Drops a connection, whose answers are lost.
+    /// Drops a connection. Its outstanding responses are lost.
     pub fn disconnect(&mut self, target: Target) {
         match target {
             Target::Broker(node) => drop(self.connections.remove(&node)),
@@ -119,13 +119,13 @@ impl Cluster {
         }
     }
 
-    /// Ends every connection; answers on their way are lost.
+    /// Closes every connection. Outstanding responses are lost.
     pub fn close(&mut self) {
         self.seed = None;
         self.connections.clear();
     }
 
-    /// Sends a request and waits for its answer. A connection that fails is dropped.
+    /// Sends a request and waits for its response. A connection that fails is dropped.
     pub fn call(&mut self, ask: &ClusterRequest<'_>, wait: &Wait) -> Result<Reply> {
         let connection = self.connection(ask.target, wait)?;
         let version = connection.version(ask.key, ask.last)?;
@@ -215,17 +215,17 @@ impl Cluster {
         self.topics.get(topic).map_or(TopicId::ZERO, |cached| cached.topic.topic_id)
     }
 
-    /// A topic as it was told last.
+    /// The cached metadata of a topic.
     pub(super) fn cached_topic(&self, topic: &str) -> Option<&Topic> {
         self.topics.get(topic).map(|cached| &*cached.topic)
     }
 
-    /// Whether a broker was in the cluster when it was asked last.
+    /// Whether the latest metadata lists this broker.
     pub(super) fn knows(&self, node: i32) -> bool {
         self.brokers.contains_key(&node)
     }
 
-    /// Forgets a topic, so that its metadata is asked anew.
+    /// Removes a topic from the cache, so that its metadata is requested again.
     pub fn forget(&mut self, topic: &str) {
         self.topics.remove(topic);
     }
@@ -327,21 +327,21 @@ impl Cluster {
 }
 
 impl CachedTopic {
-    /// Whether nothing is missing in it, or it was asked for just now.
+    /// Whether every partition has a leader, or the metadata came within `backoff`.
     fn is_fresh(&self, backoff: Duration) -> bool {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)
             || self.at.elapsed() < backoff
     }
 }
 
-/// A new connection; who cannot be reached is noted.
+/// Opens a connection, and records whether the broker can be reached.
 fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Connection> {
     let opened = Connection::open(address, options, wait);
     options.reachability.record_attempt(address, opened.as_ref().err());
     opened
 }
 
-/// The key and the newest version of the API with this name, in any case and with or without `_`.
+/// The API with this name, in any case and with or without `_`.
 pub fn api_by_name(name: &str) -> Option<&'static protocol::ApiFacts> {
     let bare: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     protocol::APIS.iter().copied().find(|api| api.name.eq_ignore_ascii_case(&bare))

@@ -32,7 +32,7 @@ const UNSUPPORTED_VERSION: i16 = 35;
 /// Metadata, and the group's of 0.9.
 const BEFORE_API_VERSIONS: [i16; 12] = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// What a broker serves: for each API key the first and the last version.
+/// The APIs of a broker: for each API key the first and the last version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     ranges: Vec<(i16, i16, i16)>,
@@ -63,7 +63,7 @@ pub struct ApiRequest<'a> {
     pub encode: &'a dyn Fn(&mut Writer),
 }
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub struct Reply {
     frame: Bytes,
@@ -84,7 +84,7 @@ impl Reply {
     }
 }
 
-/// A request whose answer is still to come.
+/// A request whose response has not come.
 #[derive(Clone, Copy, Debug)]
 struct InFlightRequest {
     correlation_id: i32,
@@ -146,17 +146,17 @@ impl Connection {
         &self.versions
     }
 
-    /// The broker's address as it was asked for.
+    /// The address as the caller gave it.
     pub fn address(&self) -> &Address {
         self.socket.address()
     }
 
-    /// The address that was reached.
+    /// The IP address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.socket.peer()
     }
 
-    /// How many answers are still to come.
+    /// The number of requests without a response.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -201,7 +201,7 @@ impl Connection {
         Ok(correlation_id)
     }
 
-    /// Waits for the answer to the oldest request in flight.
+    /// Waits for the response to the oldest request in flight.
     pub fn receive(&mut self, wait: &Wait) -> Result<Reply> {
         let Some(oldest) = self.in_flight.front().copied() else {
             return Err(Error::Invalid("no request is in flight".to_owned()));
@@ -224,13 +224,13 @@ impl Connection {
         self.socket.ready()
     }
 
-    /// Sends a request and waits for its answer; nothing else may be in flight.
+    /// Sends a request and waits for its response. No other request may be in flight.
     pub fn call(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<Reply> {
         self.send(call, wait)?;
         self.receive(wait)
     }
 
-    /// The error for an answer that cannot be read.
+    /// The error for a response that cannot be decoded.
     pub fn bad(&self, reason: impl ToString) -> Error {
         Error::Protocol { address: self.address().to_string(), reason: reason.to_string() }
     }

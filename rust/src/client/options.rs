@@ -14,7 +14,7 @@ use super::reachability::Reachability;
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
 /// Asked at least every 100 ms while a call waits; `true` ends the call with
-/// [`Error::Interrupted`]. Threads: asked on the thread that made the call.
+/// [`Error::Interrupted`]. Threads: called on the thread that made the call.
 pub trait Interrupt: Send + Sync {
     /// Whether the caller wants to end the call.
     fn interrupted(&self) -> bool;

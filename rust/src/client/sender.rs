@@ -425,12 +425,12 @@ impl Drop for PanicNotice {
 impl SenderThread {
     fn run(mut self) {
         loop {
-            let Some((filled, asked)) = self.take_work() else { return };
-            let mut spare = Vec::with_capacity(filled.len());
-            for filled in filled {
-                spare.push(self.producer.enqueue(filled));
+            let Some((closed, topics)) = self.take_work() else { return };
+            let mut spare = Vec::with_capacity(closed.len());
+            for batch in closed {
+                spare.push(self.producer.enqueue(batch));
             }
-            for topic in asked {
+            for topic in topics {
                 self.look_up_topic(&topic);
             }
             if let Err(error) = self.producer.poll()
@@ -475,9 +475,9 @@ impl SenderThread {
         }
         state.flushing = false;
         let is_due = |known: &TopicState| known.lookup().is_some_and(|lookup| lookup.at <= now);
-        let asked = state.topics.iter().filter(|(_, known)| is_due(known));
-        let asked = asked.map(|(topic, _)| Arc::clone(topic)).collect();
-        Some((std::mem::take(&mut state.closed), asked))
+        let due = state.topics.iter().filter(|(_, known)| is_due(known));
+        let topics = due.map(|(topic, _)| Arc::clone(topic)).collect();
+        Some((std::mem::take(&mut state.closed), topics))
     }
 
     fn look_up_topic(&mut self, topic: &Arc<str>) {
@@ -510,9 +510,9 @@ impl SenderThread {
                 state.delivery_reports.push(one);
             }
         }
-        let asked = state.topics.values().filter_map(|known| Some(known.lookup()?.at));
+        let lookups = state.topics.values().filter_map(|known| Some(known.lookup()?.at));
         let due = state.open.front().map(|(_, _, _, due)| *due);
-        let until = asked.chain(due).min();
+        let until = lookups.chain(due).min();
         let more = state.ending || state.flushing || !state.closed.is_empty();
         state.asleep = if more { None } else { Some(until) };
         drop(guard);

@@ -22,9 +22,9 @@ use super::error::{Error, Result};
 use super::frame_buffers::FrameBuffers;
 use super::options::{Address, Options, Wait};
 
-/// Bytes asked of the socket where a frame's length is not known; the least a buffer grows by.
+/// How many bytes to read while the length of a frame is unknown; a buffer grows by at least that.
 const CHUNK: usize = 256 << 10;
-/// From this size on a frame keeps its buffer; below it is copied.
+/// A frame of at least this size keeps its buffer; a smaller one is copied.
 const LARGE: usize = 64 << 10;
 
 /// An open connection.
@@ -74,12 +74,12 @@ impl Socket {
         Err(last)
     }
 
-    /// The address this connection was asked for.
+    /// The address as the caller gave it.
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The address it reached.
+    /// The IP address of the peer.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -179,7 +179,7 @@ impl Socket {
         if self.inbox.len() < wanted {
             self.inbox.resize(wanted, 0);
         }
-        // Not beyond the frame: so its buffer holds nothing else.
+        // Reads no byte beyond the frame, so that its buffer holds nothing else.
         let room = match missing {
             Some(missing) => self.inbox.len().min(self.end + missing),
             None => self.inbox.len().min(self.end + CHUNK),
@@ -254,8 +254,8 @@ fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// Looks the name up. The system's resolver knows no deadline, so it works on a thread that is left
-/// behind when the wait ends first.
+/// Looks the name up. The system's resolver has no deadline, so it runs on its own thread, which is
+/// abandoned if the wait ends first.
 fn resolve(address: &Address, wait: &Wait) -> Result<Vec<SocketAddr>> {
     if let Ok(ip) = address.host.parse() {
         return Ok(vec![SocketAddr::new(ip, address.port)]);

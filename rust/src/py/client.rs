@@ -236,8 +236,8 @@ impl Client {
             if let Some(error) = &found.error {
                 return Err(of_client(py, error));
             }
-            let OffsetQuery { topic, partition, timestamp: asked } = found.query;
-            list.append((topic, partition, asked, found.offset, found.timestamp))?;
+            let OffsetQuery { topic, partition, timestamp: requested } = found.query;
+            list.append((topic, partition, requested, found.offset, found.timestamp))?;
         }
         Ok(list)
     }

@@ -88,18 +88,18 @@ pub(super) fn of_start(py: Python<'_>, error: &StartError) -> PyErr {
     server(py, error, Some(hint))
 }
 
-/// Lets Python's signal handlers run while the core waits, and keeps what they raise.
+/// Runs Python's signal handlers while the core waits, and keeps the exception they raise.
 #[derive(Default)]
 pub(super) struct Signals {
     raised: Mutex<Option<PyErr>>,
     ended: AtomicBool,
     pub(super) reachability: Arc<Reachability>,
-    /// In whose name Python is told who cannot be reached; unset: nobody is told.
+    /// The Python client that reports unreachable brokers; unset: nothing is reported.
     pub(super) reporter: OnceLock<u64>,
 }
 
 impl Signals {
-    /// Tells `krust.clients.reach` which brokers cannot be reached, or can again.
+    /// Reports to `krust.clients.reach` which brokers became unreachable or reachable.
     pub(super) fn report_reachability(&self, py: Python<'_>) {
         let Some(reporter) = self.reporter.get().filter(|_| self.reachability.has_changes()) else {
             return;
@@ -117,7 +117,7 @@ impl Signals {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// What a signal handler raised, or else the exception of `error`.
+    /// The exception that a signal handler raised, or else that of `error`.
     pub(super) fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
         let raised = self.raised.lock().take();
         match error {

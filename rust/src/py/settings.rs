@@ -20,7 +20,7 @@ use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
 
-/// A dict whose values are asked for by key.
+/// A dict of settings, read by key.
 pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
 
 impl<'py> Table<'_, 'py> {

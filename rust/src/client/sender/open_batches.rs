@@ -161,8 +161,8 @@ impl TopicPartitions {
         (self.lookup, self.looked_up_at) = (None, Instant::now());
         let count = self.count;
         self.missing.retain(|partition, _| *partition >= count);
-        for (partition, told) in &mut self.missing {
-            told.get_or_insert_with(|| error(*partition));
+        for (partition, failure) in &mut self.missing {
+            failure.get_or_insert_with(|| error(*partition));
         }
     }
 }
