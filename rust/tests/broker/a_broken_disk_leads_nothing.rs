@@ -7,7 +7,7 @@ use crate::double::{Made, TestBroker, frame};
 use crate::records::{Fetch, TOPIC, batch, get, put};
 
 #[test]
-fn and_says_so() {
+fn partitions_of_a_failed_directory_have_no_leader() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

@@ -66,7 +66,7 @@ struct Seen {
 }
 
 #[test]
-fn to_who_reads_what_is_committed() {
+fn read_committed_consumers_get_the_list_of_aborted_transactions() {
     let mut fixture = transactions();
     let mut conn = fixture.connect();
     let (high_watermark, last_stable_offset) = (5, 4);
@@ -77,7 +77,7 @@ fn to_who_reads_what_is_committed() {
 }
 
 #[test]
-fn and_old_readers_pass_over_markers() {
+fn old_consumers_get_no_transaction_markers() {
     let mut fixture = transactions();
     let mut conn = fixture.connect();
     let fetch = Fetch { version: 2, offset: 3, ..Fetch::default() };

@@ -13,7 +13,7 @@ fn flushed_before_ack() -> TestBroker {
 }
 
 #[test]
-fn and_is_answered_in_order_once_it_has() {
+fn replies_leave_in_order_after_the_flush() {
     let mut fixture = flushed_before_ack();
     let mut conn = fixture.connect();
     for acks in [1, -1] {
@@ -34,7 +34,7 @@ fn and_is_answered_in_order_once_it_has() {
 }
 
 #[test]
-fn and_so_do_those_that_a_power_cut_could_lose_beyond_the_limit() {
+fn appends_beyond_the_unflushed_allowance_wait_too() {
     let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.flush_messages = 4;
@@ -53,7 +53,7 @@ fn and_so_do_those_that_a_power_cut_could_lose_beyond_the_limit() {
 }
 
 #[test]
-fn and_a_closed_connection_is_forgotten() {
+fn a_closed_connection_is_forgotten() {
     let mut fixture = flushed_before_ack();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[produce(9, -1, &batch(&["a"])).bytes]);

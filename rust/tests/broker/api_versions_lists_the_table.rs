@@ -7,7 +7,7 @@ use krust::wire::Reader;
 use crate::double::{TestBroker, frame, raw};
 
 #[test]
-fn at_every_version() {
+fn every_version_lists_the_table() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     for version in 0..=4 {
@@ -31,7 +31,7 @@ fn at_every_version() {
 }
 
 #[test]
-fn and_answers_an_unknown_version_in_the_oldest_layout() {
+fn an_unknown_version_is_answered_in_the_oldest_layout() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let reply = fixture.ask(&mut conn, &raw(18, 77, &[]));
@@ -40,7 +40,7 @@ fn and_answers_an_unknown_version_in_the_oldest_layout() {
 }
 
 #[test]
-fn and_what_it_does_not_list_closes_the_connection() {
+fn an_api_that_is_not_listed_closes_the_connection() {
     for (key, version) in [(999, 0), (4, 0), (0, 14), (-1, 0)] {
         let mut fixture = TestBroker::new();
         let mut conn = fixture.connect();

@@ -16,7 +16,7 @@ fn made() -> TestBroker {
 }
 
 #[test]
-fn by_its_format() {
+fn a_batch_is_refused_for_its_format() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     let good = batch(&["a"]);
@@ -50,7 +50,7 @@ fn garbled(codec: Codec) -> Vec<u8> {
 }
 
 #[test]
-fn by_what_is_compressed_in_it() {
+fn a_batch_is_refused_for_its_compressed_records() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
@@ -61,7 +61,7 @@ fn by_what_is_compressed_in_it() {
 }
 
 #[test]
-fn by_what_lies_beside_a_wrapper() {
+fn a_message_beside_a_wrapper_is_refused() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     let down = |codec| {
@@ -85,7 +85,7 @@ fn by_what_lies_beside_a_wrapper() {
 }
 
 #[test]
-fn by_its_acks() {
+fn a_request_is_refused_for_its_acks() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (2, 2, &batch(&["a"]))).0, 21);
@@ -94,7 +94,7 @@ fn by_its_acks() {
 }
 
 #[test]
-fn by_its_size() {
+fn a_batch_is_refused_for_its_size() {
     let mut fixture = TestBroker::new();
     let mut small = Made::default();
     small.config.max_message_bytes = 100;
@@ -105,7 +105,7 @@ fn by_its_size() {
 }
 
 #[test]
-fn without_a_key_where_the_topic_is_compacted() {
+fn a_record_without_a_key_is_refused_in_a_compacted_topic() {
     let mut fixture = TestBroker::new();
     let mut compacted = Made::default();
     compacted.config.compact = true;
@@ -129,7 +129,7 @@ fn without_a_key_where_the_topic_is_compacted() {
 }
 
 #[test]
-fn unanswered_it_closes_the_connection() {
+fn a_bad_batch_with_acks_zero_closes_the_connection() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);

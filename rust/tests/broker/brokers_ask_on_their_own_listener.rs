@@ -27,7 +27,7 @@ fn shutdown() -> Frame {
 }
 
 #[test]
-fn the_policy_decides_it_there() {
+fn the_policy_decides_requests_of_brokers() {
     let mut fixture = fixture("PLAINTEXT");
     let mut conn = fixture.connect();
     assert_eq!(listed(&mut fixture, &mut conn).len(), apis::served().len());
@@ -45,7 +45,7 @@ fn the_policy_decides_it_there() {
 }
 
 #[test]
-fn elsewhere_it_is_not_listed_and_closes_the_connection() {
+fn apis_of_brokers_are_not_served_on_other_listeners() {
     for mut fixture in [fixture("INTERNAL"), TestBroker::new()] {
         let mut conn = fixture.connect();
         let keys = listed(&mut fixture, &mut conn);

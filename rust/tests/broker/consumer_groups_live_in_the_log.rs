@@ -217,7 +217,7 @@ fn each_kind_is_written_as_kafka_writes_it() {
 }
 
 #[test]
-fn what_lives_comes_back_in_the_order_of_the_log() {
+fn live_records_are_replayed_in_the_order_of_the_log() {
     let fixture = fixture();
     let all = GOLDEN.iter().zip(values()).map(|(it, (key, value))| (it.kind, key, value));
     let all: Vec<_> = all.collect();
@@ -389,7 +389,7 @@ fn a_group_that_the_policy_lost_comes_back_alone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_passed_over() {
+fn unreadable_records_are_skipped() {
     let fixture = fixture();
     let mut builder = Builder::new();
     let value = Some(&[0, 0, 0, 0, 0, 7, 0][..]);

@@ -59,7 +59,7 @@ fn damage(root: &Path) {
 }
 
 #[test]
-fn and_are_named_with_what_they_cost() {
+fn damaged_commits_are_logged_with_the_offsets_they_cost() {
     tracing::subscriber::set_global_default(Errors).unwrap();
     let mut fixture = fixture();
     let mut conn = fixture.connect();

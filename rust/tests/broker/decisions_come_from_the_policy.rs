@@ -86,7 +86,7 @@ fn an_answer_is_encoded_for_its_request() {
 }
 
 #[test]
-fn an_answer_that_is_none_closes_the_connection() {
+fn an_answer_of_the_wrong_shape_closes_the_connection() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let request = frame(19, 7, |w, v| CreateTopicsRequest::default().encode(w, v));

@@ -53,7 +53,7 @@ fn ask(fixture: &mut TestBroker, version: i16, records: &[u8]) -> Answer {
 }
 
 #[test]
-fn without_a_key_in_a_compacted_topic() {
+fn records_without_a_key_are_named_in_a_compacted_topic() {
     let records: Vec<_> = (0..100).map(|n| (NOW_MS, KEY.filter(|_| n % 10 > 0))).collect();
     for codec in [Codec::None, Codec::Gzip, Codec::Zstd] {
         let mut fixture = fixture(true, i64::MAX);
@@ -76,7 +76,7 @@ fn without_a_key_in_a_compacted_topic() {
 }
 
 #[test]
-fn with_a_time_out_of_bounds() {
+fn records_with_a_time_out_of_bounds_are_named() {
     let mut fixture = fixture(false, 1000);
     let times = [NOW_MS, 1, NOW_MS, 2, NOW_MS + 9000, 3];
     let records = times.map(|time| (time, KEY));
@@ -107,14 +107,14 @@ fn both_faults_are_one_list_under_the_code_of_times() {
 }
 
 #[test]
-fn older_versions_are_told_where_the_log_starts() {
+fn older_versions_get_the_log_start_offset() {
     let mut fixture = fixture(true, i64::MAX);
     let refused = ask(&mut fixture, 7, &batch(&[(NOW_MS, None)], Codec::None));
     assert_eq!(refused, (87, String::new(), 0, Vec::new()));
 }
 
 #[test]
-fn of_very_many_only_the_first_are_named_and_all_are_counted() {
+fn the_first_bad_records_are_named_and_all_are_counted() {
     let records = vec![(NOW_MS, None); 12_000];
     let mut fixture = fixture(true, i64::MAX);
     let (_, message, _, named) = ask(&mut fixture, 9, &batch(&records, Codec::Lz4));

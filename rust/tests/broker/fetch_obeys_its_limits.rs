@@ -19,7 +19,7 @@ fn filled(partitions: i32) -> (TestBroker, usize) {
 }
 
 #[test]
-fn in_all_and_per_partition() {
+fn limits_hold_for_the_request_and_for_each_partition() {
     let (mut fixture, size) = filled(3);
     let mut conn = fixture.connect();
     let size = size as i32;
@@ -38,7 +38,7 @@ fn in_all_and_per_partition() {
 }
 
 #[test]
-fn from_the_middle_of_the_log() {
+fn limits_hold_from_the_middle_of_the_log() {
     let (mut fixture, _) = filled(1);
     let mut conn = fixture.connect();
     let (_, _, bytes) = get(&mut fixture, &mut conn, Fetch { offset: 3, ..Fetch::default() });
@@ -48,7 +48,7 @@ fn from_the_middle_of_the_log() {
 }
 
 #[test]
-fn and_old_versions_get_at_most_four_mebibytes_of_converted_records() {
+fn old_versions_get_at_most_four_mebibytes_of_converted_records() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

@@ -91,7 +91,7 @@ fn all(codes: &[i16], code: i16) -> bool {
 }
 
 #[test]
-fn where_they_have_no_name_or_no_coordinator() {
+fn groups_without_a_name_or_a_coordinator_are_refused() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     assert!(all(&codes(&mut fixture, &mut conn, ""), 24));
@@ -103,7 +103,7 @@ fn where_they_have_no_name_or_no_coordinator() {
 }
 
 #[test]
-fn while_they_are_read() {
+fn groups_are_refused_while_they_are_loaded() {
     let (mut fixture, mut conn) = while_read(|fixture, conn| {
         assert!(all(&codes(fixture, conn, GROUP.0), 14));
         assert_eq!(of_consumers(fixture, conn, GROUP.0), [14, 14]);
@@ -122,7 +122,7 @@ fn while_they_are_read() {
 }
 
 #[test]
-fn and_the_policy_answers_for_the_rest() {
+fn the_policy_answers_for_the_other_groups() {
     let delete = DeleteGroupsRequest { groups_names: vec![GROUP.0, "ready"] };
     let delete = frame(42, 2, |w, v| delete.encode(w, v));
     let mut events = Vec::new();
@@ -147,7 +147,7 @@ fn and_the_policy_answers_for_the_rest() {
 }
 
 #[test]
-fn what_follows_a_join_is_handled_after_it() {
+fn requests_behind_a_join_are_handled_after_it() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let (first, second) = (join(5, GROUP.0, ""), heartbeat(4, MEMBER, 7));

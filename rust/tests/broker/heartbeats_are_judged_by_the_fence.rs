@@ -21,7 +21,7 @@ fn as_instance(version: i16, member_id: &'static str, instance_id: &'static str)
 }
 
 #[test]
-fn in_each_state_at_each_version() {
+fn heartbeats_are_answered_in_each_state_at_each_version() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     for version in 0..=4 {
@@ -52,7 +52,7 @@ fn in_each_state_at_each_version() {
 }
 
 #[test]
-fn unless_nobody_coordinates_the_group_here() {
+fn heartbeats_are_refused_without_a_coordinator() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let request = heartbeat(4, MEMBER, GENERATION);
@@ -64,7 +64,7 @@ fn unless_nobody_coordinates_the_group_here() {
 }
 
 #[test]
-fn and_blindly_taken_while_the_group_is_read() {
+fn heartbeats_are_accepted_while_the_group_is_loaded() {
     let request = heartbeat(4, "whoever", GENERATION);
     let (mut fixture, mut conn) =
         while_read(|fixture, conn| assert_eq!(beat(fixture, conn, &request), 0));

@@ -55,7 +55,7 @@ fn kept(fixture: &TestBroker) -> Vec<String> {
 }
 
 #[test]
-fn who_waits_for_a_leader_that_left_is_told() {
+fn waiting_requests_are_answered_when_the_leader_leaves() {
     let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.ack_flush = true;
@@ -96,7 +96,7 @@ fn a_replica_that_left_is_deleted_or_kept_as_a_stray() {
 }
 
 #[test]
-fn a_topic_made_anew_elsewhere_does_not_take_what_lay_under_its_name() {
+fn a_topic_created_again_does_not_take_the_files_of_its_predecessor() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();
@@ -137,7 +137,7 @@ fn groups_leave_with_their_partition_and_come_back_with_it() {
 }
 
 #[test]
-fn brokers_are_told_by_the_listener_that_asks() {
+fn brokers_are_listed_by_the_listener_that_asks() {
     let mut fixture = TestBroker::new();
     let broker = |id, listener: &str, port| BrokerImage {
         id,
@@ -157,7 +157,7 @@ fn brokers_are_told_by_the_listener_that_asks() {
 }
 
 #[test]
-fn a_broker_that_was_not_told_what_there_is_sends_clients_to_others() {
+fn a_broker_without_metadata_sends_clients_to_others() {
     let mut fixture = TestBroker::new();
     fixture.apply(Delta { waits: Some(true), ..Delta::default() });
     let request = MetadataRequest { topics: None, ..Default::default() };
@@ -171,7 +171,7 @@ fn a_broker_that_was_not_told_what_there_is_sends_clients_to_others() {
 }
 
 #[test]
-fn a_deleted_topic_that_nobody_opened_is_deleted() {
+fn an_unopened_topic_is_deleted() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

@@ -56,7 +56,7 @@ fn after_a_restart_with(producer_ids: &[i64]) -> TestBroker {
 }
 
 #[test]
-fn of_a_block_below_what_logs_name_only_the_rest_is_given() {
+fn ids_of_a_block_that_logs_name_are_skipped() {
     let mut fixture = after_a_restart_with(&[5000, 17]);
     assert_eq!(fixture.broker.first_free_producer_id(), 5001);
     let mut conn = fixture.connect();
@@ -67,7 +67,7 @@ fn of_a_block_below_what_logs_name_only_the_rest_is_given() {
 }
 
 #[test]
-fn blocks_without_a_free_id_are_passed_over_and_then_refused() {
+fn blocks_without_a_free_id_are_skipped_and_then_refused() {
     let mut fixture = after_a_restart_with(&[5000]);
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[question().bytes]);
@@ -121,7 +121,7 @@ fn producers_of_transactions_count_by_their_metadata() {
 }
 
 #[test]
-fn a_leader_epoch_that_the_checkpoint_does_not_tell_is_told_too() {
+fn a_leader_epoch_that_the_checkpoint_lacks_is_reported() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     write(&mut fixture, -1);
@@ -143,7 +143,7 @@ fn a_leader_epoch_that_the_checkpoint_does_not_tell_is_told_too() {
 }
 
 #[test]
-fn a_leader_epoch_below_that_of_the_log_is_told_and_not_written() {
+fn a_leader_epoch_below_that_of_the_log_is_reported_and_not_written() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let log = |fixture: &TestBroker| {

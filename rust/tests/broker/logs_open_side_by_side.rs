@@ -213,7 +213,7 @@ fn reference(home: &Path) -> (Facts, BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 #[test]
-fn many_threads_find_and_leave_what_one_does() {
+fn many_threads_open_logs_as_one_does() {
     let home = planted();
     let wanted = reference(home.path());
     for threads in [2, 8] {
@@ -227,7 +227,7 @@ fn many_threads_find_and_leave_what_one_does() {
 }
 
 #[test]
-fn who_watches_is_told_true_numbers() {
+fn the_progress_numbers_are_true() {
     let home = planted();
     let all: usize = files(home.path())
         .iter()
@@ -261,7 +261,7 @@ fn a_directory_that_was_shut_down_in_order_has_nothing_to_check() {
 }
 
 #[test]
-fn one_that_cannot_be_opened_harms_no_other() {
+fn a_log_that_cannot_be_opened_harms_no_other() {
     let home = planted();
     let (mut wanted, _) = reference(home.path());
     let bad = TopicPartition::new("t", 77);
@@ -276,7 +276,7 @@ fn one_that_cannot_be_opened_harms_no_other() {
 }
 
 #[test]
-fn a_panic_in_one_ends_the_start_and_hangs_nothing() {
+fn a_panic_while_a_log_opens_ends_the_start() {
     let home = planted();
     let (wanted, _) = reference(home.path());
     let hook = |path: &Path| assert!(!path.to_string_lossy().contains("/t-77/"), "planted");
@@ -322,7 +322,7 @@ fn a_start_that_is_given_up_is_begun_again_by_the_next() {
 }
 
 #[test]
-fn a_crash_among_them_loses_nothing() {
+fn a_crash_while_logs_open_loses_nothing() {
     let home = planted();
     let (wanted, _) = reference(home.path());
     let disk = Arc::new(RecordingDisk::new(&home.path().canonicalize().unwrap()).unwrap());

@@ -16,7 +16,7 @@ const POLL: Fetch = Fetch {
 };
 
 #[test]
-fn of_another_connection() {
+fn a_produce_of_another_connection_wakes_a_fetch() {
     for version in [0, 4, 12, 18] {
         let mut fixture = TestBroker::new();
         fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
@@ -37,7 +37,7 @@ fn of_another_connection() {
 }
 
 #[test]
-fn only_once_there_is_enough() {
+fn a_fetch_waits_for_its_minimum_of_bytes() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let (mut reader, mut writer) = (fixture.connect(), fixture.connect());
@@ -55,7 +55,7 @@ fn only_once_there_is_enough() {
 }
 
 #[test]
-fn or_by_its_time() {
+fn a_fetch_is_answered_when_its_time_is_up() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut reader = fixture.connect();
@@ -71,7 +71,7 @@ fn or_by_its_time() {
 }
 
 #[test]
-fn at_once_on_an_error_and_when_the_topic_goes() {
+fn a_fetch_is_answered_at_once_on_an_error_and_when_the_topic_is_deleted() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut reader = fixture.connect();
@@ -88,7 +88,7 @@ fn at_once_on_an_error_and_when_the_topic_goes() {
 }
 
 #[test]
-fn in_the_order_of_its_connection() {
+fn replies_keep_the_order_of_their_connection() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

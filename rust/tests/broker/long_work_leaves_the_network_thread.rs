@@ -62,7 +62,7 @@ fn a_large_compressed_batch_is_checked_by_a_worker() {
 }
 
 #[test]
-fn a_garbled_one_is_refused_by_it() {
+fn a_garbled_batch_is_refused_by_a_worker() {
     let (mut fixture, mut conn) = fixture(1);
     let good = large_and_wide(Codec::Lz4);
     let header = Header::read(&good).unwrap();
@@ -79,7 +79,7 @@ fn a_garbled_one_is_refused_by_it() {
 }
 
 #[test]
-fn it_waits_until_there_is_memory_for_its_copy() {
+fn a_batch_waits_until_there_is_memory_for_its_copy() {
     let (mut fixture, mut conn) = fixture(1);
     let pool = fixture.broker.memory().clone();
     let all = pool.lease(pool.usage().limit).unwrap();
@@ -93,7 +93,7 @@ fn it_waits_until_there_is_memory_for_its_copy() {
 }
 
 #[test]
-fn batches_before_and_behind_it_keep_their_order() {
+fn batches_around_a_long_one_keep_their_order() {
     let (mut fixture, mut conn) = fixture(1);
     let requests = [batch(&["a"]), large(Codec::Gzip), batch(&["b"])].map(|it| produce(9, 1, &it));
     fixture.event(&mut conn, &requests.clone().map(|it| it.bytes));

@@ -27,7 +27,7 @@ fn frames() -> Vec<Frame> {
 }
 
 #[test]
-fn cut_anywhere_and_with_any_byte_changed() {
+fn requests_cut_or_changed_anywhere_harm_nobody() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

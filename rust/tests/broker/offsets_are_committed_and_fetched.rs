@@ -59,7 +59,7 @@ fn the_oldest_version_is_the_policys() {
 }
 
 #[test]
-fn nobody_else_sees_it() {
+fn other_groups_do_not_see_a_commit() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 5, -1, None)]));
@@ -69,7 +69,7 @@ fn nobody_else_sees_it() {
 }
 
 #[test]
-fn what_cannot_be_committed_is_refused_alone() {
+fn a_partition_that_cannot_be_committed_is_refused_alone() {
     let mut fixture =
         TestBroker::with(Settings { offset_metadata_max_bytes: 10, ..Settings::default() });
     create_topics(&mut fixture);
@@ -160,7 +160,7 @@ fn a_member_without_a_row_is_refused() {
 }
 
 #[test]
-fn without_the_topic_nobody_coordinates() {
+fn without_the_offsets_topic_there_is_no_coordinator() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
     let mut conn = fixture.connect();
@@ -238,7 +238,7 @@ fn delete(group_id: &str, topic: &str, partitions: &[i32]) -> Frame {
 }
 
 #[test]
-fn deleted_offsets_are_gone() {
+fn deleted_offsets_are_not_fetched() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let mut ask_delete = |fixture: &mut TestBroker, request: Frame| {

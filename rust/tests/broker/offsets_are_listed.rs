@@ -34,7 +34,7 @@ fn list(
 }
 
 #[test]
-fn by_name_and_by_time() {
+fn offsets_are_listed_by_name_and_by_time() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

@@ -60,7 +60,7 @@ fn a_simple_consumers_offset_lives_from_its_commit() {
 }
 
 #[test]
-fn an_old_client_says_itself_how_long() {
+fn an_old_client_sets_the_retention_of_its_commit() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &with_retention(1000));
@@ -113,7 +113,7 @@ fn an_empty_group_that_never_committed_is_named_at_once() {
 }
 
 #[test]
-fn of_a_stable_group_only_topics_go_that_nobody_subscribes_to() {
+fn a_stable_group_loses_offsets_of_topics_it_does_not_subscribe_to() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));

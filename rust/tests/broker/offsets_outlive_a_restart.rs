@@ -174,7 +174,7 @@ fn compressed_batches_and_tombstones_count() {
 }
 
 #[test]
-fn a_log_larger_than_what_is_read_at_a_time_is_read_whole() {
+fn a_log_larger_than_one_read_is_replayed_whole() {
     let fixture = fixture();
     for first in (0..100_000).step_by(10_000) {
         let offsets: Vec<_> = (first..first + 10_000).map(|at| (at, Some(1))).collect();
@@ -188,7 +188,7 @@ fn a_log_larger_than_what_is_read_at_a_time_is_read_whole() {
 }
 
 #[test]
-fn of_transactions_only_committed_ones_count() {
+fn only_commits_of_committed_transactions_count() {
     let fixture = fixture();
     for (producer, commit) in [(1, Some(true)), (2, Some(false)), (3, None)] {
         let partition = i32::try_from(producer).unwrap() - 1;
@@ -213,7 +213,7 @@ fn of_transactions_only_committed_ones_count() {
 }
 
 #[test]
-fn what_nobody_knows_is_passed_over() {
+fn unknown_records_are_skipped() {
     let fixture = fixture();
     let mut builder = Builder::new();
     for key in [&[0, 3, 0, 1, b'g'][..], &[0, 16], &[0, 99, 1], &[0, 1, 0], &[9], &[]] {

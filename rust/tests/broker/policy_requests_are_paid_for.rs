@@ -61,7 +61,7 @@ fn described(request: &Value) -> Value {
 }
 
 #[test]
-fn a_tree_takes_less_than_was_said_before_it_was_made() {
+fn a_request_tree_takes_less_than_its_estimate() {
     for version in 0..=4 {
         let names: Vec<String> = (0..500).map(|n| format!("topic-{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -93,7 +93,7 @@ fn a_request_of_too_many_parts_closes_its_connection_and_costs_nothing() {
 }
 
 #[test]
-fn one_with_a_large_name_or_assignment_is_served_and_leased_until_it_is_gone() {
+fn a_request_with_a_large_name_or_assignment_holds_its_lease_until_it_ends() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let metadata = vec![7; 20 << 20];
@@ -109,7 +109,7 @@ fn one_with_a_large_name_or_assignment_is_served_and_leased_until_it_is_gone() {
 }
 
 #[test]
-fn what_is_named_twice_is_asked_once_and_many_are_asked_in_slices() {
+fn repeated_names_are_asked_once_and_many_names_in_slices() {
     for version in 0..=4 {
         let mut fixture = TestBroker::new();
         let mut conn = fixture.connect();
@@ -136,7 +136,7 @@ fn what_is_named_twice_is_asked_once_and_many_are_asked_in_slices() {
 }
 
 #[test]
-fn an_answer_that_grows_too_large_refuses_what_was_not_asked_yet() {
+fn an_answer_that_grows_too_large_refuses_the_remaining_names() {
     let settings = Settings { policy_response_bytes: 64, ..Settings::default() };
     let mut fixture = TestBroker::with(settings);
     let mut conn = fixture.connect();
@@ -203,7 +203,7 @@ fn a_request_without_room_in_the_pool_is_handled_when_there_is_some() {
 }
 
 #[test]
-fn what_follows_a_heartbeat_that_the_policy_hears_is_handled_after_it() {
+fn requests_behind_a_heartbeat_for_the_policy_are_handled_after_it() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let beat = ConsumerGroupHeartbeatRequest {

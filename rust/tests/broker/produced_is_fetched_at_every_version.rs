@@ -38,7 +38,7 @@ fn read(version: i16, bytes: &[u8]) -> Vec<(i64, String)> {
 }
 
 #[test]
-fn at_every_pair() {
+fn every_pair_of_versions_fetches_the_same_records() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();
@@ -58,7 +58,7 @@ fn at_every_pair() {
 }
 
 #[test]
-fn with_every_codec() {
+fn every_codec_fetches_the_same_records() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();
@@ -80,7 +80,7 @@ fn with_every_codec() {
 }
 
 #[test]
-fn compressed_as_the_topic_demands() {
+fn records_are_compressed_as_the_topic_demands() {
     let mut fixture = TestBroker::new();
     let mut made = Made::default();
     made.config.compression_type = Some(Codec::Lz4 as u8);

@@ -85,7 +85,7 @@ fn is_asked(
 }
 
 #[test]
-fn who_says_nothing_new_and_has_nothing_to_hear() {
+fn a_heartbeat_without_news_is_answered_without_the_policy() {
     let mut fixture = fixture();
     publish(&fixture, false);
     let instance_id = Some(STATIC.1);
@@ -132,7 +132,7 @@ fn who_says_nothing_new_and_has_nothing_to_hear() {
 }
 
 #[test]
-fn every_word_begins_the_session_anew() {
+fn every_heartbeat_restarts_the_session() {
     let mut fixture = fixture();
     publish(&fixture, false);
     fixture.clock.advance(SESSION_MS - 1);
@@ -209,7 +209,7 @@ fn a_commit_bears_the_members_epoch() {
 }
 
 #[test]
-fn a_fetch_bears_it_too() {
+fn a_fetch_of_offsets_bears_the_members_epoch() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     publish(&fixture, false);

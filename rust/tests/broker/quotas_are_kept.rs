@@ -85,7 +85,7 @@ fn bytes_beyond_the_rate_are_answered_at_once_and_paid_for_afterwards() {
 }
 
 #[test]
-fn within_the_rate_nobody_is_told_anything() {
+fn within_the_rate_nobody_is_throttled() {
     let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, &large(9, 1, 0)), 0);
@@ -104,7 +104,7 @@ fn without_acknowledgements_the_connection_is_muted_all_the_same() {
 }
 
 #[test]
-fn an_acknowledgement_that_waits_for_the_disk_says_it_too() {
+fn an_acknowledgement_that_waits_for_the_disk_bears_the_throttle_time() {
     let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
     let mut made = Made::default();
     made.config.ack_flush = true;
@@ -201,7 +201,7 @@ fn a_reader_over_its_rate_gets_nothing_until_its_time_is_over() {
 }
 
 #[test]
-fn an_answer_is_no_larger_than_what_could_ever_be_sent() {
+fn an_answer_is_no_larger_than_the_quota_ever_allows() {
     let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 20);
     let mut conn = fixture.connect();
     let (wait_ms, records, _) = read(&mut fixture, &mut conn, Fetch::default());
@@ -295,7 +295,7 @@ fn time_of_requests_is_limited_in_every_api() {
 }
 
 #[test]
-fn what_the_policy_throttles_is_muted_too() {
+fn requests_that_the_policy_throttles_mute_their_connection() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let request = raw(19, 5, &[1, 0, 0, 0, 100, 0, 0]);

@@ -12,7 +12,7 @@ fn sent(sequence: i32, values: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn also_within_one_event() {
+fn a_batch_repeated_within_one_event_keeps_its_offset() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

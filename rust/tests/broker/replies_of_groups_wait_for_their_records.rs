@@ -50,7 +50,7 @@ fn decided(ticket: krust::broker::Ticket) -> Decided {
 }
 
 #[test]
-fn until_these_are_committed() {
+fn a_reply_waits_until_its_records_are_committed() {
     for version in 0..=9 {
         let mut fixture = fixture();
         in_sync(&mut fixture, &[0, 1]);
@@ -85,7 +85,7 @@ fn until_these_are_committed() {
 }
 
 #[test]
-fn and_a_commit_no_longer_than_it_may_take() {
+fn a_commit_waits_no_longer_than_its_timeout() {
     let mut fixture = fixture();
     in_sync(&mut fixture, &[0, 1]);
     let mut conn = fixture.connect();
@@ -102,7 +102,7 @@ fn and_a_commit_no_longer_than_it_may_take() {
 }
 
 #[test]
-fn and_do_not_leave_where_the_append_failed() {
+fn replies_do_not_leave_where_the_append_failed() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let request = join(9, GROUP.0, "");
@@ -125,7 +125,7 @@ fn and_do_not_leave_where_the_append_failed() {
 }
 
 #[test]
-fn and_nothing_is_done_where_one_is_no_reply() {
+fn nothing_is_done_where_one_reply_is_malformed() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
@@ -142,7 +142,7 @@ fn and_nothing_is_done_where_one_is_no_reply() {
 }
 
 #[test]
-fn and_who_is_gone_is_not_missed() {
+fn replies_to_closed_connections_are_dropped() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
@@ -184,7 +184,7 @@ fn told(conn: &mut Conn, request: &Frame) -> Vec<i16> {
 }
 
 #[test]
-fn and_one_of_several_groups_waits_for_all_of_them() {
+fn a_reply_of_several_groups_waits_for_all_of_them() {
     for (first, other) in [(&[0][..], &[0, 1][..]), (&[0, 1], &[0])] {
         let mut fixture = fixture();
         in_sync(&mut fixture, &[0, 1]);
@@ -200,7 +200,7 @@ fn and_one_of_several_groups_waits_for_all_of_them() {
 }
 
 #[test]
-fn and_one_of_several_groups_stays_open_where_an_append_failed() {
+fn a_reply_of_several_groups_stays_open_where_an_append_failed() {
     let mut fixture = fixture();
     in_sync(&mut fixture, &[0, 1]);
     let (mut conn, request, decided) = deleting(&mut fixture);
@@ -220,7 +220,7 @@ fn and_one_of_several_groups_stays_open_where_an_append_failed() {
 }
 
 #[test]
-fn and_one_of_several_groups_never_leaves_where_a_log_is_lost() {
+fn a_reply_of_several_groups_never_leaves_where_a_log_is_lost() {
     let mut fixture = fixture();
     in_sync(&mut fixture, &[0, 1]);
     let (mut conn, _, decided) = deleting(&mut fixture);

@@ -15,7 +15,7 @@ fn named(member_id: &str) -> String {
 }
 
 #[test]
-fn each_sign_of_life_begins_the_session_anew() {
+fn each_request_of_a_member_restarts_its_session() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let stable = || Some(row(FenceState::Stable, vec![member(MEMBER), member("m-2")]));
@@ -42,7 +42,7 @@ fn each_sign_of_life_begins_the_session_anew() {
 }
 
 #[test]
-fn a_wrong_generation_is_no_sign_of_life() {
+fn a_wrong_generation_does_not_restart_the_session() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     publish(&fixture, FenceState::Stable);
@@ -83,7 +83,7 @@ fn a_lost_connection_is_forgiven_for_the_grace() {
 }
 
 #[test]
-fn whoever_speaks_again_is_forgiven() {
+fn a_member_that_returns_within_the_grace_stays() {
     let (mut fixture, conn, _) = dev();
     fixture.close(conn);
     fixture.clock.advance(499);

@@ -67,7 +67,7 @@ fn lines(ms: i64) -> Vec<String> {
 }
 
 #[test]
-fn with_who_asked_and_how_long_it_took() {
+fn a_slow_request_is_logged_with_its_client_and_duration() {
     let [line] = &lines(SECOND_MS)[..] else { panic!("one line for both") };
     for part in ["first=\"ApiVersions\"", "requests=2", "client=\"loader\"", "requests took "] {
         assert!(line.contains(part), "{part}: {line}");
@@ -75,6 +75,6 @@ fn with_who_asked_and_how_long_it_took() {
 }
 
 #[test]
-fn and_quicker_ones_are_not() {
+fn a_quick_request_is_not_logged() {
     assert_eq!(lines(1), [""; 0]);
 }
