@@ -14,7 +14,7 @@ import krust
 from krust import _krust
 from krust.clients.consumer import Consumer
 from krust.clients.consumer_member import STALE_EPOCH, UNSUPPORTED
-from krust.clients.coordinator import refused
+from krust.clients.coordinator_client import refused
 from krust.errors import ConfigError, KafkaError
 from tests.clients.test_group import Member, fill, patient, settle, share_and_hand_over, until
 from tests.proxy import Cutting, behind
@@ -163,7 +163,7 @@ def test_an_automatic_commit_of_an_epoch_that_is_over_is_left_to_the_next_one(
         raise refused(STALE_EPOCH, "commit")
 
     with monkeypatch.context() as patch:
-        patch.setattr(member_of, "renewed", lambda _: False)
+        patch.setattr(member_of, "wait_for_new_epoch", lambda _: False)
         patch.setattr(committer, "commit", stale)
         with pytest.raises(KafkaError, match="stale member epoch"):
             one.commit({(filled, 0): 1})

@@ -75,7 +75,7 @@ def patient(member: Consumer, max_poll_ms: int) -> None:
     stayed away for too long is it little.
     """
     assert member._member is not None
-    member._member.terms = member._member.terms._replace(max_poll_ms=max_poll_ms)
+    member._member.config = member._member.config._replace(max_poll_ms=max_poll_ms)
 
 
 def places(*members: Consumer) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust import _krust
-from krust.clients.coordinator import Committed
+from krust.clients.coordinator_client import Committed
 from krust.clients.simple import EARLIEST, LATEST, FetchRequest, SimpleConsumer
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError

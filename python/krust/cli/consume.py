@@ -237,7 +237,7 @@ class _Share:
         self._begun = False
         self._commit_at = time.monotonic() + COMMIT_S
         member.subscribe(
-            names, on_assign=self._begin, on_revoke=self._give_back, on_lost=self._lose
+            names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def over(self) -> bool:
@@ -262,7 +262,7 @@ class _Share:
     def _end(self, place: Place) -> float:
         return self._ends.get(place, math.inf)
 
-    def _begin(self, _: Consumer, places: Sequence[Place]) -> None:
+    def _on_assign(self, _: Consumer, places: Sequence[Place]) -> None:
         committed = self._member.committed(places)
         for topic, partition, first, end in self._assign(places):
             if (topic, partition) not in committed:
@@ -271,20 +271,20 @@ class _Share:
                 self._ends[topic, partition] = end
         self._begun = True
 
-    def _give_back(self, *_: object) -> None:
+    def _on_revoke(self, *_: object) -> None:
         self._begun = False
         self._commit()
 
-    def _lose(self, *_: object) -> None:
+    def _on_lost(self, *_: object) -> None:
         self._begun = False
         self._written.clear()
 
     def _commit(self) -> None:
-        from krust.clients.consumer import GROUP_GONE
+        from krust.clients.consumer import REJOIN_CODES
 
         try:
             self._member.commit(self._written)
         except KafkaError as error:  # what another member has by now is its own affair
-            if error.code not in GROUP_GONE:
+            if error.code not in REJOIN_CODES:
                 raise
         self._written.clear()

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.cli import session
-from krust.clients.coordinator import (
+from krust.clients.coordinator_client import (
     BY_NAME,
     MOVING,
     OFFSET_COMMIT,
     OFFSET_FETCH,
     PAUSE_S,
-    Standing,
+    MemberIdentity,
     commit_body,
     find,
     moving,
     newest_at,
 )
-from krust.clients.members import classic_member, consumer_member
+from krust.clients.member_descriptions import classic_member, consumer_member
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Coordinators:
 
     def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
         """Commit from outside the group; error codes by place."""
-        body = commit_body(group_id, offsets.items(), Standing())
+        body = commit_body(group_id, offsets.items(), MemberIdentity())
         version = newest_at(self.client, self.of(group_id), OFFSET_COMMIT, BY_NAME)
         answer = self.ask(group_id, "OffsetCommit", body, version)
         return {

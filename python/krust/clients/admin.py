@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from krust import _krust
 from krust.clients import options
-from krust.clients.coordinator import Coordinator, refused
+from krust.clients.coordinator_client import CoordinatorClient, refused
 from krust.clients.leaders import leaders, wait_until_led
-from krust.clients.members import classic_member, consumer_member
+from krust.clients.member_descriptions import classic_member, consumer_member
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError
@@ -257,8 +257,8 @@ class Admin(Closing):
         """End the connections. Idempotent."""
         self._client.close()
 
-    def _coordinator(self, group_id: str) -> Coordinator:
-        return Coordinator(group_id, self._given, self._timeout_ms, self._timeout_ms)
+    def _coordinator(self, group_id: str) -> CoordinatorClient:
+        return CoordinatorClient(group_id, self._given, self._timeout_ms, self._timeout_ms)
 
 
 def _member(facts: Mapping[str, Any]) -> Member:

@@ -279,7 +279,7 @@ class AsyncConsumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Each record, for ever; ends when the consumer is closed."""
         while not self.core.closed:
-            rest = self.core.rest
+            rest = self.core.buffered
             if not rest:
                 rest.extend(await self.poll(1000))
             while rest:
@@ -367,7 +367,7 @@ class AsyncConsumer:
 
     def _put_back(self, job: Future[list[Record]]) -> None:
         if not job.cancelled() and job.exception() is None:
-            self.core.rest.extendleft(reversed(job.result()))
+            self.core.buffered.extendleft(reversed(job.result()))
 
 
 class _Listening:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from krust.clients.coordinator import Coordinator, Standing, check
+from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity, check
 from krust.clients.membership import (
-    IN,
-    JOINING,
+    COMPLETING_REBALANCE,
     LOST,
     MISSING_AGE_MS,
-    REJOIN,
-    SHARED,
+    PREPARING_REBALANCE,
+    REJOIN_NEEDED,
+    STABLE,
     Membership,
     partition_counts,
 )
@@ -28,122 +28,131 @@ from krust.coordinator.consumer_protocol import Assignment, Subscription, TopicP
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.clients.membership import Terms
+    from krust.clients.membership import MembershipConfig
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED = 22, 25, 27, 79
-AGAIN = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED})
+REJOIN_CODES = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED})
 
 
 class ClassicMembership(Membership):
     """See the module."""
 
     def __init__(
-        self, terms: Terms, options: Mapping[str, object], topics: Callable[[Any], dict[str, int]]
+        self,
+        config: MembershipConfig,
+        options: Mapping[str, object],
+        topics: Callable[[Any], dict[str, int]],
     ) -> None:
-        super().__init__(terms, options, topics)
+        super().__init__(config, options, topics)
         # A join is answered when all have joined, anything else at once.
-        answer_ms = terms.max_poll_ms + 5000
-        self._asked = Coordinator(terms.group_id, options, answer_ms, terms.session_ms)
-        self._seen: dict[str, int] = {}
+        answer_ms = config.max_poll_ms + 5000
+        self._join_coordinator = CoordinatorClient(
+            config.group_id, options, answer_ms, config.session_ms
+        )
+        self._joined_topics: dict[str, int] = {}
 
     def leave(self) -> None:
         """As every member, and end the connection of its own that joins."""
-        self._asked.end()
+        self._join_coordinator.end()
         super().leave()
-        self._asked.close()
+        self._join_coordinator.close()
 
-    def renewed(self, standing: Standing) -> bool:
+    def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
         """Never: a generation that is over is over."""
         return False
 
-    def left(self, asked: Coordinator) -> None:
+    def send_leave(self, coordinator: CoordinatorClient) -> None:
         """Tell the group, after `leave`; not answered is gone as well, a session later."""
-        member_id, instance_id = self.standing.member_id, self.terms.instance_id
+        member_id, instance_id = self.identity.member_id, self.config.instance_id
         if member_id and instance_id is None:
             one = {"member_id": member_id}
-            body = {"group_id": self.terms.group_id, **one, "members": [one]}
-            asked.ask("LeaveGroup", body)
+            body = {"group_id": self.config.group_id, **one, "members": [one]}
+            coordinator.ask("LeaveGroup", body)
 
     def _join(self) -> None:
-        topics = self._topics(self._live.client)
-        while self.state == JOINING and not self._ended:
-            joined = self._asked_to_join(topics)
-            self._heard_s = time.monotonic()
+        topics = self._topics(self._coordinator.client)
+        while self.state == PREPARING_REBALANCE and not self._ended:
+            joined = self._send_join(topics)
+            self._last_response_s = time.monotonic()
             code = joined["error_code"]
             if code == MEMBER_ID_REQUIRED:
-                self._stand(-1, joined["member_id"])
+                self._set_identity(-1, joined["member_id"])
             elif code == UNKNOWN_MEMBER:
-                self._forgotten()
-            elif code not in AGAIN:
-                check(code, f"group {self.terms.group_id!r}")
-                self._stand(joined["generation_id"], joined["member_id"])
-                if self._synced(joined):
+                self._reset_identity()
+            elif code not in REJOIN_CODES:
+                check(code, f"group {self.config.group_id!r}")
+                self._set_identity(joined["generation_id"], joined["member_id"])
+                if self._send_sync(joined):
                     return
 
-    def _asked_to_join(self, topics: Mapping[str, int]) -> dict[str, Any]:
-        terms = self.terms
-        owned = self._owned if terms.cooperative else ()
-        said = Subscription(
-            tuple(sorted(topics)), None, owned, self.standing.generation, terms.rack
+    def _send_join(self, topics: Mapping[str, int]) -> dict[str, Any]:
+        config = self.config
+        owned = self._owned if config.cooperative else ()
+        subscription = Subscription(
+            tuple(sorted(topics)), None, owned, self.identity.generation, config.rack
         )
-        metadata = consumer_protocol.write_subscription(said)
+        metadata = consumer_protocol.write_subscription(subscription)
         body = {
-            "group_id": terms.group_id,
-            "session_timeout_ms": terms.session_ms,
-            "rebalance_timeout_ms": terms.max_poll_ms,
-            "member_id": self.standing.member_id,
-            "group_instance_id": terms.instance_id,
+            "group_id": config.group_id,
+            "session_timeout_ms": config.session_ms,
+            "rebalance_timeout_ms": config.max_poll_ms,
+            "member_id": self.identity.member_id,
+            "group_instance_id": config.instance_id,
             "protocol_type": consumer_protocol.PROTOCOL_TYPE,
-            "protocols": [{"name": one.name, "metadata": metadata} for one in terms.strategies],
+            "protocols": [{"name": one.name, "metadata": metadata} for one in config.strategies],
         }
-        self._seen = dict(topics)
-        answer: dict[str, Any] = self._asked.ask("JoinGroup", body)
+        self._joined_topics = dict(topics)
+        answer: dict[str, Any] = self._join_coordinator.ask("JoinGroup", body)
         return answer
 
-    def _synced(self, joined: Mapping[str, Any]) -> bool:
+    def _send_sync(self, joined: Mapping[str, Any]) -> bool:
         """Give out shares where this member leads, and take its own; False: join again."""
-        leads = joined["leader"] == self.standing.member_id and not joined.get("skip_assignment")
+        is_leader = joined["leader"] == self.identity.member_id and not joined.get(
+            "skip_assignment"
+        )
         body = {
-            "group_id": self.terms.group_id,
-            "generation_id": self.standing.generation,
-            "member_id": self.standing.member_id,
-            "group_instance_id": self.terms.instance_id,
+            "group_id": self.config.group_id,
+            "generation_id": self.identity.generation,
+            "member_id": self.identity.member_id,
+            "group_instance_id": self.config.instance_id,
             "protocol_type": consumer_protocol.PROTOCOL_TYPE,
             "protocol_name": joined["protocol_name"],
-            "assignments": self._shared(joined) if leads else [],
+            "assignments": self._assign(joined) if is_leader else [],
         }
-        answer = self._asked.ask("SyncGroup", body)
-        self._heard_s = time.monotonic()
+        answer = self._join_coordinator.ask("SyncGroup", body)
+        self._last_response_s = time.monotonic()
         if answer["error_code"] == UNKNOWN_MEMBER:
-            self._forgotten()
-        if answer["error_code"] in AGAIN:
+            self._reset_identity()
+        if answer["error_code"] in REJOIN_CODES:
             return False
-        check(answer["error_code"], f"group {self.terms.group_id!r}")
-        share = consumer_protocol.read_assignment(answer["assignment"]).partitions
-        with self._news:
-            self.assigned = tuple(TopicPartition(*one) for one in share)
-            self.state = SHARED
-            self._news.notify_all()
+        check(answer["error_code"], f"group {self.config.group_id!r}")
+        assignment = consumer_protocol.read_assignment(answer["assignment"]).partitions
+        with self._changed:
+            self.assigned = tuple(TopicPartition(*one) for one in assignment)
+            self.state = COMPLETING_REBALANCE
+            self._changed.notify_all()
         return True
 
-    def _shared(self, joined: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _assign(self, joined: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The shares of all members, by the strategy the group elected."""
-        [chosen] = [one for one in self.terms.strategies if one.name == joined["protocol_name"]]
+        [chosen] = [one for one in self.config.strategies if one.name == joined["protocol_name"]]
         members = {}
         for member in joined["members"]:
-            said = consumer_protocol.read_subscription(member["metadata"])
+            subscription = consumer_protocol.read_subscription(member["metadata"])
             members[member["member_id"]] = MemberSpec(
-                frozenset(said.topics),
+                frozenset(subscription.topics),
                 member.get("group_instance_id"),
-                said.rack,
-                said.user_data,
-                said.owned,
-                said.generation,
+                subscription.rack,
+                subscription.user_data,
+                subscription.owned,
+                subscription.generation,
             )
         names = sorted(frozenset[str]().union(*(member.topics for member in members.values())))
-        counts = partition_counts(self._live.client, names)
-        self._seen = {name: counts[name] for name in self._seen if name in counts} | counts
-        group, topics = GroupSpec(members, self.terms.group_id), Topics(counts)
+        counts = partition_counts(self._coordinator.client, names)
+        self._joined_topics = {
+            name: counts[name] for name in self._joined_topics if name in counts
+        } | counts
+        group, topics = GroupSpec(members, self.config.group_id), Topics(counts)
         shares = chosen.assignor.assign(group, topics)
         holders = owners(group, topics) if chosen.cooperative else {}
         given = []
@@ -157,36 +166,36 @@ class ClassicMembership(Membership):
             given.append({"member_id": member_id, "assignment": data})
         return given
 
-    def _beat(self) -> None:
-        if self._has_gone():
+    def _heartbeat(self) -> None:
+        if self._left_after_poll_timeout():
             return
-        terms = self.terms
+        config = self.config
         body = {
-            "group_id": self.terms.group_id,
-            "generation_id": self.standing.generation,
-            "member_id": self.standing.member_id,
-            "group_instance_id": terms.instance_id,
+            "group_id": self.config.group_id,
+            "generation_id": self.identity.generation,
+            "member_id": self.identity.member_id,
+            "group_instance_id": config.instance_id,
         }
-        code = self._live.ask("Heartbeat", body)["error_code"]
-        self._heard_s = time.monotonic()
+        code = self._coordinator.ask("Heartbeat", body)["error_code"]
+        self._last_response_s = time.monotonic()
         if code == REBALANCING:
-            self._move(REJOIN, IN, SHARED)
+            self._transition_to(REJOIN_NEEDED, STABLE, COMPLETING_REBALANCE)
         elif code in (UNKNOWN_MEMBER, ILLEGAL_GENERATION):
-            self._forgotten()
-            self._move(LOST, IN, SHARED, REJOIN)
+            self._reset_identity()
+            self._transition_to(LOST, STABLE, COMPLETING_REBALANCE, REJOIN_NEEDED)
         else:
-            check(code, f"group {terms.group_id!r}")
+            check(code, f"group {config.group_id!r}")
 
-    def _look(self) -> None:
+    def _check_metadata(self) -> None:
         """Compare what is subscribed to with what it was when this member joined."""
-        age_ms = self.terms.metadata_ms
-        if not all(self._seen.values()) or not self._seen:
+        age_ms = self.config.metadata_ms
+        if not all(self._joined_topics.values()) or not self._joined_topics:
             age_ms = min(age_ms, MISSING_AGE_MS)
         now = time.monotonic()
-        if self.state != IN or now - self._looked_s < age_ms / 1000:
+        if self.state != STABLE or now - self._metadata_checked_s < age_ms / 1000:
             return
-        self._looked_s = now
-        names = set(self._topics(self._live.client)) | set(self._seen)
-        there = partition_counts(self._live.client, sorted(names))
-        if {name: self._seen.get(name, 0) for name in names} != there:
-            self._move(REJOIN, IN)
+        self._metadata_checked_s = now
+        names = set(self._topics(self._coordinator.client)) | set(self._joined_topics)
+        there = partition_counts(self._coordinator.client, sorted(names))
+        if {name: self._joined_topics.get(name, 0) for name in names} != there:
+            self._transition_to(REJOIN_NEEDED, STABLE)

@@ -29,10 +29,10 @@ from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
-from krust.clients.coordinator import Coordinator, Standing, refused
+from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity, refused
 from krust.clients.keywords import ConsumerSettings, keys
 from krust.clients.membership import Membership, partition_counts
-from krust.clients.terms import API_MS, coordinator_of, terms_of
+from krust.clients.membership_config import API_MS, coordinator_client, membership_config
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError, UnreachableError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Place = tuple[str, int]
     _Places = list[tuple[str, int, int]]
-    Found = TypeVar("Found", list[Record], ArrowBatch)
+    Batch = TypeVar("Batch", list[Record], ArrowBatch)
     Listener = Callable[["Consumer", list[TopicPartition]], object]
 
 SETTINGS = keys(ConsumerSettings)
@@ -52,9 +52,9 @@ COLUMNS = _krust.COLUMNS
 """Those of Spark's Kafka source."""
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 _SLICE_S = 0.1
-GROUP_GONE = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, 27, 82, STALE_EPOCH})
+REJOIN_CODES = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, 27, 82, STALE_EPOCH})
 """Refusals of a commit that say: the group has moved on without this member."""
-_living: weakref.WeakSet[Consumer] = weakref.WeakSet()
+_open_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
 class Consumer(Closing):
@@ -80,24 +80,24 @@ class Consumer(Closing):
         self._patience_s = options.number(given, "default.api.timeout.ms", API_MS) / 1000
         self._silent_s: float | None = None
         self._commit_s = options.number(given, "auto.commit.interval.ms", 5000) / 1000
-        self._terms = terms_of(given)
-        grouped = self._terms is not None
+        self._config = membership_config(given)
+        grouped = self._config is not None
         self._auto = options.switch(given, "enable.auto.commit", grouped) and grouped
         bootstrap = str(given[options.BOOTSTRAP])
         core = options.core(given, options.FETCH) | {"krust.report.out.of.range": "true"}
         self._core = _krust.Consumer(bootstrap, core)
         self._client = _krust.Client(bootstrap, options.core(given, options.COMMON))
-        self._committer = None if self._terms is None else coordinator_of(self._terms, given)
+        self._committer = None if self._config is None else coordinator_client(self._config, given)
         self._member: Membership | None = None
         self._listeners: dict[str, Listener] = {}
         self._topics: list[str] = []
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        self.rest: deque[Record] = deque()
+        self.buffered: deque[Record] = deque()
         """Records that an iterator has not given yet; positions are before them."""
         self._commit_at = time.monotonic() + self._commit_s
-        self.closed = self._woken = self._owes = False
-        _living.add(self)
+        self.closed = self._woken = self._rejoin_after_revoke = False
+        _open_consumers.add(self)
         if topics:
             self.subscribe(topics)
 
@@ -116,37 +116,37 @@ class Consumer(Closing):
         on_revoke  before they are another's; it may `commit`
         on_lost    after they may have become another's without a word; default: on_revoke
         """
-        if self._terms is None:
+        if self._config is None:
             raise ConfigError("subscribe needs a group", hint='give group_id="..."; or use assign')
         self._usable()
         hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         self._listeners = {name: hook for name, hook in hooks.items() if hook is not None}
         self._topics = list(topics)
         if self._member is None:
-            kind = ClassicMembership if self._terms.strategies else ConsumerMembership
-            self._member = kind(self._terms, self._given, self._subscribed)
+            kind = ClassicMembership if self._config.strategies else ConsumerMembership
+            self._member = kind(self._config, self._given, self._subscribed)
         else:
-            self._member.rejoin()
+            self._member.request_rejoin()
 
     def unsubscribe(self) -> None:
         """Leave the group, or give back what was assigned; whatever a listener raises."""
         self._usable()
         member = self._member
         with ExitStack() as whatever_is_raised:
-            whatever_is_raised.callback(lambda: self._drop(list(self._positions)))
+            whatever_is_raised.callback(lambda: self._unassign(list(self._positions)))
             if member is not None:
                 whatever_is_raised.callback(self._leave, member)
                 if member.state == membership.LOST:
-                    self._call("lost", list(self._positions))
+                    self._call_listener("lost", list(self._positions))
                 else:
-                    self._give_back(list(self._positions))
+                    self._on_partitions_revoked(list(self._positions))
 
     def _leave(self, member: Membership) -> None:
         self._member, self._topics = None, []
         member.leave()
         if self._committer is not None:
             with suppress(UnreachableError):  # the session ends without a word, too
-                member.left(self._committer)
+                member.send_leave(self._committer)
 
     def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
         """Read these, without a group's say: (topic, partition) or (topic, partition, offset).
@@ -159,7 +159,7 @@ class Consumer(Closing):
         wanted = [
             (TopicPartition(*one[:2]), one[2] if len(one) > 2 else None) for one in partitions
         ]
-        self._drop(list(self._positions))
+        self._unassign(list(self._positions))
         self._start(dict(wanted))
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
@@ -169,8 +169,8 @@ class Consumer(Closing):
                 nobody could be reached for default.api.timeout.ms (the log says so at once)
         """
         self._usable()
-        if self.rest:
-            return [self.rest.popleft() for _ in range(min(len(self.rest), self._limit))]
+        if self.buffered:
+            return [self.buffered.popleft() for _ in range(min(len(self.buffered), self._limit))]
         limit = max_records or self._limit
         return self._poll(timeout_ms, lambda wait_ms: self._core.poll(wait_ms, limit)) or []
 
@@ -187,8 +187,8 @@ class Consumer(Closing):
         raises   as `poll`
         """
         self._usable()
-        if self.rest:  # an iterator holds these: they come again
-            self._forget_rest(list(self._positions))
+        if self.buffered:  # an iterator holds these: they come again
+            self._discard_buffered(list(self._positions))
             for place, offset in self._positions.items():
                 self._core.seek(*place, offset)
         names = list(columns)
@@ -197,10 +197,10 @@ class Consumer(Closing):
     def __iter__(self) -> Iterator[Record]:
         """Each record, for ever; ends when the consumer is closed."""
         while not self.closed:
-            if not self.rest:
-                self.rest.extend(self.poll(1000))
-            while self.rest:
-                yield self.rest.popleft()
+            if not self.buffered:
+                self.buffered.extend(self.poll(1000))
+            while self.buffered:
+                yield self.buffered.popleft()
 
     def wakeup(self) -> None:
         """End a `poll` that waits, or the next one; from any thread."""
@@ -215,7 +215,7 @@ class Consumer(Closing):
         if self._committer is None:
             raise ConfigError("commit needs a group", hint='give group_id="..."')
         if offsets is None:
-            places = self._handled()
+            places = self._consumed_positions()
         else:
             places = {TopicPartition(*place): offset for place, offset in offsets.items()}
         if places:
@@ -223,20 +223,20 @@ class Consumer(Closing):
         self._commit_at = time.monotonic() + self._commit_s
 
     def _commit_as_member(
-        self, committer: Coordinator, places: Mapping[TopicPartition, int]
+        self, committer: CoordinatorClient, places: Mapping[TopicPartition, int]
     ) -> None:
         """Commit in the member's name, again where its epoch has moved on meanwhile."""
         member = self._member
         while True:
-            standing = Standing() if member is None else member.standing
-            if member is not None and standing.generation < 0:
+            identity = MemberIdentity() if member is None else member.identity
+            if member is not None and identity.generation < 0:
                 # A broker takes this for nobody's commit, which an empty group allows.
-                raise refused(UNKNOWN_MEMBER, f"commit to group {member.terms.group_id!r}")
+                raise refused(UNKNOWN_MEMBER, f"commit to group {member.config.group_id!r}")
             try:
-                return committer.commit(places, standing)
+                return committer.commit(places, identity)
             except KafkaError as error:
                 stale = error.code == STALE_EPOCH
-                if member is None or not stale or not member.renewed(standing):
+                if member is None or not stale or not member.wait_for_new_epoch(identity):
                     raise
 
     def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
@@ -248,11 +248,11 @@ class Consumer(Closing):
 
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that `poll` will give. KafkaError: not assigned."""
-        return self._handled()[self._ours(topic, partition)]
+        return self._consumed_positions()[self._assigned_partition(topic, partition)]
 
     def positions(self) -> dict[TopicPartition, int]:
         """`position` of each partition that is read."""
-        return self._handled()
+        return self._consumed_positions()
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go back to positions, of what is read still."""
@@ -262,8 +262,8 @@ class Consumer(Closing):
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on from another offset. KafkaError: not assigned."""
         self._usable()
-        place = self._ours(topic, partition)
-        self._forget_rest([place])
+        place = self._assigned_partition(topic, partition)
+        self._discard_buffered([place])
         self._positions[place] = offset
         self._core.seek(topic, partition, offset)
 
@@ -278,15 +278,15 @@ class Consumer(Closing):
     def pause(self, partitions: Iterable[Place]) -> None:
         """Give no records of these until `resume`; they stay assigned."""
         self._usable()
-        places = [self._ours(*one) for one in partitions]
-        self._forget_rest(places)
+        places = [self._assigned_partition(*one) for one in partitions]
+        self._discard_buffered(places)
         self._core.pause([(*place, self._positions[place]) for place in places])
         self._paused.update(places)
 
     def resume(self, partitions: Iterable[Place]) -> None:
         """Give records of these again."""
         self._usable()
-        places = [self._ours(*one) for one in partitions]
+        places = [self._assigned_partition(*one) for one in partitions]
         self._core.resume(places)
         self._paused.difference_update(places)
 
@@ -338,7 +338,7 @@ class Consumer(Closing):
             for one in (self._core, self._client, self._committer):
                 if one is not None:
                     one.close()
-            _living.discard(self)
+            _open_consumers.discard(self)
 
     def _usable(self) -> None:
         if os.getpid() != self._pid:
@@ -346,44 +346,44 @@ class Consumer(Closing):
         if self.closed:
             raise ConfigError("this consumer is closed")
 
-    def _poll(self, timeout_ms: float, ask: Callable[[int], tuple[Found, _Places]]) -> Found | None:
+    def _poll(self, timeout_ms: float, ask: Callable[[int], tuple[Batch, _Places]]) -> Batch | None:
         end = time.monotonic() + timeout_ms / 1000
         while True:
             left_s = end - time.monotonic()
-            self._keep_up(left_s)
+            self._poll_coordinator(left_s)
             found = self._fetch(min(max(left_s, 0), _SLICE_S), ask)
             if found or self._woken or time.monotonic() >= end:
                 self._woken = False
                 return found
 
-    def _fetch(self, timeout_s: float, ask: Callable[[int], tuple[Found, _Places]]) -> Found | None:
+    def _fetch(self, timeout_s: float, ask: Callable[[int], tuple[Batch, _Places]]) -> Batch | None:
         if not self._positions:
             time.sleep(timeout_s)
             return None
         try:
             found, places = ask(int(timeout_s * 1000))
         except UnreachableError as error:
-            self._silence(error)
+            self._on_unreachable(error)
             time.sleep(timeout_s)
             return None
         self._silent_s = None
         for topic, partition, offset in places:
             self._positions[TopicPartition(topic, partition)] = offset
         if not found:
-            self._bring_back()
+            self._reset_out_of_range()
             return None
         return found
 
-    def _silence(self, error: UnreachableError) -> None:
-        """Nobody can be reached: an error once that has lasted for default.api.timeout.ms."""
+    def _on_unreachable(self, error: UnreachableError) -> None:
+        """No broker can be reached: raise the error after default.api.timeout.ms."""
         now = time.monotonic()
         self._silent_s = now if self._silent_s is None else self._silent_s
         if now - self._silent_s >= self._patience_s:
             self._silent_s = None
             raise error
 
-    def _bring_back(self) -> None:
-        """Partitions whose offset is gone go on as `auto.offset.reset` says."""
+    def _reset_out_of_range(self) -> None:
+        """Reset partitions whose offset is out of range, as `auto.offset.reset` says."""
         out_of_range = [
             TopicPartition(topic, partition) for topic, partition, _ in self._core.out_of_range()
         ]
@@ -396,53 +396,53 @@ class Consumer(Closing):
             )
         self._seek_all(out_of_range, self._reset)
 
-    def _keep_up(self, left_s: float) -> None:
-        """What a member does between records: joins, gives back, takes up, commits."""
+    def _poll_coordinator(self, left_s: float) -> None:
+        """Commit automatically, join the group, revoke and assign partitions, as the state asks."""
         member = self._member
         if self._auto and time.monotonic() >= self._commit_at:
             self._commit_quietly()
         if member is None:
             return
-        member.polled()
+        member.on_poll()
         member.wait(0)
         if member.state == membership.LOST:
-            self._call("lost", list(self._positions))
-            self._drop(list(self._positions))
-            member.lose()
-        if member.state in (membership.OUT, membership.REJOIN):
-            kept = list(self._positions) if member.terms.cooperative else []
+            self._call_listener("lost", list(self._positions))
+            self._unassign(list(self._positions))
+            member.on_partitions_lost()
+        if member.state in (membership.UNJOINED, membership.REJOIN_NEEDED):
+            kept = list(self._positions) if member.config.cooperative else []
             self._commit_quietly()
             if not kept:
-                self._give_back(list(self._positions))
-                self._drop(list(self._positions))
+                self._on_partitions_revoked(list(self._positions))
+                self._unassign(list(self._positions))
             member.join(kept)
-        if member.state == membership.JOINING:
+        if member.state == membership.PREPARING_REBALANCE:
             member.wait(min(max(left_s, 0), _SLICE_S))
-        if member.state == membership.SHARED:
-            self._take_up(member)
+        if member.state == membership.COMPLETING_REBALANCE:
+            self._on_join_complete(member)
 
-    def _take_up(self, member: Membership) -> None:
-        """Bring what is read to what was assigned; what fails is tried again by the next poll."""
-        share = member.assigned
-        gone = [place for place in self._positions if place not in share]
-        if gone:
-            self._owes = True
-            self._give_back(gone)
-            self._drop(gone)
-        new = [place for place in share if place not in self._positions]
-        self._start(dict.fromkeys(new))
-        member.take(share)
-        self._call("assign", new)
-        if self._owes:
-            self._owes = False
-            member.rejoin()  # another member waits for what was given back
+    def _on_join_complete(self, member: Membership) -> None:
+        """Apply the new assignment; if that fails, the next poll tries again."""
+        assignment = member.assigned
+        revoked = [place for place in self._positions if place not in assignment]
+        if revoked:
+            self._rejoin_after_revoke = True
+            self._on_partitions_revoked(revoked)
+            self._unassign(revoked)
+        added = [place for place in assignment if place not in self._positions]
+        self._start(dict.fromkeys(added))
+        member.on_assignment_applied(assignment)
+        self._call_listener("assign", added)
+        if self._rejoin_after_revoke:
+            self._rejoin_after_revoke = False
+            member.request_rejoin()  # another member waits for what was given back
 
-    def _give_back(self, places: list[TopicPartition]) -> None:
+    def _on_partitions_revoked(self, places: list[TopicPartition]) -> None:
         if places:
             self._commit_quietly()
-            self._call("revoke", places)
+            self._call_listener("revoke", places)
 
-    def _call(self, which: str, places: list[TopicPartition]) -> None:
+    def _call_listener(self, which: str, places: list[TopicPartition]) -> None:
         hook = self._listeners.get(which)
         if hook is not None and (places or which == "assign"):
             hook(self, places)
@@ -456,7 +456,7 @@ class Consumer(Closing):
         except UnreachableError:
             self._commit_at = time.monotonic() + self._commit_s
         except KafkaError as error:
-            if error.code not in GROUP_GONE:
+            if error.code not in REJOIN_CODES:
                 raise
             self._commit_at = time.monotonic() + self._commit_s
 
@@ -474,8 +474,8 @@ class Consumer(Closing):
         self._positions |= begin
         self._core.assign([(*place, begin[place], None) for place in places], keep=True)
 
-    def _drop(self, places: list[TopicPartition]) -> None:
-        self._forget_rest(places)
+    def _unassign(self, places: list[TopicPartition]) -> None:
+        self._discard_buffered(places)
         self._core.unassign(places)
         for place in places:
             self._positions.pop(place, None)
@@ -483,7 +483,7 @@ class Consumer(Closing):
 
     def _seek_all(self, partitions: Iterable[Place], when: int) -> None:
         self._usable()
-        places = [self._ours(*one) for one in partitions] or list(self._positions)
+        places = [self._assigned_partition(*one) for one in partitions] or list(self._positions)
         for place, offset in self._offsets(dict.fromkeys(places, when)).items():
             self.seek(*place, offset)
 
@@ -494,25 +494,25 @@ class Consumer(Closing):
         found = self._client.list_offsets(moments, read_committed=committed) if moments else []
         return {TopicPartition(topic, p): offset for topic, p, _, offset, _ in found}
 
-    def _ours(self, topic: str, partition: int) -> TopicPartition:
+    def _assigned_partition(self, topic: str, partition: int) -> TopicPartition:
         place = TopicPartition(topic, partition)
         if place not in self._positions:
             raise refused(UNKNOWN_TOPIC, f"{topic}:{partition} is not assigned to this consumer")
         return place
 
-    def _handled(self) -> dict[TopicPartition, int]:
+    def _consumed_positions(self) -> dict[TopicPartition, int]:
         """Positions, as if the records that an iterator holds back had not come."""
         positions = dict(self._positions)
-        for record in reversed(self.rest):
+        for record in reversed(self.buffered):
             positions[TopicPartition(record.topic, record.partition)] = record.offset
         return positions
 
-    def _forget_rest(self, places: Iterable[TopicPartition]) -> None:
-        if not self.rest:
+    def _discard_buffered(self, places: Iterable[TopicPartition]) -> None:
+        if not self.buffered:
             return
-        handled, gone = self._handled(), set(places)
-        self.rest = deque(r for r in self.rest if (r.topic, r.partition) not in gone)
-        self._positions |= {place: handled[place] for place in gone if place in handled}
+        handled, revoked = self._consumed_positions(), set(places)
+        self.buffered = deque(r for r in self.buffered if (r.topic, r.partition) not in revoked)
+        self._positions |= {place: handled[place] for place in revoked if place in handled}
 
     def _subscribed(self, client: _krust.Client) -> dict[str, int]:
         """The topics subscribed to, with their partitions; 0: it is not there (yet)."""
@@ -529,6 +529,6 @@ class Consumer(Closing):
 @atexit.register
 def _at_exit() -> None:
     with ExitStack() as stack:
-        for consumer in list(_living):
+        for consumer in list(_open_consumers):
             if consumer._pid == os.getpid():
                 stack.callback(consumer.close)

@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): the broker shares, the member comes to its share.
+"""A member of a consumer group (KIP-848): the broker assigns, the member reconciles.
 
 One request does all: it joins (epoch 0), says that the member lives, what it reads, what it owns,
 and leaves (epoch -1; a static member -2, so that its successor finds its share). What has not
@@ -16,14 +16,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from krust.clients.coordinator import Coordinator, Standing, check
+from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity, check
 from krust.clients.membership import (
-    IN,
-    JOINING,
+    COMPLETING_REBALANCE,
     LOST,
     MISSING_AGE_MS,
-    REJOIN,
-    SHARED,
+    PREPARING_REBALANCE,
+    REJOIN_NEEDED,
+    STABLE,
     Membership,
 )
 from krust.coordinator.consumer_protocol import TopicPartition
@@ -32,10 +32,10 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from krust.clients.membership import Terms
+    from krust.clients.membership import MembershipConfig
 
 UNKNOWN_MEMBER, UNSUPPORTED, FENCED_EPOCH, STALE_EPOCH = 25, 35, 110, 113
-JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 _RENEWAL_S = 5.0
 
 
@@ -43,146 +43,153 @@ class ConsumerMembership(Membership):
     """See the module."""
 
     def __init__(
-        self, terms: Terms, options: Mapping[str, object], topics: Callable[[Any], dict[str, int]]
+        self,
+        config: MembershipConfig,
+        options: Mapping[str, object],
+        topics: Callable[[Any], dict[str, int]],
     ) -> None:
-        super().__init__(terms, options, topics)
+        super().__init__(config, options, topics)
         self._member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._ids: dict[str, str] = {}
         self._names: tuple[str, ...] = ()
-        self._given: list[dict[str, Any]] = []
-        self._told: dict[str, object] = {}
+        self._target_assignment: list[dict[str, Any]] = []
+        self._last_sent: dict[str, object] = {}
 
-    def take(self, share: tuple[TopicPartition, ...]) -> None:
+    def on_assignment_applied(self, assignment: tuple[TopicPartition, ...]) -> None:
         """Say that this share is taken up, unless there is another one by now."""
-        with self._news:
-            super().take(share)
-            self._owned = share
-            self._hurry()
+        with self._changed:
+            super().on_assignment_applied(assignment)
+            self._owned = assignment
+            self._heartbeat_now()
 
-    def rejoin(self) -> None:
+    def request_rejoin(self) -> None:
         """Say at once what is subscribed to by now."""
-        with self._news:
-            self._looked_s = 0
-            self._hurry()
+        with self._changed:
+            self._metadata_checked_s = 0
+            self._heartbeat_now()
 
-    def renewed(self, standing: Standing) -> bool:
+    def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
         """Whether the epoch has moved on; asks for it, and waits a few seconds."""
         until = time.monotonic() + _RENEWAL_S
-        with self._news:
-            while self.standing == standing and self._is_member():
-                self._hurry()
-                self._news.wait(0.05)
+        with self._changed:
+            while self.identity == identity and self._is_member():
+                self._heartbeat_now()
+                self._changed.wait(0.05)
                 if time.monotonic() > until:
                     return False
             return self._is_member()
 
-    def left(self, asked: Coordinator) -> None:
+    def send_leave(self, coordinator: CoordinatorClient) -> None:
         """Tell the group, after `leave`; not answered is gone as well, a session later."""
-        if self.standing.generation >= 0:
-            epoch = LEAVES if self.terms.instance_id is None else LEAVES_FOR_A_WHILE
-            asked.ask("ConsumerGroupHeartbeat", self._body() | {"member_epoch": epoch})
+        if self.identity.generation >= 0:
+            epoch = LEAVE_EPOCH if self.config.instance_id is None else LEAVE_STATIC_EPOCH
+            coordinator.ask("ConsumerGroupHeartbeat", self._body() | {"member_epoch": epoch})
 
     def _join(self) -> None:
-        self._names = tuple(sorted(self._topics(self._live.client)))
-        while self.state == JOINING and not self._ended:
-            self._forgotten()
-            self._told = {}
-            if not self._said({"topic_partitions": []}):
-                self._live.pause()
-            elif self.state == JOINING:
-                self._shared(())
+        self._names = tuple(sorted(self._topics(self._coordinator.client)))
+        while self.state == PREPARING_REBALANCE and not self._ended:
+            self._reset_identity()
+            self._last_sent = {}
+            if not self._send_heartbeat({"topic_partitions": []}):
+                self._coordinator.pause()
+            elif self.state == PREPARING_REBALANCE:
+                self._offer_assignment(())
 
-    def _beat(self) -> None:
-        if self._has_gone():
+    def _heartbeat(self) -> None:
+        if self._left_after_poll_timeout():
             return
         owned = _by_topic(self._owned, self._ids)
-        if not self._said({"topic_partitions": owned}):
-            self._forgotten()
-            self._move(LOST, IN, SHARED, REJOIN)
+        if not self._send_heartbeat({"topic_partitions": owned}):
+            self._reset_identity()
+            self._transition_to(LOST, STABLE, COMPLETING_REBALANCE, REJOIN_NEEDED)
 
-    def _look(self) -> None:
-        age_ms = self.terms.metadata_ms if self._names else MISSING_AGE_MS
+    def _check_metadata(self) -> None:
+        age_ms = self.config.metadata_ms if self._names else MISSING_AGE_MS
         now = time.monotonic()
-        if now - self._looked_s < age_ms / 1000:
+        if now - self._metadata_checked_s < age_ms / 1000:
             return
-        self._looked_s = now
-        names = tuple(sorted(self._topics(self._live.client)))
+        self._metadata_checked_s = now
+        names = tuple(sorted(self._topics(self._coordinator.client)))
         if names != self._names:
             self._names = names
-            with self._news:
-                self._hurry()
+            with self._changed:
+                self._heartbeat_now()
 
-    def _hurry(self) -> None:
-        self._due = True
-        self._news.notify_all()
+    def _heartbeat_now(self) -> None:
+        self._heartbeat_due = True
+        self._changed.notify_all()
 
-    def _said(self, more: Mapping[str, object]) -> bool:
+    def _send_heartbeat(self, owned: Mapping[str, object]) -> bool:
         """Send a heartbeat with what is new; False: the group does not know this member."""
-        terms = self.terms
-        facts = {
-            "instance_id": terms.instance_id,
-            "rack_id": terms.rack,
-            "rebalance_timeout_ms": terms.max_poll_ms,
+        config = self.config
+        fields = {
+            "instance_id": config.instance_id,
+            "rack_id": config.rack,
+            "rebalance_timeout_ms": config.max_poll_ms,
             "subscribed_topic_names": list(self._names),
-            "server_assignor": terms.remote_assignor,
-            **more,
+            "server_assignor": config.remote_assignor,
+            **owned,
         }
-        told, self._told = self._told, {}
-        news = {name: value for name, value in facts.items() if told.get(name, ...) != value}
-        answer = self._live.ask("ConsumerGroupHeartbeat", self._body() | news)
-        self._heard_s = time.monotonic()
+        last_sent, self._last_sent = self._last_sent, {}
+        changed = {
+            name: value for name, value in fields.items() if last_sent.get(name, ...) != value
+        }
+        answer = self._coordinator.ask("ConsumerGroupHeartbeat", self._body() | changed)
+        self._last_response_s = time.monotonic()
         if answer["error_code"] in (UNKNOWN_MEMBER, FENCED_EPOCH):
             return False
         if answer["error_code"] == UNSUPPORTED:
             raise ConfigError(
-                f"group {terms.group_id!r}: this broker serves no consumer groups (KIP-848)",
+                f"group {config.group_id!r}: this broker serves no consumer groups (KIP-848)",
                 hint="set group.protocol=classic",
             )
-        check(answer["error_code"], f"group {terms.group_id!r}")
-        self._told = facts
+        check(answer["error_code"], f"group {config.group_id!r}")
+        self._last_sent = fields
         self._heartbeat_s = answer["heartbeat_interval_ms"] / 1000
-        with self._news:
+        with self._changed:
             if not self._ended:
-                self._stand(answer["member_epoch"], self._member_id)
-            self._news.notify_all()
+                self._set_identity(answer["member_epoch"], self._member_id)
+            self._changed.notify_all()
         if answer["assignment"] is not None:
-            self._given = answer["assignment"]["topic_partitions"]
-        self._settle(answer["assignment"] is not None)
+            self._target_assignment = answer["assignment"]["topic_partitions"]
+        self._resolve_assignment(answer["assignment"] is not None)
         return True
 
     def _body(self) -> dict[str, Any]:
         return {
-            "group_id": self.terms.group_id,
+            "group_id": self.config.group_id,
             "member_id": self._member_id,
-            "member_epoch": max(self.standing.generation, JOINS),
-            "instance_id": self.terms.instance_id,
+            "member_epoch": max(self.identity.generation, JOIN_EPOCH),
+            "instance_id": self.config.instance_id,
         }
 
-    def _settle(self, is_new: bool) -> None:
+    def _resolve_assignment(self, is_new: bool) -> None:
         """Hand the share to the loop that polls, once all of its topics have names."""
-        unknown = [one["topic_id"] for one in self._given if one["topic_id"] not in self._ids]
+        unknown = [
+            one["topic_id"] for one in self._target_assignment if one["topic_id"] not in self._ids
+        ]
         if unknown:
-            self._ids |= _names_of(self._live.client, unknown)
+            self._ids |= _topic_names(self._coordinator.client, unknown)
         elif not is_new:
             return
-        self._shared(
+        self._offer_assignment(
             tuple(
                 TopicPartition(self._ids[one["topic_id"]], partition)
-                for one in self._given
+                for one in self._target_assignment
                 if one["topic_id"] in self._ids
                 for partition in one["partitions"]
             )
         )
 
-    def _shared(self, share: tuple[TopicPartition, ...]) -> None:
-        with self._news:
-            if self.state == JOINING or share != self.assigned:
-                self.assigned = share
-                self.state = SHARED
-            self._news.notify_all()
+    def _offer_assignment(self, assignment: tuple[TopicPartition, ...]) -> None:
+        with self._changed:
+            if self.state == PREPARING_REBALANCE or assignment != self.assigned:
+                self.assigned = assignment
+                self.state = COMPLETING_REBALANCE
+            self._changed.notify_all()
 
 
-def _names_of(client: Any, ids: Sequence[str]) -> dict[str, str]:
+def _topic_names(client: Any, ids: Sequence[str]) -> dict[str, str]:
     """Topics' names by their ids; one that is gone is left out."""
     body = {"topics": [{"topic_id": one, "name": None} for one in ids]}
     topics = client.request("Metadata", body)["topics"]

@@ -1,14 +1,18 @@
-"""A member of a group, of either protocol: its thread, its states, and what the loop that polls
-says to it. The thread joins and says that the member lives; the loop decides when partitions are
-given back and taken up, and calls the listeners.
+"""The membership of a consumer in its group, of either protocol: a thread and a state.
 
-    OUT --join--> JOINING --shared--> SHARED --take--> IN --rebalance--> REJOIN --join--> JOINING
-     any --unknown, fenced, silent for a session, no poll for max.poll.interval.ms--> LOST --> OUT
-    IN --another share (consumer groups only)--> SHARED
+The thread joins the group and sends heartbeats. The polling side decides when partitions are
+revoked and assigned, and calls the listeners.
 
-The poll side calls `join`, `wait`, `take`, `lose`; the thread moves JOINING to SHARED, and IN to
-REJOIN, SHARED or LOST. What the thread meets and cannot mend is raised by the next `wait`.
-`classic_member` and `consumer_member` are the two protocols.
+    UNJOINED --join--> PREPARING_REBALANCE --assignment came--> COMPLETING_REBALANCE
+    COMPLETING_REBALANCE --applied by poll--> STABLE --rebalance--> REJOIN_NEEDED
+    REJOIN_NEEDED --join--> PREPARING_REBALANCE
+    STABLE --new assignment (consumer groups only)--> COMPLETING_REBALANCE
+    any --unknown, fenced, session over, no poll for max.poll.interval.ms--> LOST --> UNJOINED
+
+The polling side calls `join`, `wait`, `on_assignment_applied`, `on_partitions_lost`. The thread
+moves PREPARING_REBALANCE to COMPLETING_REBALANCE, and STABLE to REJOIN_NEEDED,
+COMPLETING_REBALANCE or LOST. An error that the thread cannot handle is raised by the next `wait`.
+`classic_member` and `consumer_member` implement the two protocols.
 Source: KIP-62 (heartbeats apart from polls), KIP-345 (static members).
 """
 
@@ -19,7 +23,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust.clients.coordinator import Coordinator, Standing
+from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
 from krust.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -28,21 +32,23 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor
     from krust.coordinator.consumer_protocol import TopicPartition
 
-OUT, JOINING, SHARED, IN, REJOIN, LOST = "out", "joining", "shared", "in", "rejoin", "lost"
+UNJOINED, LOST = "unjoined", "lost"
+PREPARING_REBALANCE, COMPLETING_REBALANCE = "preparing rebalance", "completing rebalance"
+STABLE, REJOIN_NEEDED = "stable", "rejoin needed"
 MISSING_AGE_MS = 1000
 """How often a subscribed topic that does not exist yet is looked for."""
 
 
-class Strategy(NamedTuple):
-    """A way to share, as it is voted for."""
+class AssignmentStrategy(NamedTuple):
+    """An assignor under the name that members vote for."""
 
     name: str
     assignor: Assignor
     cooperative: bool
 
 
-class Terms(NamedTuple):
-    """What a member tells the group."""
+class MembershipConfig(NamedTuple):
+    """The settings of a member of a group."""
 
     group_id: str
     instance_id: str | None
@@ -52,11 +58,11 @@ class Terms(NamedTuple):
     max_poll_ms: int
     metadata_ms: int
     api_ms: int = 60_000
-    """How long a member that joins waits for a coordinator that does not answer."""
-    strategies: tuple[Strategy, ...] = ()
-    """(): the broker shares (KIP-848)."""
+    """How long a joining member waits for a coordinator that does not answer."""
+    strategies: tuple[AssignmentStrategy, ...] = ()
+    """(): the broker assigns partitions (KIP-848)."""
     remote_assignor: str | None = None
-    """Which of the broker's assignors shares; None: the first."""
+    """The assignor of the broker to use; None: its first one."""
 
     @property
     def cooperative(self) -> bool:
@@ -68,92 +74,97 @@ class Membership(ABC):
     """A member and its thread, from the first `join` to `leave`."""
 
     def __init__(
-        self, terms: Terms, options: Mapping[str, object], topics: Callable[[Any], dict[str, int]]
+        self,
+        config: MembershipConfig,
+        options: Mapping[str, object],
+        topics: Callable[[Any], dict[str, int]],
     ) -> None:
         """`topics`: asks a client what is subscribed to, as topic -> partitions (0: not there)."""
-        self.terms = terms
-        self.state = OUT
+        self.config = config
+        self.state = UNJOINED
         self.assigned: tuple[TopicPartition, ...] = ()
-        self.standing = Standing(-1, "", terms.instance_id)
-        self._live = Coordinator(terms.group_id, options, terms.session_ms, terms.session_ms)
+        self.identity = MemberIdentity(-1, "", config.instance_id)
+        self._coordinator = CoordinatorClient(
+            config.group_id, options, config.session_ms, config.session_ms
+        )
         self._topics = topics
         self._owned: tuple[TopicPartition, ...] = ()
         self._error: BaseException | None = None
-        self._ended = self._due = False
-        self._news = threading.Condition()
-        self._heartbeat_s = terms.heartbeat_ms / 1000
-        self._polled_s = self._heard_s = self._looked_s = time.monotonic()
+        self._ended = self._heartbeat_due = False
+        self._changed = threading.Condition()
+        self._heartbeat_s = config.heartbeat_ms / 1000
+        self._last_poll_s = self._last_response_s = self._metadata_checked_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="krust-member", daemon=True)
 
-    def polled(self) -> None:
-        """The application has come for records."""
-        self._polled_s = time.monotonic()
+    def on_poll(self) -> None:
+        """Note that the application called `poll`."""
+        self._last_poll_s = time.monotonic()
 
     def join(self, owned: Sequence[TopicPartition]) -> None:
         """Enter the group, or its next generation, holding `owned` still."""
-        with self._news:
+        with self._changed:
             self._owned = tuple(owned)
-            self.state = JOINING
-            self._news.notify_all()
+            self.state = PREPARING_REBALANCE
+            self._changed.notify_all()
         if not self._thread.ident:
             self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait while the group is joined. Raises what the thread could not mend."""
-        with self._news:
-            if self.state == JOINING and self._error is None:
-                self._news.wait(max(timeout_s, 0))
+        """Wait while the thread joins the group. Raises the error that the thread met."""
+        with self._changed:
+            if self.state == PREPARING_REBALANCE and self._error is None:
+                self._changed.wait(max(timeout_s, 0))
             error, self._error = self._error, None
             if error is not None:
-                self.state = OUT
+                self.state = UNJOINED
                 raise error
 
-    def take(self, share: tuple[TopicPartition, ...]) -> None:
-        """Say that this share is taken up, unless there is another one by now."""
-        with self._news:
-            if self.state == SHARED and self.assigned is share:
-                self.state = IN
+    def on_assignment_applied(self, assignment: tuple[TopicPartition, ...]) -> None:
+        """Note that `poll` applied this assignment; a newer one may have come meanwhile."""
+        with self._changed:
+            if self.state == COMPLETING_REBALANCE and self.assigned is assignment:
+                self.state = STABLE
 
-    def rejoin(self) -> None:
+    def request_rejoin(self) -> None:
         """Ask for another rebalance."""
-        with self._news:
-            if self.state == IN:
-                self.state = REJOIN
+        with self._changed:
+            if self.state == STABLE:
+                self.state = REJOIN_NEEDED
 
-    def lose(self) -> None:
-        """What was owned is known to be lost."""
-        with self._news:
-            self.state = OUT
+    def on_partitions_lost(self) -> None:
+        """Note that `poll` gave up the lost partitions."""
+        with self._changed:
+            self.state = UNJOINED
 
     def leave(self) -> None:
-        """Let the others have what was ours; end thread and connections. A static member stays."""
-        with self._news:
+        """Leave the group; end thread and connections. A static member stays in the group."""
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
-        self._live.end()
+            self._changed.notify_all()
+        self._coordinator.end()
         if self._thread.ident:
             self._thread.join()
-        self._live.close()
+        self._coordinator.close()
 
     @abstractmethod
-    def left(self, asked: Coordinator) -> None:
-        """Tell the group, after `leave`; not answered is gone as well, a session later."""
+    def send_leave(self, coordinator: CoordinatorClient) -> None:
+        """Send the leave request, after `leave`. Without it the session expires later."""
 
     @abstractmethod
-    def renewed(self, standing: Standing) -> bool:
-        """Whether what was refused in the name of `standing` may be asked again by now."""
+    def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
+        """Whether what was refused in the name of `identity` may be asked again by now."""
 
     @abstractmethod
     def _join(self) -> None:
-        """Become a member with a share (SHARED), while the state is JOINING."""
+        """Join and get an assignment (COMPLETING_REBALANCE)."""
 
     @abstractmethod
-    def _beat(self) -> None:
-        """Say that the member lives, and hear what the group wants."""
+    def _heartbeat(self) -> None:
+        """Send a heartbeat, and act on the response."""
 
     @abstractmethod
-    def _look(self) -> None:
-        """See whether what is subscribed to has changed."""
+    def _check_metadata(self) -> None:
+        """Look whether the subscribed topics have changed."""
 
     def _run(self) -> None:
         while not self._ended:
@@ -161,73 +172,73 @@ class Membership(ABC):
                 if self._is_joining():
                     self._join()
                     continue
-                with self._news:
-                    if not self._is_joining() and not self._ended and not self._due:
-                        self._news.wait(self._heartbeat_s if self._is_member() else None)
-                    self._due = False
+                with self._changed:
+                    if not self._is_joining() and not self._ended and not self._heartbeat_due:
+                        self._changed.wait(self._heartbeat_s if self._is_member() else None)
+                    self._heartbeat_due = False
                 if self._is_member() and not self._is_joining() and not self._ended:
-                    self._beat()
-                    self._look()
+                    self._heartbeat()
+                    self._check_metadata()
             except KeyboardInterrupt:
                 return  # `leave` ended a wait
             except UnreachableError as error:
-                self._silent(error)
+                self._on_unreachable(error)
             except BaseException as error:
                 self._fail(error)
 
     def _is_joining(self) -> bool:
-        return self.state == JOINING and self._error is None
+        return self.state == PREPARING_REBALANCE and self._error is None
 
     def _is_member(self) -> bool:
-        return self.standing.generation >= 0 and self.state not in (OUT, LOST)
+        return self.identity.generation >= 0 and self.state not in (UNJOINED, LOST)
 
-    def _has_gone(self) -> bool:
+    def _left_after_poll_timeout(self) -> bool:
         """Leave where the application has not come for records for too long.
 
         What was owned is lost before the group hears of it, and may give it to another.
         """
-        if time.monotonic() - self._polled_s <= self.terms.max_poll_ms / 1000:
+        if time.monotonic() - self._last_poll_s <= self.config.max_poll_ms / 1000:
             return False
-        self._move(LOST)
-        self.left(self._live)
-        self._forgotten()
+        self._transition_to(LOST)
+        self.send_leave(self._coordinator)
+        self._reset_identity()
         return True
 
-    def _forgotten(self) -> None:
-        """The group does not know this member any more: what it owned may be another's."""
-        self._stand(-1, "")
+    def _reset_identity(self) -> None:
+        """The group does not know this member: another one may own its partitions."""
+        self._set_identity(-1, "")
         self._owned = ()
 
     def _fail(self, error: BaseException) -> None:
-        with self._news:
+        with self._changed:
             self._error = error
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _silent(self, error: UnreachableError) -> None:
+    def _on_unreachable(self, error: UnreachableError) -> None:
         """The coordinator does not answer: no error until a session has passed, or while joining
         the time that a call may take.
         """
-        patience_ms = self.terms.session_ms
-        if self.state == JOINING:
-            patience_ms = min(patience_ms, self.terms.api_ms)
-        if time.monotonic() - self._heard_s > patience_ms / 1000:
-            self._heard_s = time.monotonic()
-            if self.state == JOINING:
+        patience_ms = self.config.session_ms
+        if self.state == PREPARING_REBALANCE:
+            patience_ms = min(patience_ms, self.config.api_ms)
+        if time.monotonic() - self._last_response_s > patience_ms / 1000:
+            self._last_response_s = time.monotonic()
+            if self.state == PREPARING_REBALANCE:
                 self._fail(error)
             else:
-                self._move(LOST)
-        with self._news:
-            self._news.wait(0.1)
+                self._transition_to(LOST)
+        with self._changed:
+            self._changed.wait(0.1)
 
-    def _move(self, state: str, *leaving: str) -> None:
+    def _transition_to(self, state: str, *leaving: str) -> None:
         """Change the state, only from those of `leaving` where any is named."""
-        with self._news:
+        with self._changed:
             if not leaving or self.state in leaving:
                 self.state = state
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _stand(self, generation: int, member_id: str) -> None:
-        self.standing = Standing(generation, member_id, self.terms.instance_id)
+    def _set_identity(self, generation: int, member_id: str) -> None:
+        self.identity = MemberIdentity(generation, member_id, self.config.instance_id)
 
 
 def partition_counts(client: Any, names: Sequence[str]) -> dict[str, int]:

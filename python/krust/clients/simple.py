@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from krust import _krust
 from krust.clients import options
-from krust.clients.coordinator import Committed, Coordinator, Standing, check, refused
+from krust.clients.coordinator_client import (
+    Committed,
+    CoordinatorClient,
+    MemberIdentity,
+    check,
+    refused,
+)
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError
@@ -77,7 +83,7 @@ class SimpleConsumer(Closing):
         self._given = options.read(options.COMMON, {options.BOOTSTRAP: broker}, more)
         core = options.core(self._given, options.COMMON)
         self._client = _krust.Client(str(self._given[options.BOOTSTRAP]), core)
-        self._managers: dict[str, Coordinator] = {}
+        self._managers: dict[str, CoordinatorClient] = {}
 
     def fetch(
         self, request: FetchRequest, *, max_wait_ms: int = 500, min_bytes: int = 1
@@ -150,7 +156,7 @@ class SimpleConsumer(Closing):
         raises  KafkaError: the first refusal; a group with members refuses (25)
         """
         places = {TopicPartition(*place): offset for place, offset in offsets.items()}
-        self._manager(group_id).commit(places, Standing(), metadata)
+        self._manager(group_id).commit(places, MemberIdentity(), metadata)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
@@ -167,10 +173,12 @@ class SimpleConsumer(Closing):
             manager.end()
             manager.close()
 
-    def _manager(self, group_id: str) -> Coordinator:
+    def _manager(self, group_id: str) -> CoordinatorClient:
         if group_id not in self._managers:
             patience_ms = options.number(self._given, "request.timeout.ms", 30_000)
-            self._managers[group_id] = Coordinator(group_id, self._given, patience_ms, patience_ms)
+            self._managers[group_id] = CoordinatorClient(
+                group_id, self._given, patience_ms, patience_ms
+            )
         return self._managers[group_id]
 
 

@@ -80,6 +80,6 @@ class BrokerOffsetReader(OffsetReader):
 
 
 def _refused(code: int, subject: str) -> KafkaError:
-    from krust.clients.coordinator import refused
+    from krust.clients.coordinator_client import refused
 
     return refused(code, subject)

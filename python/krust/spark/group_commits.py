@@ -21,14 +21,14 @@ class GroupCommitter:
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """Commit. KafkaError, UnreachableError: it was not; lag is shown wrongly, nothing else."""
-        from krust.clients.coordinator import Coordinator, Standing
+        from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
         from krust.coordinator.consumer_protocol import TopicPartition
 
         if not offsets:
             return
         named = {**self._options, "bootstrap.servers": self._bootstrap}
         patience_ms = int(self._options.get("request.timeout.ms", 10_000))
-        coordinator = Coordinator(self._group_id, named, patience_ms, patience_ms)
+        coordinator = CoordinatorClient(self._group_id, named, patience_ms, patience_ms)
         coordinator.commit(
-            {TopicPartition(*place): offset for place, offset in offsets.items()}, Standing()
+            {TopicPartition(*place): offset for place, offset in offsets.items()}, MemberIdentity()
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.clients import options
-from krust.clients.coordinator import Coordinator, Standing
+from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ class Offsets:
     def __init__(self, settings: Settings, tree: Tree) -> None:
         self._settings = settings
         self._tree = tree
-        self._coordinator: Coordinator | None = None
+        self._coordinator: CoordinatorClient | None = None
         self._known: dict[TopicPartition, int] = {}
 
     def connect(self, bootstrap: str) -> None:
@@ -37,7 +37,9 @@ class Offsets:
         self.close()
         if self._settings.in_kafka:
             given = {**self._settings.given, options.BOOTSTRAP: bootstrap}
-            self._coordinator = Coordinator(self._settings.group, given, PATIENCE_MS, PATIENCE_MS)
+            self._coordinator = CoordinatorClient(
+                self._settings.group, given, PATIENCE_MS, PATIENCE_MS
+            )
 
     def fetch(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """How far the group has read; a partition without an offset is left out.
@@ -59,7 +61,7 @@ class Offsets:
         if not new:
             return
         if self._coordinator is not None:
-            self._coordinator.commit(new, Standing())
+            self._coordinator.commit(new, MemberIdentity())
         if self._settings.in_zookeeper:
             self._tree.commit(self._settings.group, new)
         self._known |= new

@@ -1,12 +1,12 @@
-"""What a consumer's settings say to its group: the protocol, the times, the ways to share."""
+"""The membership config: the settings of a consumer that its group gets to know."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from krust.clients import options
-from krust.clients.coordinator import Coordinator
-from krust.clients.membership import Strategy, Terms
+from krust.clients.coordinator_client import CoordinatorClient
+from krust.clients.membership import AssignmentStrategy, MembershipConfig
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import Assignor
 from krust.errors import ConfigError
@@ -15,7 +15,7 @@ from krust.plugins import FindError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OF_THE_OTHER = {
+SETTINGS_OF_OTHER_PROTOCOL = {
     "classic": {"group.remote.assignor"},
     "consumer": {
         "heartbeat.interval.ms",
@@ -29,17 +29,17 @@ API_MS = 60_000
 """default.api.timeout.ms"""
 
 
-def coordinator_of(terms: Terms, given: Mapping[str, object]) -> Coordinator:
+def coordinator_client(config: MembershipConfig, given: Mapping[str, object]) -> CoordinatorClient:
     """What asks the group's coordinator on behalf of the application, not of the member."""
     answer_ms = options.number(given, "request.timeout.ms", 30_000)
     patience_ms = options.number(given, "default.api.timeout.ms", API_MS)
-    return Coordinator(terms.group_id, given, min(answer_ms, patience_ms), patience_ms)
+    return CoordinatorClient(config.group_id, given, min(answer_ms, patience_ms), patience_ms)
 
 
-def terms_of(given: Mapping[str, object]) -> Terms | None:
+def membership_config(given: Mapping[str, object]) -> MembershipConfig | None:
     """What a member tells its group; None: there is no group."""
     protocol = options.choice(given, "group.protocol", "classic", "consumer")
-    for name in sorted(OF_THE_OTHER[protocol] & given.keys()):
+    for name in sorted(SETTINGS_OF_OTHER_PROTOCOL[protocol] & given.keys()):
         hint = "leave it out, or set the other group.protocol"
         raise ConfigError(f"{name} is not a setting of group.protocol={protocol}", hint=hint)
     group_id = given.get("group.id")
@@ -50,7 +50,7 @@ def terms_of(given: Mapping[str, object]) -> Terms | None:
         return None if given.get(name) is None else str(given[name])
 
     strategies = _strategies(given.get("partition.assignment.strategy", ("range", COOPERATIVE)))
-    return Terms(
+    return MembershipConfig(
         str(group_id),
         text("group.instance.id"),
         text("client.rack"),
@@ -64,20 +64,20 @@ def terms_of(given: Mapping[str, object]) -> Terms | None:
     )
 
 
-def _strategies(given: object) -> tuple[Strategy, ...]:
+def _strategies(given: object) -> tuple[AssignmentStrategy, ...]:
     several = given.split(",") if isinstance(given, str) else given
     if not isinstance(several, (list, tuple)):
         several = [several]
     return tuple(map(_strategy, several))
 
 
-def _strategy(given: object) -> Strategy:
+def _strategy(given: object) -> AssignmentStrategy:
     """A name, an assignor or its class; one of the user's own may say `cooperative = True`."""
     try:
         if isinstance(given, str):
             name = given.strip()
             if name == COOPERATIVE:
-                return Strategy(name, ASSIGNORS.find("sticky"), cooperative=True)
+                return AssignmentStrategy(name, ASSIGNORS.find("sticky"), cooperative=True)
             assignor = ASSIGNORS.find(name)
         else:
             made = given() if isinstance(given, type) else given
@@ -86,4 +86,6 @@ def _strategy(given: object) -> Strategy:
             assignor = made
     except FindError as error:
         raise ConfigError(f"partition.assignment.strategy: {error}", hint=error.hint) from error
-    return Strategy(assignor.name, assignor, bool(getattr(assignor, "cooperative", False)))
+    return AssignmentStrategy(
+        assignor.name, assignor, bool(getattr(assignor, "cooperative", False))
+    )

@@ -1,4 +1,4 @@
-"""What a client asks the coordinator of its group, whichever broker that is.
+"""Requests of a client to the coordinator of its group.
 
 The coordinator is looked up when it is needed and again when it moves, loads or does not answer.
 Offsets are asked for by topic name (OffsetFetch 9, OffsetCommit 9). Threads: one at a time; `end`
@@ -25,8 +25,8 @@ OFFSET_COMMIT, OFFSET_FETCH, BY_NAME = 8, 9, 9
 PAUSE_S = 0.1
 
 
-class Standing(NamedTuple):
-    """In whose name a request is made; outside of a group: generation -1, no member."""
+class MemberIdentity(NamedTuple):
+    """The member that makes a request; without a group: generation -1, no member."""
 
     generation: int = -1
     member_id: str = ""
@@ -34,13 +34,13 @@ class Standing(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a group has committed of a partition: the next offset to read, and the caller's word."""
+    """A committed offset (of the next record to read) and its metadata."""
 
     offset: int
     metadata: str
 
 
-class Coordinator(Closing):
+class CoordinatorClient(Closing):
     """A connection to one group's coordinator."""
 
     def __init__(
@@ -103,10 +103,10 @@ class Coordinator(Closing):
         return found
 
     def commit(
-        self, offsets: Mapping[TopicPartition, int], standing: Standing, metadata: str = ""
+        self, offsets: Mapping[TopicPartition, int], identity: MemberIdentity, metadata: str = ""
     ) -> None:
         """Commit. KafkaError: the first refusal."""
-        body = commit_body(self._group_id, offsets.items(), standing, metadata)
+        body = commit_body(self._group_id, offsets.items(), identity, metadata)
         answer = self.ask("OffsetCommit", body, (OFFSET_COMMIT, BY_NAME))
         for topic in answer["topics"]:
             for partition in topic["partitions"]:
@@ -154,7 +154,7 @@ def newest_at(client: _krust.Client, node: int, api: int, newest: int) -> int:
 def commit_body(
     group_id: str,
     offsets: Iterable[tuple[tuple[str, int], int]],
-    standing: Standing,
+    identity: MemberIdentity,
     metadata: str = "",
 ) -> dict[str, Any]:
     """An OffsetCommit by topic name."""
@@ -164,9 +164,9 @@ def commit_body(
         topics.setdefault(topic, []).append({**one, "committed_metadata": metadata})
     return {
         "group_id": group_id,
-        "generation_id_or_member_epoch": standing.generation,
-        "member_id": standing.member_id,
-        "group_instance_id": standing.instance_id,
+        "generation_id_or_member_epoch": identity.generation,
+        "member_id": identity.member_id,
+        "group_instance_id": identity.instance_id,
         "topics": [{"name": name, "partitions": ps} for name, ps in topics.items()],
     }
 
