@@ -52,7 +52,7 @@ fn main() {
     if log.log_end_offset().0 == 0 {
         write(&log, &plan);
     }
-    log.set_high_watermark(log.log_end_offset());
+    log.raise_high_watermark(log.log_end_offset());
     log.flush().unwrap();
     if !plan.write_only {
         clean(&log, &plan);

@@ -147,13 +147,19 @@ fn topic(asked: &Value, (number, ack_flush): (u64, bool)) -> TopicDelta {
     let mut settings = TopicSettings::default();
     settings.log.file_delete_delay_ms = 1;
     settings.log.ack_flush = ack_flush;
-    let partition =
-        PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
+    let partition = PartitionState {
+        leader: 0,
+        leader_epoch: Epoch(0),
+        isr: vec![0],
+        replicas: vec![0],
+        partition_epoch: 0,
+    };
     let count = match asked.field("num_partitions") {
-        Some(Value::Int(count)) => usize::try_from(*count).expect("a count"),
+        Some(Value::Int(count)) => i32::try_from(*count).expect("a count"),
         _ => 1,
     };
-    TopicDelta { id: TopicId(id), internal: false, settings, partitions: vec![partition; count] }
+    let partitions = (0..count).map(|number| (number, partition.clone())).collect();
+    TopicDelta { id: TopicId(id), internal: false, settings, partitions }
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {

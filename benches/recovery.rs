@@ -165,7 +165,7 @@ fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
         next_time += records;
     }
     let end = log.log_end_offset();
-    log.set_high_watermark(end);
+    log.raise_high_watermark(end);
     let places: Vec<i64> = (0..LOOKUPS).map(|n| (n * 7_919_993 + 17) % end.0).collect();
     let each = |f: &mut dyn FnMut(usize, i64)| {
         let began = logs::cpu_seconds();

@@ -131,13 +131,18 @@ impl Plan {
         let store = Store::new((0..self.dirs).map(|number| self.dir(number)).collect());
         let broker = Broker::new(settings, store, Arc::new(Silent), Arc::new(SystemClock));
         broker.load().unwrap();
-        let state =
-            PartitionState { leader: 0, leader_epoch: Epoch(0), isr: vec![0], replicas: vec![0] };
+        let state = PartitionState {
+            leader: 0,
+            leader_epoch: Epoch(0),
+            isr: vec![0],
+            replicas: vec![0],
+            partition_epoch: 0,
+        };
         let topic = TopicDelta {
             id: TopicId([1; 16]),
             internal: false,
             settings: TopicSettings::default(),
-            partitions: vec![state; self.logs.unsigned_abs() as usize],
+            partitions: (0..self.logs).map(|number| (number, state.clone())).collect(),
         };
         let topics = vec![("bench".into(), Some(topic))];
         assert!(broker.apply(Delta { version: 1, topics, ..Delta::default() }).is_empty());
