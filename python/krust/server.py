@@ -378,7 +378,8 @@ class Broker:
         found = self._running().state.topics.get(topic)
         if found is None:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
-            raise KafkaError(f"there is no topic {topic!r}", code=code, name=code.name)
+            what = f"there is no topic {topic!r}"
+            raise KafkaError(what, code=code, name=code.name, retriable=True)
         numbers = range(len(found.partitions))
         client, consumer = Client(self.bootstrap), Consumer(self.bootstrap)
         try:

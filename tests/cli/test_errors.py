@@ -63,6 +63,8 @@ def test_what_cannot_be_understood_is_exit_2(args: list[str]) -> None:
 def test_a_setting_is_explained_without_any_broker() -> None:
     done = NOBODY.ok("config", "explain", "retention.ms", "--json").json()
     assert (done["name"], done["default"], done["scope"]) == ("retention.ms", "604800000", "topic")
+    every = NOBODY.ok("config", "explain", "--json").json()
+    assert {one["type"] for one in every if one["name"] == "retention.ms"} == {"long"}
     missing = NOBODY("config", "explain", "retention.mss")
     assert missing.code == 5
     assert "did you mean" in missing.err

@@ -154,6 +154,8 @@ def test_replicas_are_moved_or_refused(krust: Command, topic: str) -> None:
     until_is([], lambda: krust.ok("cluster", "reassign", "--json").json())
     refused = krust("cluster", "reassign", f"{topic}:1={number},{number + 7}", "--yes")
     assert (refused.code, "INVALID_REPLICA_ASSIGNMENT" in refused.err) == (1, True)
+    planned = krust("cluster", "reassign", f"{topic}:1={number + 7}", "--dry-run")
+    assert (planned.code, f"live brokers: {number}" in planned.err) == (1, True)
     nothing = krust("cluster", "reassign", "--cancel", f"{topic}:1", "--yes")
     assert (nothing.code, "NO_REASSIGNMENT_IN_PROGRESS" in nothing.err) == (1, True)
     assert krust("cluster", "reassign", topic, "--yes").code == 2

@@ -211,3 +211,8 @@ def test_a_broker_runs_on_the_file_of_a_kraft_broker(tmp_path: Path) -> None:
         broker.create_topic("t")
         assert broker.node_id == 1
         assert [name for name, _ in broker.listeners] == ["PLAINTEXT"]
+
+
+def test_the_settings_of_transactions_are_listed_with_the_reason() -> None:
+    for name in ("transaction.state.log.replication.factor", "transactional.id.expiration.ms"):
+        assert foreign.meaning(name) == "krust has no transactions yet"

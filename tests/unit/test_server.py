@@ -201,6 +201,7 @@ def test_a_topic_of_a_broker_is_read_whole() -> None:
         with pytest.raises(KafkaError) as caught:
             broker.records("returns")
         assert caught.value.name == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert caught.value.retriable
 
 
 def test_a_broker_is_closed_at_the_end_of_its_async_block() -> None:

@@ -127,11 +127,17 @@ def explain(options: Options, key: str | None) -> None:
     tables = (("broker", BROKER_TABLE), ("topic", TOPIC_TABLE))
     if key is None:
         rows: list[dict[str, object]] = [
-            {"name": name, "scope": scope, "default": setting.default, "change": setting.change}
+            {
+                "name": name,
+                "scope": scope,
+                "type": setting.type.name.lower(),
+                "default": setting.default,
+                "change": setting.change,
+            }
             for scope, table in tables
             for name, setting in sorted(table.items())
         ]
-        output.rows(options, ("name", "scope", "default", "change"), rows)
+        output.rows(options, ("name", "scope", "type", "default", "change"), rows)
         return
     found = [(scope, table[key]) for scope, table in tables if key in table]
     if not found:

@@ -11,14 +11,14 @@ from krust.cli import options as shared
 from krust.cli.plans import agreed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from krust import _krust
     from krust.cli.options import Options
 
 PREFERRED, UNCLEAN = 0, 1
-NOT_NEEDED = 84
-"""ELECTION_NOT_NEEDED"""
+INVALID_REPLICA_ASSIGNMENT, NOT_NEEDED = 39, 84
+"""error codes; NOT_NEEDED is ELECTION_NOT_NEEDED"""
 
 
 @click.command()
@@ -83,6 +83,7 @@ def reassign(
     if not wanted:
         _ongoing(options, asked)
         return
+    _refuse_unknown_brokers(asked, wanted.values())
     names = list(dict.fromkeys(name for name, _ in wanted))
     known = session.topics(asked, names, options.bootstrap)
     has = {
@@ -108,6 +109,16 @@ def reassign(
     )
     session.check(answer, "reassignment")
     _tell(options, rows, answer)
+
+
+def _refuse_unknown_brokers(asked: _krust.Client, replicas: Iterable[Sequence[int] | None]) -> None:
+    """Refuse a plan that names a broker which is not alive."""
+    live = sorted(broker["node_id"] for broker in session.metadata(asked, [])["brokers"])
+    unknown = sorted({broker for each in replicas for broker in each or ()} - set(live))
+    if unknown:
+        hint = f"live brokers: {', '.join(map(str, live))}"
+        what = f"there is no live broker {', '.join(map(str, unknown))}"
+        raise session.refused(INVALID_REPLICA_ASSIGNMENT, what, hint=hint)
 
 
 def _tell(options: Options, rows: Sequence[dict[str, Any]], answer: dict[str, Any]) -> None:

@@ -1,0 +1,29 @@
+"""What a client says about settings that it does not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from krust.clients import options
+from krust.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("transactional_id", "t", "no transactions yet"),
+        ("security_protocol", "SASL_SSL", "no TLS and no SASL yet"),
+    ],
+)
+def test_the_hint_of_a_setting_that_krust_does_not_have_yet_says_so(
+    name: str, value: str, hint: str
+) -> None:
+    supported = options.PRODUCER | options.COMMON
+    with pytest.raises(ConfigError) as refused:
+        options.read(supported, {}, {"bootstrap_servers": "a:1", name: value})
+    assert hint in str(refused.value.hint)
+
+
+def test_the_protocol_that_krust_has_is_accepted_in_any_case() -> None:
+    given = {"bootstrap_servers": "a:1", "security_protocol": "plaintext"}
+    assert options.read(options.COMMON, {}, given)["security.protocol"] == "plaintext"
