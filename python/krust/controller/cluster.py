@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.controller import (
     brokers,
     deletion,
-    following,
-    leading,
     legacy,
     loading,
     log_dirs,
@@ -49,7 +47,7 @@ from krust.metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.controller.state import Message, Policy, Request, Steps, Topic
+    from krust.controller.state import Message, Steps, Topic
     from krust.metadata.store import SessionChanged
 
 _LAST = 2**63
@@ -60,14 +58,6 @@ RETRY_MS = 200
 
 OF_EVERYBODY = ("office", "registration", "settings")
 """Jobs that a broker has which is not the controller."""
-
-
-POLICIES: dict[str, Callable[[State, Request], Policy]] = {
-    "AlterPartition": leading.alter_partition,
-    "ControlledShutdown": leading.controlled_shutdown,
-    **following.POLICIES,
-}
-"""THE table of decisions that only such a broker meets."""
 
 
 class _Held(NamedTuple):
@@ -84,7 +74,6 @@ class Cluster:
 
     def __init__(self, state: State) -> None:
         self.orders = Orders()
-        self.policies = POLICIES
         self.now_ms = 0
         self._state = state
         self._notices = notices.Notices()

@@ -18,17 +18,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import (
-    client_quotas,
-    configs,
-    consumer_offsets,
-    election,
-    log_dirs,
-    producer_ids,
-    reassignment,
-    registration,
-    topics,
-)
+from krust.controller import registration
+from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.pace import PAUSE
 from krust.controller.state import NEVER, Changes, Message, Policy, Request, State, ToBroker
 from krust.errors import Code, KrustError
@@ -36,51 +27,12 @@ from krust.metadata import znodes
 from krust.metadata.store import Check, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from krust.controller.cluster import Cluster
     from krust.controller.registration import Registration
     from krust.controller.state import Asked
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
-
-POLICIES: dict[str, Callable[[State, Request], Policy]] = {
-    "CreateTopics": topics.create,
-    "DeleteTopics": topics.delete,
-    "CreatePartitions": topics.create_partitions,
-    "AutoCreate": topics.auto_create,
-    "DescribeConfigs": configs.describe,
-    "AlterConfigs": configs.alter,
-    "IncrementalAlterConfigs": configs.incremental_alter,
-    "ListConfigResources": configs.list_resources,
-    "DescribeClientQuotas": client_quotas.describe,
-    "AlterClientQuotas": client_quotas.alter,
-    "DescribeUserScramCredentials": client_quotas.describe_scram,
-    "ElectLeaders": election.elect,
-    "AlterPartitionReassignments": reassignment.alter,
-    "ListPartitionReassignments": reassignment.list_ongoing,
-    "AllocateProducerIds": producer_ids.allocate,
-    "LogDirFailed": log_dirs.failed,
-    "OffsetCommit": consumer_offsets.commit,
-    "OffsetFetch": consumer_offsets.fetch,
-}
-"""THE table of decisions: the API's name, and who decides."""
-
-OF_THE_CONTROLLER = frozenset(
-    (
-        "AllocateProducerIds",
-        "AlterPartition",
-        "AlterPartitionReassignments",
-        "AutoCreate",
-        "ControlledShutdown",
-        "CreatePartitions",
-        "CreateTopics",
-        "DeleteTopics",
-        "ElectLeaders",
-        "ListPartitionReassignments",
-    )
-)
-"""What only the broker in office decides."""
-
 
 _ELSEWHERE = "This is not the correct controller for this cluster."
 
@@ -143,20 +95,21 @@ class Controller:
         if steps is not None:
             self._step(_Waiting(ticket, steps, [], 0, request), outcome)
             return self._finished(outcome)
-        policy = POLICIES.get(request.api)
+        api = CONTROLLER_APIS.get(request.api)
         if self._cluster is not None:
-            policy = policy or self._cluster.policies.get(request.api)
             self._cluster.now_ms = max(self._cluster.now_ms, request.now_ms)
-        if policy is None:
+        elif api is not None and api.between_brokers:
+            api = None
+        if api is None:
             outcome.replies.append((ticket, KrustError(f"nobody decides {request.api}")))
             return outcome
         term = None
-        if self.state.shared and request.api in OF_THE_CONTROLLER:
+        if self.state.shared and api.by_controller:
             term = self.state.term
             if not self.state.leading:
                 self._elsewhere(ticket, request, outcome)
                 return self._finished(outcome)
-        steps = policy(self.state, request)
+        steps = api.decide(self.state, request)
         self._step(_Waiting(ticket, steps, [], 0, request, term), outcome)
         return self._finished(outcome)
 
@@ -352,54 +305,6 @@ class Controller:
 def failure(request: Request, error: Exception) -> Message:
     """The answer to a request whose policy has a bug: every item refused, nothing hidden."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
-
-
-def refusal(request: Request, code: Code, text: str) -> Message:
-    """The answer that refuses every item of a request."""
-    facts: Message = {"error_code": code, "error_message": text}
-    message = request.message
-    if request.api in ("CreateTopics", "CreatePartitions", "AutoCreate"):
-        if request.api == "AutoCreate":
-            return {"topics": [{"name": n, "error_code": code} for n in message["topics"]]}
-        named = [each["name"] for each in message["topics"]]
-        key = "results" if request.api == "CreatePartitions" else "topics"
-        return {key: [{"name": name, **facts} for name in named]}
-    if request.api == "DeleteTopics":
-        asked = [{"name": name} for name in message.get("topic_names") or []]
-        asked += message.get("topics") or []
-        return {"responses": [{**each, **facts} for each in asked]}
-    if request.api in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
-        return {"error_code": code, "partition_errors": [], "topics": []}
-    if request.api in ("AllocateProducerIds", "AlterPartition", "ControlledShutdown"):
-        return {"error_code": code}
-    if request.api in ("OffsetCommit", "OffsetFetch"):
-        return _failed_offsets(message, code)
-    if request.api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"):
-        key = "results" if request.api == "DescribeConfigs" else "responses"
-        kept = ("resource_type", "resource_name")
-        return {key: [{**{k: each[k] for k in kept}, **facts} for each in message["resources"]]}
-    if request.api == "AlterClientQuotas":
-        return {"entries": [{"entity": each["entity"], **facts} for each in message["entries"]]}
-    if request.api == "ElectLeaders":
-        return {"error_code": code, "replica_election_results": []}
-    if request.api == "AlterPartitionReassignments":
-        return {**facts, "responses": []}
-    return facts
-
-
-def _failed_offsets(message: Message, code: Code) -> Message:
-    """Every partition of an OffsetCommit 0 or OffsetFetch 0, refused."""
-    topics = []
-    for topic in message["topics"] or []:
-        indexes = topic.get("partition_indexes") or [
-            each["partition_index"] for each in topic.get("partitions", ())
-        ]
-        partitions = [
-            {"partition_index": n, "committed_offset": -1, "metadata": "", "error_code": code}
-            for n in indexes
-        ]
-        topics.append({"name": topic["name"], "partitions": partitions})
-    return {"topics": topics}
 
 
 def _creation(request: Request) -> Message:

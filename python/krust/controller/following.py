@@ -29,7 +29,7 @@ from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from krust.controller.state import Asked, Entity, Message, Policy, Request, State
     from krust.metadata.store import Done
@@ -381,11 +381,3 @@ def _stop(state: State, name: tuple[str, int], epoch: int, *, deletes: bool) -> 
         partitions = [*topic.partitions[:number], new, *topic.partitions[number + 1 :]]
         state.put(topic._replace(partitions=tuple(partitions)))
     return Code.NONE
-
-
-POLICIES: dict[str, Callable[[State, Request], Policy]] = {
-    "LeaderAndIsr": leader_and_isr,
-    "UpdateMetadata": update_metadata,
-    "StopReplica": stop_replica,
-}
-"""THE requests of a controller's to a broker."""

@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from krust._krust import Client
+from krust.controller.apis import CONTROLLER_APIS
 from krust.errors import Code, ConfigError, KrustError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ ASKED_MS = 30_000
 PAUSE_S = (0.05, 1.0)
 """between two attempts: at first, at last"""
 _OPTIONS = {"request.timeout.ms": 30_000, "socket.connection.setup.timeout.ms": 5_000}
-_ASKED = frozenset(("AllocateProducerIds", "AlterPartition", "ControlledShutdown", "CreateTopics"))
 
 _log = logging.getLogger("krust.peers")
 
@@ -139,7 +139,7 @@ class _Peer:
                     self._give_up()
                     return
                 asked, deadline = self._queue[0]
-            if asked.api not in _ASKED:
+            if not CONTROLLER_APIS[asked.api].is_forwarded:
                 deadline = float("inf")
             answer = self._delivered(asked, deadline)
             with self._changed:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from krust.controller.controller import POLICIES, Outcome
+from krust.controller.apis import CONTROLLER_APIS
+from krust.controller.controller import Outcome
 from krust.controller.log_dirs import LogDir
 from krust.controller.log_dirs import alter as alter_log_dirs
 from krust.controller.pace import PAUSE, SLICE, WRITE
@@ -51,18 +52,9 @@ LARGE: dict[str, Message] = {
     "OffsetFetch": {"group_id": "g", "topics": topics(["t"], partition_indexes=NUMBERS)},
 }
 
-SHORT = {
-    "DescribeConfigs",  # the core asks for 16 resources at once
-    "DescribeClientQuotas",  # a component of each kind; what is read is sliced, see below
-    "ListConfigResources",  # the kinds are a set
-    "ListPartitionReassignments",  # the list is empty
-    "AllocateProducerIds",
-    "LogDirFailed",  # the core's own
-}
 
-
-def test_every_policy_is_known_to_be_short_or_sliced() -> None:
-    assert POLICIES.keys() == LARGE.keys() | SHORT
+def test_each_api_that_goes_in_slices_has_a_large_request_here() -> None:
+    assert LARGE.keys() == {row.name for row in CONTROLLER_APIS.values() if row.in_slices}
 
 
 @pytest.mark.parametrize("api", LARGE)

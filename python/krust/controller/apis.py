@@ -1,0 +1,287 @@
+"""THE table of controller APIs: who decides each, who may decide it, and how it is refused.
+
+A row is a request that the policy thread decides without the group coordinator. Names are Kafka's;
+`AutoCreate` and `LogDirFailed` are requests of krust's own core. The runtime decides
+AlterReplicaLogDirs, because it needs what the core says of log directories; it has no row.
+A lone broker never loads what only a cluster needs: those functions import their module when they
+are called for the first time.
+Threads: any; the table does not change.
+Not promised: which versions are served. The core's table of APIs says that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.controller import (
+    client_quotas,
+    configs,
+    consumer_offsets,
+    election,
+    log_dirs,
+    producer_ids,
+    reassignment,
+    topics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krust.controller.state import Message, Policy, Request, State
+    from krust.errors import Code
+
+
+class ControllerApi(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    decide: Callable[[State, Request], Policy]
+    refuse: Callable[[Message, Code, str], Message]
+    """makes the response that refuses every item of a request"""
+    writes: bool = False
+    """whether it changes the metadata"""
+    in_slices: bool = False
+    """whether it pauses where a request names many things"""
+    by_controller: bool = False
+    """whether only the controller decides it"""
+    between_brokers: bool = False
+    """whether brokers of a cluster ask it of each other; a lone broker does not decide it"""
+    is_forwarded: bool = False
+    """whether a broker asks the controller on its own behalf, and waits for the answer"""
+
+
+# Decided in a cluster alone.
+
+
+def _alter_partition(state: State, request: Request) -> Policy:
+    from krust.controller import leading
+
+    return leading.alter_partition(state, request)
+
+
+def _controlled_shutdown(state: State, request: Request) -> Policy:
+    from krust.controller import leading
+
+    return leading.controlled_shutdown(state, request)
+
+
+def _leader_and_isr(state: State, request: Request) -> Policy:
+    from krust.controller import following
+
+    return following.leader_and_isr(state, request)
+
+
+def _stop_replica(state: State, request: Request) -> Policy:
+    from krust.controller import following
+
+    return following.stop_replica(state, request)
+
+
+def _update_metadata(state: State, request: Request) -> Policy:
+    from krust.controller import following
+
+    return following.update_metadata(state, request)
+
+
+# Responses that refuse every item of a request.
+
+
+def _refuse_with_text(_message: Message, code: Code, text: str) -> Message:
+    return {"error_code": code, "error_message": text}
+
+
+def _refuse_with_code(_message: Message, code: Code, _text: str) -> Message:
+    return {"error_code": code}
+
+
+def _refuse_topics(message: Message, code: Code, text: str) -> Message:
+    error = {"error_code": code, "error_message": text}
+    return {"topics": [{"name": each["name"], **error} for each in message["topics"]]}
+
+
+def _refuse_partitions(message: Message, code: Code, text: str) -> Message:
+    return {"results": _refuse_topics(message, code, text)["topics"]}
+
+
+def _refuse_auto_created(message: Message, code: Code, _text: str) -> Message:
+    return {"topics": [{"name": name, "error_code": code} for name in message["topics"]]}
+
+
+def _refuse_deletions(message: Message, code: Code, text: str) -> Message:
+    asked = [{"name": name} for name in message.get("topic_names") or []]
+    asked += message.get("topics") or []
+    error = {"error_code": code, "error_message": text}
+    return {"responses": [{**each, **error} for each in asked]}
+
+
+def _refuse_replicas(_message: Message, code: Code, _text: str) -> Message:
+    return {"error_code": code, "partition_errors": [], "topics": []}
+
+
+def _refuse_offsets(message: Message, code: Code, _text: str) -> Message:
+    """Every partition of an OffsetCommit 0 or OffsetFetch 0."""
+    refused = []
+    for topic in message["topics"] or []:
+        indexes = topic.get("partition_indexes") or [
+            each["partition_index"] for each in topic.get("partitions", ())
+        ]
+        partitions = [
+            {"partition_index": n, "committed_offset": -1, "metadata": "", "error_code": code}
+            for n in indexes
+        ]
+        refused.append({"name": topic["name"], "partitions": partitions})
+    return {"topics": refused}
+
+
+def _refuse_alterations(message: Message, code: Code, text: str) -> Message:
+    error = {"error_code": code, "error_message": text}
+    names = ("resource_type", "resource_name")
+    return {
+        "responses": [
+            {**{name: each[name] for name in names}, **error} for each in message["resources"]
+        ]
+    }
+
+
+def _refuse_descriptions(message: Message, code: Code, text: str) -> Message:
+    return {"results": _refuse_alterations(message, code, text)["responses"]}
+
+
+def _refuse_quotas(message: Message, code: Code, text: str) -> Message:
+    error = {"error_code": code, "error_message": text}
+    return {"entries": [{"entity": each["entity"], **error} for each in message["entries"]]}
+
+
+def _refuse_elections(_message: Message, code: Code, _text: str) -> Message:
+    return {"error_code": code, "replica_election_results": []}
+
+
+def _refuse_reassignments(_message: Message, code: Code, text: str) -> Message:
+    return {"error_code": code, "error_message": text, "responses": []}
+
+
+_ROWS = (
+    ControllerApi(
+        "CreateTopics",
+        topics.create,
+        _refuse_topics,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+        is_forwarded=True,
+    ),
+    ControllerApi(
+        "DeleteTopics",
+        topics.delete,
+        _refuse_deletions,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+    ),
+    ControllerApi(
+        "CreatePartitions",
+        topics.create_partitions,
+        _refuse_partitions,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+    ),
+    ControllerApi(
+        "AutoCreate",
+        topics.auto_create,
+        _refuse_auto_created,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+    ),
+    # The core asks for 16 resources at once.
+    ControllerApi("DescribeConfigs", configs.describe, _refuse_descriptions),
+    ControllerApi("AlterConfigs", configs.alter, _refuse_alterations, writes=True, in_slices=True),
+    ControllerApi(
+        "IncrementalAlterConfigs",
+        configs.incremental_alter,
+        _refuse_alterations,
+        writes=True,
+        in_slices=True,
+    ),
+    # The kinds of resources are a set.
+    ControllerApi("ListConfigResources", configs.list_resources, _refuse_with_text),
+    # A filter has one component of each kind; reading the quotas goes in slices.
+    ControllerApi("DescribeClientQuotas", client_quotas.describe, _refuse_with_text),
+    ControllerApi(
+        "AlterClientQuotas", client_quotas.alter, _refuse_quotas, writes=True, in_slices=True
+    ),
+    ControllerApi(
+        "DescribeUserScramCredentials",
+        client_quotas.describe_scram,
+        _refuse_with_text,
+        in_slices=True,
+    ),
+    ControllerApi(
+        "ElectLeaders",
+        election.elect,
+        _refuse_elections,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+    ),
+    ControllerApi(
+        "AlterPartitionReassignments",
+        reassignment.alter,
+        _refuse_reassignments,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
+    ),
+    # No partition is ever on its way: the list is empty.
+    ControllerApi(
+        "ListPartitionReassignments",
+        reassignment.list_ongoing,
+        _refuse_with_text,
+        by_controller=True,
+    ),
+    ControllerApi(
+        "AllocateProducerIds",
+        producer_ids.allocate,
+        _refuse_with_code,
+        writes=True,
+        by_controller=True,
+        is_forwarded=True,
+    ),
+    ControllerApi("LogDirFailed", log_dirs.failed, _refuse_with_text, writes=True),
+    ControllerApi(
+        "OffsetCommit", consumer_offsets.commit, _refuse_offsets, writes=True, in_slices=True
+    ),
+    ControllerApi("OffsetFetch", consumer_offsets.fetch, _refuse_offsets, in_slices=True),
+    ControllerApi(
+        "AlterPartition",
+        _alter_partition,
+        _refuse_with_code,
+        writes=True,
+        by_controller=True,
+        between_brokers=True,
+        is_forwarded=True,
+    ),
+    ControllerApi(
+        "ControlledShutdown",
+        _controlled_shutdown,
+        _refuse_with_code,
+        writes=True,
+        by_controller=True,
+        between_brokers=True,
+        is_forwarded=True,
+    ),
+    ControllerApi("LeaderAndIsr", _leader_and_isr, _refuse_replicas, between_brokers=True),
+    ControllerApi("UpdateMetadata", _update_metadata, _refuse_replicas, between_brokers=True),
+    ControllerApi("StopReplica", _stop_replica, _refuse_replicas, between_brokers=True),
+)
+
+CONTROLLER_APIS = {row.name: row for row in _ROWS}
+"""THE table, by the API's name."""
+
+
+def refusal(request: Request, code: Code, text: str) -> Message:
+    """The response that refuses every item of a request."""
+    row = CONTROLLER_APIS.get(request.api)
+    refuse = _refuse_with_text if row is None else row.refuse
+    return refuse(request.message, code, text)
