@@ -66,6 +66,26 @@ pub fn sendfile(socket: &impl AsFd, file: &File, position: u64, len: usize) -> i
     }
 }
 
+/// Reads into `buf` what the page cache has from `position` on; how many bytes came, 0 at the
+/// file's end. `WouldBlock`: the disk would be asked. `Unsupported`: this cannot be told.
+#[cfg(target_os = "linux")]
+pub fn read_cached(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    let mut bufs = [io::IoSliceMut::new(buf)];
+    match preadv2(file, &mut bufs, position, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Nobody can tell on other systems.
+#[cfg(not(target_os = "linux"))]
+pub fn read_cached(_file: &File, _buf: &mut [u8], _position: u64) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Writes all of `bufs`, one after the other, at `position`; retries short writes.
 /// Errors: as `pwritev(2)`; what was written before an error stays written.
 pub fn write_vectored_at(file: &File, bufs: &[&[u8]], mut position: u64) -> io::Result<()> {

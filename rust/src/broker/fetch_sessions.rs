@@ -11,6 +11,9 @@
 //! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
 //! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
 //! A session ends with the connection that it was used through last.
+//! Memory: a partition of a session takes about 145 bytes: 104 as an [`Entry`], 4 in `active`, 16
+//! and 5 in lists of watches, about 14 in the map of numbers. Of its newest records the log keeps up
+//! to 2 KiB (`storage/log/recent`).
 //! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
 //! Threads: the cache behind one lock, each session behind its own; never both at once but in
 //! [`FetchSessions::create`], which locks a fresh session nobody else has. What takes longer the
@@ -65,6 +68,8 @@ pub(crate) struct Entry {
     pub(crate) told_high_watermark: i64,
     pub(crate) told_log_start: i64,
 }
+
+const _: () = assert!(size_of::<Option<Entry>>() <= 104);
 
 /// What the client wants of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +164,16 @@ impl Interest {
     /// The entry of a number.
     pub(crate) fn entry(&mut self, number: u32) -> Option<&mut Entry> {
         self.entries.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Has these entries looked at, each of which is named once, and no others.
+    pub(crate) fn set_active(&mut self, numbers: Vec<u32>) {
+        for number in &numbers {
+            if let Some(entry) = self.entry(*number) {
+                entry.is_active = true;
+            }
+        }
+        self.active = numbers;
     }
 
     /// Has an entry looked at.

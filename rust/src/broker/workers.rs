@@ -1,5 +1,5 @@
-//! Worker threads for requests that take long: records converted for old consumers, large batches
-//! inflated and checked, batches compressed anew.
+//! Worker threads for requests that take long: records read from the disk, records converted for
+//! old consumers, large batches inflated and checked, batches compressed anew.
 //!
 //! A network thread serves many connections, so it does such work only where there is little of it.
 //! The rest becomes a [`Job`]: the request is delayed, and what its client sent behind it waits. A

@@ -404,10 +404,13 @@ impl LogDir {
     }
 
     /// A failure of the disk: takes the directory offline, unless the disk is only full, the
-    /// process is out of descriptors, or a file went away under a reader.
+    /// process is out of descriptors, a file went away, or a reader may not wait for it.
     pub(crate) fn failed(&self, doing: &str, error: std::io::Error) -> StorageError {
         let passes = crate::sys::is_out_of_descriptors(&error)
-            || error.kind() == std::io::ErrorKind::NotFound;
+            || matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::WouldBlock
+            );
         let error = StorageError::io(doing, &self.path, error);
         if matches!(error, StorageError::Io { .. }) && !passes {
             self.take_offline(&error);

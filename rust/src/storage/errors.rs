@@ -150,6 +150,11 @@ impl StorageError {
         Self::Io { what, error: Arc::new(error) }
     }
 
+    /// Whether it was a read that would have waited for the disk and may not (see `cold`).
+    pub fn would_wait(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Whether the file it was about is gone.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)

@@ -28,7 +28,7 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
     fn read_at(&self, file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        file.read_at(buf, position)
+        super::cold::read_at(file, buf, position)
     }
 
     /// Writes all of `bufs`, one after the other, at `position`.
@@ -95,6 +95,9 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {}
 
+/// How far apart [`FileRange::is_cached`] looks.
+const PROBE: usize = 512 << 10;
+
 /// Bytes of a file that may be sent as they are. The file stays readable while this lives, even
 /// when it has been deleted meanwhile.
 #[derive(Clone, Debug)]
@@ -113,6 +116,29 @@ impl FileRange {
         let mut bytes = Vec::new();
         self.read_into(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Whether the page cache has the bytes, as far as a look at one in [`PROBE`] tells.
+    pub fn is_cached(&self) -> bool {
+        let last = (self.len as u64).saturating_sub(1);
+        let mut at = (0..last).step_by(PROBE).skip(1).chain([last]);
+        at.all(|at| {
+            let found = crate::sys::read_cached(&self.file, &mut [0], self.position + at);
+            found.map_or_else(|error| error.kind() != io::ErrorKind::WouldBlock, |_| true)
+        })
+    }
+
+    /// Reads the bytes, so that the page cache has them; through `piece`.
+    pub fn warm(&self, piece: &mut [u8]) -> io::Result<()> {
+        let (mut at, end) = (self.position, self.position + self.len as u64);
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(piece.len()).min(piece.len());
+            match self.file.read_at(piece.get_mut(..left).unwrap_or_default(), at)? {
+                0 => return Ok(()),
+                count => at += count as u64,
+            }
+        }
+        Ok(())
     }
 
     /// Appends the bytes to `out`; after an error `out` is as before.

@@ -34,6 +34,7 @@ mod aborted;
 mod checkpoints;
 mod cleaner;
 mod closing;
+pub mod cold;
 mod config;
 mod consistency;
 mod cut;

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use super::cold;
 use crate::record::batch::{HEADER_SIZE, Header};
 use crate::record::crc::Crc32c;
 
@@ -142,7 +143,7 @@ impl<'f> Walker<'f> {
             }
             (self.window_at, self.filled) = (at, 0);
             let window = self.window.get_mut(..len).unwrap_or_default();
-            self.file.read_exact_at(window, at)?;
+            cold::read_exact_at(self.file, window, at)?;
             self.filled = len;
             self.ahead = self.ahead.max(WINDOW);
         }

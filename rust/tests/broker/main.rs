@@ -13,6 +13,7 @@ mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;
 mod bad_batches_are_refused;
 mod brokers_ask_on_their_own_listener;
+mod cold_records_are_read_by_a_worker;
 mod consumer_groups_live_in_the_log;
 mod coordinators_are_found;
 mod damaged_commits_are_left_out;

@@ -8,6 +8,8 @@
 //!     `fetch_sessions`; errors 70, 71, 106. What is over a quota (KIP-219) is answered without
 //!     partitions, a full request of a session without the session. A partition that is named more
 //!     than once is answered once.
+//!     What lies on the disk only is read by a worker, which then answers: a network thread looks at
+//!     the page cache and no further (`storage/cold`).
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer, by a
 //!     worker where there is much of it; v3
 //!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
@@ -39,6 +41,7 @@ use super::{FirstOnly, Named};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
+use crate::storage::cold::without_waiting;
 use read::{Found, Rules};
 
 /// The first version that names topics by id.
@@ -91,7 +94,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Go);
     }
     let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
-    if let Some(mut found) = waiting.look(&look, wait_ms == 0) {
+    let seen = without_waiting(|| waiting.look(&look, wait_ms == 0));
+    if seen.is_cold() {
+        let image = (Arc::clone(&call.thread.image), call.thread.image_number);
+        call.hand_over(None, Box::new(waiting).cold_read((head, image), deadline_ms));
+        return Ok(Flow::Hold);
+    }
+    if let Seen::Enough(mut found) = seen {
         if convert::is_long(&found) {
             let waiting = Box::new(waiting);
             call.hand_over(None, waiting.conversion((head, found), deadline_ms));
@@ -125,9 +134,19 @@ pub(crate) fn resume(
         number: thread.image_number,
     };
     let Wait::Fetch(waiting) = &mut parked.wait else { return None };
-    if let Some(mut found) = waiting.look(&look, late) {
+    let seen = without_waiting(|| waiting.look(&look, late));
+    if seen.is_cold() {
+        let image = (Arc::clone(&thread.image), thread.image_number);
+        hand_over(broker, (thread.index, id, parked), |waiting, head, deadline_ms| {
+            waiting.cold_read((head, image), deadline_ms)
+        });
+        return None;
+    }
+    if let Seen::Enough(mut found) = seen {
         if convert::is_long(&found) {
-            hand_over(broker, thread.index, (id, parked, found));
+            hand_over(broker, (thread.index, id, parked), |waiting, head, deadline_ms| {
+                waiting.conversion((head, found), deadline_ms)
+            });
             return None;
         }
         if waiting.convert(&mut found) || late {
@@ -143,18 +162,39 @@ pub(crate) fn resume(
     None
 }
 
-/// Has a worker convert what a parked fetch found.
-fn hand_over(
+/// Has a worker go on with a parked fetch, by the job that `job` makes of it.
+fn hand_over<J: FnOnce(&Broker) -> Worked + Send + 'static>(
     broker: &Broker,
-    thread: usize,
-    (id, parked, found): (ParkedId, &mut Parked, Vec<Found>),
+    (thread, id, parked): (usize, ParkedId, &mut Parked),
+    job: impl FnOnce(Box<Waiting>, Head, i64) -> J,
 ) {
     let deadline_ms = parked.deadline_ms.take().unwrap_or_default();
     let wait = std::mem::replace(&mut parked.wait, Wait::ProducerId);
     let Wait::Fetch(waiting) = wait else { return };
     let account = waiting.account.clone();
-    let run = waiting.conversion((parked.head, found), deadline_ms);
+    let run = job(waiting, parked.head, deadline_ms);
     parked.wait = broker.work_on((thread, id), account, run);
+}
+
+/// What a look at partitions came to.
+enum Seen {
+    /// This is to be answered.
+    Enough(Vec<Found>),
+    /// There is not enough yet.
+    TooLittle,
+    /// The disk has to be read first.
+    Cold,
+}
+
+impl Seen {
+    /// Whether a network thread cannot go on with it.
+    fn is_cold(&self) -> bool {
+        match self {
+            Self::Enough(found) => !read::is_cached(found),
+            Self::TooLittle => false,
+            Self::Cold => true,
+        }
+    }
 }
 
 /// What a look at partitions goes by.
@@ -295,14 +335,18 @@ fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> Entry {
 
 impl Waiting {
     /// Looks: what is to be answered, if it may be; `late`: whatever there is.
-    fn look(&mut self, look: &Look<'_>, late: bool) -> Option<Vec<Found>> {
+    fn look(&mut self, look: &Look<'_>, late: bool) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
         let seen = |interest: &mut Interest, all, late| {
             interest.resolve(look.node, (look.image, look.number));
             interest.collect_changes();
             let sight = read::look(interest, &rules, all);
             let over = late || interest.entries.is_empty() || sight.is_enough(min_bytes);
-            over.then_some(sight.found)
+            match sight.is_cold {
+                true => Seen::Cold,
+                false if over => Seen::Enough(sight.found),
+                false => Seen::TooLittle,
+            }
         };
         match &mut self.target {
             Target::Once(interest) => seen(interest, true, late),
@@ -323,6 +367,30 @@ impl Waiting {
         let was_something = read::is_something(found);
         convert::all(interest, found, magic, convert::LIMIT);
         !was_something || read::is_something(found)
+    }
+
+    /// What a worker does where the disk has to be read: looks again, has the page cache take in
+    /// what was found, and answers; or lets the client wait until `deadline_ms`.
+    fn cold_read(
+        mut self: Box<Self>,
+        (head, (image, number)): (Head, (Arc<ClusterImage>, u64)),
+        deadline_ms: i64,
+    ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
+        move |broker| {
+            let look = Look { node: broker.settings.load().node_id, image: &image, number };
+            let late = broker.clock.monotonic_ms() >= deadline_ms;
+            let Seen::Enough(found) = self.look(&look, late) else {
+                return Worked::wait(Wait::Fetch(self), deadline_ms);
+            };
+            read::warm(&found);
+            if self.rules.magic.is_some() {
+                return self.conversion((head, found), deadline_ms)(broker);
+            }
+            self.forget();
+            let mut output = Output::default();
+            self.answer(broker, head, &mut output, found);
+            Worked::Answer(output)
+        }
     }
 
     /// What a worker does: converts what was found, within the memory for such answers, and

@@ -11,10 +11,14 @@ use super::convert;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
-use crate::storage::{Aborted, Log, Read, Slice};
+use crate::storage::files::FileRange;
+use crate::storage::{Aborted, Log, Read, ReadError, Slice};
 
 /// The most that one answer takes from memory; what comes after is ranges of files.
 const HELD_BYTES: usize = 1 << 20;
+
+/// How much a worker reads at once to have it in the page cache.
+const WARM_PIECE: usize = 128 << 10;
 
 /// What the request says for all of its partitions.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,8 @@ pub(super) struct Sight {
     pub(super) found: Vec<Found>,
     bytes: usize,
     urgent: bool,
+    /// Something has to be read from the disk first, and nothing was found.
+    pub(super) is_cold: bool,
 }
 
 impl Rules {
@@ -103,12 +109,22 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
         numbers.rotate_left(turn);
     }
     let mut sight = Sight { found: Vec::with_capacity(numbers.len()), ..Sight::default() };
-    let mut budget =
-        Budget { left: rules.max_bytes, limit: convert::LIMIT, held: HELD_BYTES, first: true };
+    let mut budget = Budget {
+        left: rules.max_bytes,
+        limit: convert::LIMIT,
+        held: HELD_BYTES,
+        first: true,
+        is_cold: false,
+    };
     let mut still_active = Vec::with_capacity(numbers.len());
-    for number in numbers {
+    for number in numbers.iter().copied() {
         let Some(entry) = interest.entry(number) else { continue };
         let found = one(number, entry, (rules, &mut budget));
+        if budget.is_cold {
+            // All that was active stays so: it is looked at again.
+            interest.set_active(numbers);
+            return Sight { is_cold: true, ..Sight::default() };
+        }
         let bytes = found.bytes();
         sight.bytes += bytes;
         sight.urgent |= found.error != ErrorCode::None || found.diverging.is_some();
@@ -133,6 +149,23 @@ pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
     sight
 }
 
+/// Whether all that was found can be sent without waiting for the disk.
+pub(super) fn is_cached(found: &[Found]) -> bool {
+    found.iter().flat_map(|found| &found.slice.ranges).all(FileRange::is_cached)
+}
+
+/// Has the page cache take in what was found, and what a reader that goes on looks at next.
+pub(super) fn warm(found: &[Found]) {
+    let mut piece = vec![0; WARM_PIECE];
+    for range in found.iter().flat_map(|found| &found.slice.ranges) {
+        let range = FileRange { len: range.len.saturating_add(WARM_PIECE), ..range.clone() };
+        if let Err(error) = range.warm(&mut piece) {
+            // Who sends the bytes meets the error again.
+            tracing::debug!("cannot read ahead: {error}");
+        }
+    }
+}
+
 /// Whether an answer would say more than that there is nothing yet.
 pub(super) fn is_something(found: &[Found]) -> bool {
     found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
@@ -147,6 +180,8 @@ struct Budget {
     held: usize,
     /// Nothing was found yet.
     first: bool,
+    /// A read would have waited for the disk.
+    is_cold: bool,
 }
 
 fn one(number: u32, entry: &Entry, (rules, budget): (&Rules, &mut Budget)) -> Found {
@@ -198,10 +233,16 @@ fn fill(
         0 => log.read(read),
         _ => log.read_recent(read),
     };
-    let slice = slice.map_err(|error| errors::of_read(&error))?;
+    let slice = slice.map_err(|error| {
+        budget.is_cold |= matches!(&error, ReadError::Storage(error) if error.would_wait());
+        errors::of_read(&error)
+    })?;
     if rules.read_committed && rules.version >= 4 {
         let aborted = if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Ok(vec![]) };
-        found.aborted = Some(aborted.map_err(|error| errors::of_storage(&error))?);
+        found.aborted = Some(aborted.map_err(|error| {
+            budget.is_cold |= error.would_wait();
+            errors::of_storage(&error)
+        })?);
     }
     // A first batch that is cut is of no use to anybody.
     if (slice.size as u64) < slice.first_size {

@@ -1,0 +1,62 @@
+//! Reads that may not wait for the disk, for threads that many connections depend on.
+//!
+//! Inside [`without_waiting`] a read of bytes that the page cache does not have fails with
+//! `WouldBlock` and changes nothing; the caller has another thread do all of it again. Elsewhere
+//! reads wait as usual. Where the system cannot tell (no `RWF_NOWAIT`), reads wait too.
+//! Invariant: a read that fails so is no failure of the disk, and takes no directory offline.
+//! Threads: the mode is the thread's own.
+//! Not promised: that opening a file does not wait, nor that bytes found in the cache stay there
+//! until they are sent.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::sys;
+
+thread_local! {
+    static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Sets the thread's mode back, also where a panic passes.
+struct Restored(bool);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        MAY_WAIT.set(self.0);
+    }
+}
+
+/// Runs `f`, whose reads fail where they would wait for the disk.
+pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
+    let _before = Restored(MAY_WAIT.replace(false));
+    f()
+}
+
+/// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
+pub(crate) fn read_at(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
+    if MAY_WAIT.get() {
+        return file.read_at(buf, position);
+    }
+    match sys::read_cached(file, buf, position) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => file.read_at(buf, position),
+        other => other,
+    }
+}
+
+/// Reads all of `buf` from `position` on.
+pub(crate) fn read_exact_at(file: &File, mut buf: &mut [u8], mut position: u64) -> io::Result<()> {
+    while !buf.is_empty() {
+        match read_at(file, buf, position) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                buf = buf.get_mut(count..).unwrap_or_default();
+                position += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
