@@ -8,8 +8,8 @@
 //!     `fetch_sessions`; errors 70, 71, 106. What is over a quota (KIP-219) is answered without
 //!     partitions, a full request of a session without the session. A partition that is named more
 //!     than once is answered once.
-//!     What lies on the disk only is read by a worker, which then answers: a network thread looks at
-//!     the page cache and no further (`storage/cold`).
+//!     What lies on the disk only is read by a worker, which then answers: a network thread looks
+//!     at the page cache and no further (`storage/cold`).
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer, by a
 //!     worker where there is much of it; v3
 //!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
