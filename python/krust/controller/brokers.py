@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import reading
+from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.office import AwayError
 from krust.controller.state import Live, Partition, State, Topic, chunks
 from krust.metadata import znodes
@@ -78,37 +79,9 @@ def elected(
     off   brokers that have lost the disk with their replica
     """
     if partition.version < 0:
-        return _first(state, partition)
-    leader = partition.leader
-    if leader in state.brokers and leader not in anew and leader not in off:
-        return partition
-    alive = state.brokers.keys() - off
-    able = [each for each in partition.replicas if each in partition.isr and each in alive]
-    able.sort(key=lambda each: (each in state.leaving, each in anew))
-    if not able:
-        if leader == -1:
-            return partition
-        return moved(partition, -1, partition.isr)
-    isr = tuple(each for each in partition.isr if each in alive)
-    return moved(partition, able[0], isr)
-
-
-def moved(partition: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
-    """The partition under another leader, or the same one in a new epoch."""
-    return partition._replace(
-        leader=leader,
-        isr=isr,
-        leader_epoch=partition.leader_epoch + 1,
-        version=partition.version + 1,
-    )
-
-
-def _first(state: State, partition: Partition) -> Partition:
-    """A partition that has no state yet, led for the first time."""
-    alive = tuple(each for each in partition.replicas if each in state.brokers)
-    if not alive:
-        return partition
-    return Partition(partition.replicas, alive[0], 0, alive, 0)
+        return elect(partition, LiveBrokers(state.brokers.keys()), ElectionMode.NEW)
+    live = LiveBrokers(state.brokers.keys() - off, state.leaving, anew)
+    return elect(partition, live, ElectionMode.OFFLINE)
 
 
 def unled(

@@ -10,6 +10,8 @@ Source: KIP-183, KIP-460.
 
 from __future__ import annotations
 
+from krust.controller.leaders import ElectionMode, LiveBrokers
+from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import Message, Policy, RefusedError, Request, State
 from krust.errors import Code
@@ -67,20 +69,17 @@ def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
         raise RefusedError(
             Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
         )
-    preferred = partition.replicas[0]
-    if kind == PREFERRED and (preferred not in state.brokers or preferred not in partition.isr):
+    live = LiveBrokers(state.brokers.keys(), state.leaving)
+    mode = ElectionMode.PREFERRED if kind == PREFERRED else ElectionMode.OFFLINE
+    moved = elect_leader(partition, live, mode)
+    if kind == PREFERRED and moved is partition:
         raise RefusedError(
             Code.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader is not available."
         )
-    able = [each for each in partition.isr if each in state.brokers]
-    if not able:
+    if moved.leader == -1:
         raise RefusedError(
             Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica that is alive can lead."
         )
-    leader = preferred if kind == PREFERRED else able[0]
-    moved = partition._replace(
-        leader=leader, leader_epoch=partition.leader_epoch + 1, version=partition.version + 1
-    )
     (done,) = yield [[state.fence(), state.write_of(name, index, moved)]]
     if done.refused is not None:
         raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers
+from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.office import AwayError
 from krust.controller.state import Message, Policy, RefusedError, Request, State, Topic
 from krust.errors import Code
@@ -89,17 +90,15 @@ def controlled_shutdown(state: State, request: Request) -> Policy:
 def _handed_over(state: State, broker: int) -> list[tuple[Topic, dict[int, Partition]]]:
     """What the broker leads and another could."""
     wanted = []
+    live = LiveBrokers(state.brokers.keys(), state.leaving)
     for topic in state.topics.values():
         moves = {}
         for index, partition in enumerate(topic.partitions):
-            others = [
-                each
-                for each in partition.replicas
-                if each in partition.isr and each in state.brokers and each not in state.leaving
-            ]
-            if partition.leader == broker and others:
-                isr = tuple(each for each in partition.isr if each != broker)
-                moves[index] = brokers.moved(partition, others[0], isr)
+            if partition.leader != broker:
+                continue
+            led = elect(partition, live, ElectionMode.SHUTDOWN)
+            if led is not partition:
+                moves[index] = led
         if moves:
             wanted.append((topic, moves))
     return wanted

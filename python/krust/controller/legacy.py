@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import brokers, reassignment
+from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.office import AwayError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
@@ -54,6 +55,7 @@ def preferred(
 ) -> list[tuple[Topic, dict[int, Partition]]]:
     """The partitions among those named that their preferred replica could lead and does not."""
     wanted = []
+    live = LiveBrokers(state.brokers.keys(), state.leaving)
     for name, indexes in named:
         topic = state.topics.get(name)
         moves = {}
@@ -61,10 +63,9 @@ def preferred(
             if topic is None or not 0 <= index < len(topic.partitions):
                 continue
             partition = topic.partitions[index]
-            first = partition.replicas[0]
-            able = first in partition.isr and first in state.brokers
-            if able and partition.leader != first and first not in state.leaving:
-                moves[index] = brokers.moved(partition, first, partition.isr)
+            led = elect(partition, live, ElectionMode.PREFERRED)
+            if led is not partition:
+                moves[index] = led
         if topic is not None and moves:
             wanted.append((topic, moves))
     return wanted

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers, producer_ids
+from krust.controller.leaders import with_leader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +45,7 @@ def bring(state: State, first_free_id: int, newer: Iterable[tuple[str, int, int]
             said = f"the controller says {partition.leader_epoch}; records get {epoch}"
             state.say(f"the log of {name}-{index} has leader epoch {epoch}, {said}")
             continue
-        raised = brokers.moved(partition, partition.leader, partition.isr)
+        raised = with_leader(partition, partition.leader, partition.isr)
         _, partitions = wanted.setdefault(name, (topic, {}))
         partitions[index] = raised._replace(leader_epoch=epoch + 1)
     if wanted:
