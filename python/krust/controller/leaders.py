@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.controller.state import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Set
+    from collections.abc import Collection, Iterable, Sequence, Set
 
 
 class ElectionMode(Enum):
@@ -63,6 +63,13 @@ def elect(partition: Partition, live: LiveBrokers, mode: ElectionMode) -> Partit
         return partition if leader == -1 else with_leader(partition, -1, partition.isr)
     best = min(in_sync, key=lambda each: (each in live.leaving, each in live.restarted))
     return with_leader(partition, best, tuple(e for e in partition.isr if e in live.alive))
+
+
+def new_partitions(alive: Set[int], assignment: Iterable[Sequence[int]]) -> tuple[Partition, ...]:
+    """Partitions with these replicas, each with its first leader."""
+    live = LiveBrokers(alive)
+    new = (Partition(tuple(replicas), -1, 0, (), -1) for replicas in assignment)
+    return tuple(elect(each, live, ElectionMode.NEW) for each in new)
 
 
 def with_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> Partition:

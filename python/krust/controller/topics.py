@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
 from krust.controller import configs
+from krust.controller.leaders import new_partitions
 from krust.controller.mutations import Charge
 from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
     Message,
-    Partition,
     Policy,
     RefusedError,
     Request,
@@ -307,7 +307,7 @@ def plan(state: State, wanted: Message) -> Topic:
     if name in INTERNAL:
         config = configs.internal_config(state, name) | config
     replicas = _assignment(state, wanted)
-    partitions = tuple(Partition(tuple(each), each[0], 0, tuple(each)) for each in replicas)
+    partitions = new_partitions(state.brokers.keys(), replicas)
     return Topic(name, state.new_id(), partitions, config)
 
 
@@ -414,7 +414,7 @@ def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
                 f"but {len(added)} assignments provided.",
             )
         _check_replicas(state, added)
-    new = tuple(Partition(tuple(each), each[0], 0, tuple(each)) for each in added)
+    new = new_partitions(state.brokers.keys(), added)
     return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
 
 
