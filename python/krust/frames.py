@@ -194,8 +194,8 @@ class Scan:
         given = dict(self._given)
         if not self._directories:
             place = {"bootstrap": given.pop(options.BOOTSTRAP)}
-        told = options.core(given, SETTINGS)
-        return _krust.scan(self.ranges(), self.columns, options=told, lost=self._lost, **place)
+        chosen = options.core(given, SETTINGS)
+        return _krust.scan(self.ranges(), self.columns, options=chosen, lost=self._lost, **place)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Begin to read, by the Arrow PyCapsule interface."""

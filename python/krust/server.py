@@ -539,12 +539,12 @@ def _remove(folder: Path, pid: int) -> None:
 
 def _at(config: Config, ports: Mapping[str, int]) -> Config:
     """The settings, with the ports that listeners have been given (by their names)."""
-    told = listeners(str(config.text("listeners")))
-    if not ports or all(port for _, _, port in told):
+    addresses = listeners(str(config.text("listeners")))
+    if not ports or all(port for _, _, port in addresses):
         return config
     text = ",".join(
         f"{name}://{f'[{host}]' if ':' in host else host}:{port or ports[name]}"
-        for name, host, port in told
+        for name, host, port in addresses
     )
     given = config.given()
     return Config({**given, "listeners": Setup(text, config.source("listeners"))}, config.notices)

@@ -127,11 +127,11 @@ def _outcome(args: list[str] | None) -> int:
         error.show()
         code = error.exit_code
     except Exception as error:
-        code = _tell(error, settings)
+        code = _report(error, settings)
     return int(code) if isinstance(code, int) else Exit.OK
 
 
-def _tell(error: Exception, settings: Options) -> Exit:
+def _report(error: Exception, settings: Options) -> Exit:
     """Write an error as one line what, one line what to do; what is not ours shows its trace."""
     from krust.errors import KrustError
 
@@ -146,7 +146,7 @@ def _tell(error: Exception, settings: Options) -> Exit:
     if settings.output in ("json", "ndjson"):
         import json
 
-        facts = {
+        fields = {
             "name": name or type(error).__name__,
             "kafka_code": code if isinstance(code, int) else None,
             "exit": int(exit_code),
@@ -154,7 +154,7 @@ def _tell(error: Exception, settings: Options) -> Exit:
             "message": str(error),
             "hint": hint,
         }
-        click.echo(json.dumps({"error": facts}), err=True)
+        click.echo(json.dumps({"error": fields}), err=True)
         return exit_code
     kafka = f"    {name} ({code})" if name and isinstance(code, int) else ""
     click.echo(f"error: {error}{kafka}", err=True)

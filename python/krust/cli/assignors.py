@@ -77,8 +77,8 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: An
                 assignor,
                 members=members,
                 topics=_topics(how["topics"]),
-                steps=_words(steps),
-                racks=_words(how["racks"]),
+                steps=_split_words(steps),
+                racks=_split_words(how["racks"]),
                 weights=_weights(how["weights"]),
                 lag_seed=how["seed"],
                 deadline_ms=how["deadline_ms"],
@@ -110,13 +110,13 @@ def _late() -> Iterator[None]:
         raise late from None
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _topics(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for word in _words(text):
+    for word in _split_words(text):
         name, colon, count = word.rpartition(":")
         if not colon or not name or not count.isdecimal():
             raise click.BadParameter(f"{word!r} is not TOPIC:PARTITIONS")
@@ -127,7 +127,7 @@ def _topics(text: str) -> dict[str, int]:
 
 
 def _weights(text: str) -> list[int]:
-    words = _words(text)
+    words = _split_words(text)
     if not all(word.isdecimal() for word in words):
         raise click.BadParameter(f"--weights {text!r}: numbers, such as 1,1,3")
     return [int(word) for word in words]

@@ -124,7 +124,7 @@ class _Clock:
 
 
 def _report(
-    options: Options, clock: _Clock, did: tuple[int, int], facts: dict[str, object]
+    options: Options, clock: _Clock, did: tuple[int, int], fields: dict[str, object]
 ) -> None:
     seconds, cpu = clock.spent()
     records, size = did
@@ -143,7 +143,7 @@ def _report(
             f"client CPU {cpu:.2f} s"
         )
     else:
-        output.one(options, facts | measured)
+        output.one(options, fields | measured)
 
 
 def _bar(options: Options, length: int, label: str) -> Any:

@@ -35,7 +35,7 @@ class Directory(NamedTuple):
     """of its disk; -1: the broker is too old to say"""
 
 
-class Told(NamedTuple):
+class BrokerAnswers(NamedTuple):
     """What one broker says; `why` it does not."""
 
     settings: Mapping[str, str | None]
@@ -62,18 +62,18 @@ class View:
             for partition in topic["partitions"]
         ]
 
-    def told(self, node: int) -> Told:
+    def answers(self, node: int) -> BrokerAnswers:
         """What a broker says."""
         resource = {"resource_type": BROKER, "resource_name": str(node)}
         resource |= {"configuration_keys": list(_ASKED)}
         try:
-            said = self._ask(node, "DescribeConfigs", {"resources": [resource]})
+            response = self._ask(node, "DescribeConfigs", {"resources": [resource]})
             dirs = self._ask(node, "DescribeLogDirs", {"topics": None})
         except UnreachableError as error:
-            return Told({}, (), str(error))
-        configs = [each for result in said for each in result["configs"] or ()]
+            return BrokerAnswers({}, (), str(error))
+        configs = [each for result in response for each in result["configs"] or ()]
         settings = {each["name"]: each["value"] for each in configs}
-        return Told(settings, tuple(map(_directory, dirs)))
+        return BrokerAnswers(settings, tuple(map(_directory, dirs)))
 
     def _ask(self, node: int, api: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The results; none where the broker refuses, or is too old for that."""
@@ -86,8 +86,10 @@ class View:
     def row(self, broker: Mapping[str, Any]) -> dict[str, Any]:
         """A broker, as `krust cluster brokers` shows it."""
         node = int(broker["node_id"])
-        told = self.told(node)
-        listeners = told.settings.get("advertised.listeners") or told.settings.get("listeners")
+        answers = self.answers(node)
+        listeners = answers.settings.get("advertised.listeners") or answers.settings.get(
+            "listeners"
+        )
         return {
             "node_id": node,
             "host": broker["host"],
@@ -97,9 +99,11 @@ class View:
             "leads": sum(each["leader_id"] == node for each in self.partitions),
             "replicas": sum(node in each["replica_nodes"] for each in self.partitions),
             "listeners": listeners,
-            "log_bytes": sum(each.bytes for each in told.directories) if not told.why else None,
-            "log_dirs": [each._asdict() for each in told.directories],
-            "error": told.why,
+            "log_bytes": sum(each.bytes for each in answers.directories)
+            if not answers.why
+            else None,
+            "log_dirs": [each._asdict() for each in answers.directories],
+            "error": answers.why,
         }
 
     def office(self) -> str | None:
@@ -128,12 +132,12 @@ class View:
         return found
 
     def _of_broker(self, node: int) -> list[dict[str, Any]]:
-        told, subject = self.told(node), f"broker {node}"
-        if told.why is not None:
-            return [_problem("broker does not answer", subject, told.why)]
-        reserve = int(told.settings.get("krust.disk.reserve.bytes") or 0)
+        answers, subject = self.answers(node), f"broker {node}"
+        if answers.why is not None:
+            return [_problem("broker does not answer", subject, answers.why)]
+        reserve = int(answers.settings.get("krust.disk.reserve.bytes") or 0)
         found = []
-        for each in told.directories:
+        for each in answers.directories:
             where = f"{subject} {each.path}"
             if each.error_code:
                 name = _krust.error_info(each.error_code)[0]
@@ -144,10 +148,10 @@ class View:
         return found
 
 
-def _directory(said: Mapping[str, Any]) -> Directory:
-    sizes = [each["partition_size"] for topic in said["topics"] for each in topic["partitions"]]
-    usable = int(said.get("usable_bytes", -1))
-    return Directory(said["log_dir"], said["error_code"], sum(sizes), usable)
+def _directory(response: Mapping[str, Any]) -> Directory:
+    sizes = [each["partition_size"] for topic in response["topics"] for each in topic["partitions"]]
+    usable = int(response.get("usable_bytes", -1))
+    return Directory(response["log_dir"], response["error_code"], sum(sizes), usable)
 
 
 def _without_leader(

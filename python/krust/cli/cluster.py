@@ -53,7 +53,7 @@ def info(options: Options) -> None:
         }
         for broker in sorted(found["brokers"], key=lambda broker: int(broker["node_id"]))
     ]
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "cluster_id": found.get("cluster_id"),
         "controller": found.get("controller_id"),
         "topics": len(topics),
@@ -62,13 +62,13 @@ def info(options: Options) -> None:
         "under_replicated": sum(len(p["isr_nodes"]) < len(p["replica_nodes"]) for p in partitions),
     }
     if options.output in ("table", "wide"):
-        output.one(options, facts)
+        output.one(options, fields)
         columns = ("node_id", "host", "port", "rack", "leads", "controller")
         output.table(columns, brokers)
     elif options.output == "csv":
         output.rows(options, list(brokers[0]) if brokers else [], brokers)
     else:
-        output.one(options, {**facts, "brokers": brokers})
+        output.one(options, {**fields, "brokers": brokers})
 
 
 @command.command()
@@ -120,7 +120,7 @@ def health(options: Options) -> None:
     """
     view = View(options)
     problems = view.problems()
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "cluster_id": view.cluster_id,
         "controller": view.controller,
         "brokers": len(view.brokers),
@@ -128,13 +128,13 @@ def health(options: Options) -> None:
         "healthy": not problems,
     }
     if _talks(options):
-        output.one(options, facts)
+        output.one(options, fields)
         if problems:
             output.table(("problem", "subject", "detail"), problems)
     elif options.output == "csv":
         output.rows(options, ("problem", "subject", "words"), problems)
     else:
-        output.one(options, {**facts, "problems": problems})
+        output.one(options, {**fields, "problems": problems})
     if problems:
         session.sys_exit(Exit.PROBLEMS)
 
@@ -238,16 +238,16 @@ def _move(
     with locked(folder, "import" if what == "take" else what):
         how = transfer.How(force, keep, replace, dry_run)
         done = getattr(transfer, what)(config, folder, how)
-    facts = {**done._asdict(), "dry_run": dry_run}
+    fields = {**done._asdict(), "dry_run": dry_run}
     listed = [
         dict(zip(_COLUMNS, (each.subject, *each.texts, each.foreign), strict=True))
-        for each in facts.pop("differences")
+        for each in fields.pop("differences")
     ]
-    facts["set_by_others"] = sum(bool(each["set_by_others"]) for each in listed)
+    fields["set_by_others"] = sum(bool(each["set_by_others"]) for each in listed)
     if not _talks(options):
-        output.one(options, {**facts, "differences": listed[:_LISTED]})
+        output.one(options, {**fields, "differences": listed[:_LISTED]})
         return
-    output.one(options, facts)
+    output.one(options, fields)
     if listed:
         output.table(_COLUMNS, listed[:_LISTED])
     if len(listed) > _LISTED:

@@ -125,8 +125,8 @@ class Coordinators:
             state, kind = listed.get("group_state") or DEAD, listed.get("protocol_type") or kind
         members = [classic_member(member, kind) for member in group["members"]]
         members.sort(key=lambda member: str(member["member_id"]))
-        told = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
-        return Group(*told, history=group.get("krust_history"))
+        fields = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
+        return Group(*fields, history=group.get("krust_history"))
 
     def _describe_consumer(self, group_id: str) -> Group:
         """A group whose members speak the protocol of KIP-848."""
@@ -135,9 +135,9 @@ class Coordinators:
         session.check(group, f"group {group_id!r}")
         members = [consumer_member(member) for member in group["members"]]
         members.sort(key=lambda member: str(member["member_id"]))
-        told = (group_id, self.of(group_id), group["group_state"], CONSUMER)
+        fields = (group_id, self.of(group_id), group["group_state"], CONSUMER)
         more = {"history": group.get("krust_history"), "type": CONSUMER}
-        return Group(*told, group["assignor_name"], members, epoch=group["group_epoch"], **more)
+        return Group(*fields, group["assignor_name"], members, epoch=group["group_epoch"], **more)
 
     def committed(self, group_id: str) -> dict[Place, int]:
         """Every offset a group has committed."""

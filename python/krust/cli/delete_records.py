@@ -117,9 +117,9 @@ def _read(text: str) -> Cut:
 def _read_file(file: Path) -> list[Cut]:
     """Read the JSON file of Kafka's tool."""
     try:
-        said = json.loads(file.read_bytes())
-        cuts = [Cut(one["topic"], one["partition"], one["offset"]) for one in said["partitions"]]
-        version = said.get("version", 1)
+        content = json.loads(file.read_bytes())
+        cuts = [Cut(one["topic"], one["partition"], one["offset"]) for one in content["partitions"]]
+        version = content.get("version", 1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise click.BadParameter(f"{file}: {_why(error)}", param_hint="--file") from None
     whole = all(

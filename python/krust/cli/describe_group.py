@@ -149,17 +149,17 @@ def _shown(
 
 
 def _title(group: Mapping[str, Any]) -> str:
-    said = [group["group"], group["state"]]
+    parts = [group["group"], group["state"]]
     what = f"epoch {group['epoch']}   assignor" if group["type"] == CONSUMER else "protocol"
-    said += [f"{what} {group['protocol']}"] if group["protocol"] else []
+    parts += [f"{what} {group['protocol']}"] if group["protocol"] else []
     ours = (group["history"] or [{}])[-1].get("assignor")
     if ours and ours != group["protocol"]:
-        said.append(f"assigned by krust's {ours}")
+        parts.append(f"assigned by krust's {ours}")
     there = group["coordinator"] is None
-    said += ["in ZooKeeper" if there else f"coordinator {group['coordinator']}"]
-    said += [counted(len(group["members"]), "member")]
+    parts += ["in ZooKeeper" if there else f"coordinator {group['coordinator']}"]
+    parts += [counted(len(group["members"]), "member")]
     about = f" (~{history.span(group['lag_ms'])})" if group["lag_ms"] else ""
-    return "   ".join([*said, f"lag {group['lag']:,}{about}"])
+    return "   ".join([*parts, f"lag {group['lag']:,}{about}"])
 
 
 def _what(group: Mapping[str, Any]) -> list[dict[str, object]]:

@@ -56,16 +56,16 @@ def lines(group: Mapping[str, Any], now_ms: float, *, all_of_it: bool) -> Iterat
 
 def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
     ago = span(max(0.0, now_ms - one["started_ms"]))
-    said = [f"{'last ' if last else ''}rebalance {ago} ago"]
+    parts = [f"{'last ' if last else ''}rebalance {ago} ago"]
     if one["generation"] is None:
-        said.append("members are still to join" if last else "overtaken by the next")
+        parts.append("members are still to join" if last else "overtaken by the next")
     else:
-        said.append(f"generation {one['generation']}, {counted(one['members'], 'member')}")
+        parts.append(f"generation {one['generation']}, {counted(one['members'], 'member')}")
         if one["ended_ms"] is not None:
-            said.append(f"took {span(one['ended_ms'] - one['started_ms'])}")
+            parts.append(f"took {span(one['ended_ms'] - one['started_ms'])}")
         else:
-            said.append("not assigned yet" if last else "overtaken by the next")
-    return "   ".join(said)
+            parts.append("not assigned yet" if last else "overtaken by the next")
+    return "   ".join(parts)
 
 
 def span(milliseconds: float) -> str:

@@ -108,7 +108,7 @@ def reassign(
         "AlterPartitionReassignments", {**body, "timeout_ms": options.timeout_ms}
     )
     session.check(answer, "reassignment")
-    _tell(options, rows, answer)
+    _report(options, rows, answer)
 
 
 def _refuse_unknown_brokers(asked: _krust.Client, replicas: Iterable[Sequence[int] | None]) -> None:
@@ -121,8 +121,8 @@ def _refuse_unknown_brokers(asked: _krust.Client, replicas: Iterable[Sequence[in
         raise session.refused(INVALID_REPLICA_ASSIGNMENT, what, hint=hint)
 
 
-def _tell(options: Options, rows: Sequence[dict[str, Any]], answer: dict[str, Any]) -> None:
-    said = {
+def _report(options: Options, rows: Sequence[dict[str, Any]], answer: dict[str, Any]) -> None:
+    results = {
         (topic["name"], each["partition_index"]): each
         for topic in answer["responses"]
         for each in topic["partitions"]
@@ -131,7 +131,7 @@ def _tell(options: Options, rows: Sequence[dict[str, Any]], answer: dict[str, An
     for row in rows:
         place = (row["topic"], row["partition"])
         with many.item():
-            session.check(said.get(place, {"error_code": 0}), f"{place[0]}:{place[1]}")
+            session.check(results.get(place, {"error_code": 0}), f"{place[0]}:{place[1]}")
             done.append(row)
     if done:
         output.rows(options, ("topic", "partition", "from", "to"), done)

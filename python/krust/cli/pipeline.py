@@ -114,7 +114,7 @@ def status(options: Options, file: Path) -> None:
     from krust.spark import positions
 
     made = _read(options, file)
-    facts, reached = _facts(made)
+    fields, reached = _status_fields(made)
     partitions: list[dict[str, object]] = [
         {
             "topic": lag.topic,
@@ -126,15 +126,15 @@ def status(options: Options, file: Path) -> None:
         }
         for lag in positions.lags(positions.Position(made, options.timeout_ms), reached)
     ]
-    facts["lag"] = sum(int(str(one["lag"])) for one in partitions)
+    fields["lag"] = sum(int(str(one["lag"])) for one in partitions)
     if options.output in ("table", "wide"):
-        output.one(options, facts)
+        output.one(options, fields)
         click.echo()
         output.table(("topic", "partition", "start", "reached", "end", "lag"), partitions)
     elif options.output == "csv":
         output.rows(options, ("topic", "partition", "start", "reached", "end", "lag"), partitions)
     else:
-        output.one(options, {**facts, "partitions": partitions})
+        output.one(options, {**fields, "partitions": partitions})
 
 
 @command.command(no_args_is_help=True)
@@ -223,10 +223,10 @@ def _checks(
         columns = written or ([] if made.transforms else [direct_schema(made)])
         if there is not None and columns:
             there.refuse_changed(columns[0])
-        facts, _ = _facts(made)
-        if facts["rows"] is None:
+        fields, _ = _status_fields(made)
+        if fields["rows"] is None:
             return "is made when the pipeline first runs"
-        return f"{counted(facts['rows'], 'row')} in {counted(facts['files'], 'file')}"
+        return f"{counted(fields['rows'], 'row')} in {counted(fields['files'], 'file')}"
 
     yield "spark", spark
     yield "source", source
@@ -257,7 +257,7 @@ def _transformed(made: Pipeline) -> Any:
         return transformed_columns(running.spark, made)
 
 
-def _facts(made: Pipeline) -> tuple[dict[str, Any], Any]:
+def _status_fields(made: Pipeline) -> tuple[dict[str, Any], Any]:
     """What is known of a pipeline without its brokers, and the offsets it has reached."""
     from krust.spark import recipe
     from krust.spark.flow import Checkpoint
@@ -265,7 +265,7 @@ def _facts(made: Pipeline) -> tuple[dict[str, Any], Any]:
 
     checkpoint = Checkpoint(made.checkpoint_path)
     pid = checkpoint.running()
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": made.name,
         "sink": made.sink,
         "place": made.place,
@@ -277,16 +277,16 @@ def _facts(made: Pipeline) -> tuple[dict[str, Any], Any]:
         "committed": None,
     }
     if made.sink not in KINDS:
-        return facts, checkpoint.reached()
+        return fields, checkpoint.reached()
     table = recipe.existing_table(made)
     if table is None:
-        return facts, {}
+        return fields, {}
     found = table.state(made.name)
-    facts |= {"rows": found.rows, "files": found.files, "bytes": found.bytes}
+    fields |= {"rows": found.rows, "files": found.files, "bytes": found.bytes}
     if found.time_ms > 0:
         ago = max(0, round(time.time() - found.time_ms / 1000))
-        facts |= {"batch": found.batch, "committed": f"{ago} s ago"}
-    return facts, found.offsets
+        fields |= {"batch": found.batch, "committed": f"{ago} s ago"}
+    return fields, found.offsets
 
 
 def _files(folder: Path) -> list[Path]:

@@ -85,7 +85,7 @@ def set_(options: Options, /, pairs: tuple[tuple[str, str], ...], **named: Any) 
             raise click.BadParameter(f"{text!r} is not a number") from None
     whose = _must(_owner(named))
     _alter(options, whose, ops)
-    session.note(options, f"set {', '.join(key for key, _ in pairs)} of {_words(whose)}")
+    session.note(options, f"set {', '.join(key for key, _ in pairs)} of {_entity_text(whose)}")
 
 
 @command.command()
@@ -104,13 +104,13 @@ def delete(options: Options, /, keys: tuple[str, ...], **named: Any) -> None:
     absent = [key for key in keys if key not in there]
     if absent or not gone:
         error = KrustError(
-            f"{_words(whose)} has no {', '.join(absent) or 'quotas'}",
+            f"{_entity_text(whose)} has no {', '.join(absent) or 'quotas'}",
             hint="krust quotas list shows what there is",
         )
         error.exit = int(Exit.NOT_FOUND)
         raise error
     _alter(options, whose, [{"key": key, "value": 0.0, "remove": True} for key in gone])
-    session.note(options, f"deleted {', '.join(gone)} of {_words(whose)}")
+    session.note(options, f"deleted {', '.join(gone)} of {_entity_text(whose)}")
 
 
 def _owner(named: dict[str, Any]) -> Whose:
@@ -155,12 +155,12 @@ def _alter(options: Options, whose: Whose, ops: list[dict[str, Any]]) -> None:
     entity = [{"entity_type": kind, "entity_name": name} for kind, name in whose.items()]
     body = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
     [answer] = session.client(options).request("AlterClientQuotas", body)["entries"]
-    session.check(answer, _words(whose))
+    session.check(answer, _entity_text(whose))
 
 
 def _number(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _words(whose: Whose) -> str:
+def _entity_text(whose: Whose) -> str:
     return " ".join(f"{kind} {DEFAULT if name is None else name}" for kind, name in whose.items())

@@ -69,17 +69,17 @@ class Watch:
         if self._line.terminal:
             self._line.write(self._last)
         elif now - self._told >= LINE_S and found.opened < found.logs:
-            self._tell(now)
+            self._report(now)
 
     def end(self) -> None:
         """No look comes any more: what was shown last stays."""
         if self._last and self._line.terminal:
             self._line.end()
         elif self._last:
-            self._tell(self._clock())
+            self._report(self._clock())
         self._last = ""
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         self._told = now
         if not self._line.quiet:
             _log.info("%s", self._last)

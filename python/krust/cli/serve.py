@@ -169,9 +169,9 @@ class Ready(NamedTuple):
     file: Path | None
     descriptor: int | None
 
-    def tell(self, facts: dict[str, object]) -> None:
+    def tell(self, fields: dict[str, object]) -> None:
         """Write one JSON object, in one piece."""
-        line = json.dumps(facts) + "\n"
+        line = json.dumps(fields) + "\n"
         if self.file is not None:
             draft = self.file.with_name(f"{self.file.name}.{os.getpid()}")
             try:
@@ -205,13 +205,13 @@ def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool, adopt: b
         try:
             with _started(config, watch, adopt=adopt) as broker:
                 watch.end()
-                facts = {
+                fields = {
                     "bootstrap": broker.bootstrap,
                     "pid": os.getpid(),
                     "cluster_id": broker.cluster_id,
                     "data_dir": str(broker.data_dir),
                 }
-                ready.tell(facts)
+                ready.tell(fields)
                 if not quiet:
                     _banner(broker, config, (time.monotonic() - began) * 1000)
                 broker.on_failure = asked.end
@@ -355,18 +355,18 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
     for number in ours:
         signal.signal(number, first)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    told = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def tell(what: sys.UnraisableHookArgs) -> None:
         """Nothing of a signal that came together with the first: that it lost its handler."""
         if not (what.object is None and isinstance(what.exc_value, OSError)):
-            told(what)
+            previous_hook(what)
 
     sys.unraisablehook = tell
     try:
         yield Asked((reader, writer), stdin_too=stdin_too)
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = previous_hook
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -47,10 +47,10 @@ def check(answer: dict[str, Any], subject: str) -> None:
     """Raise what an answer's `error_code` says, if it says something."""
     code = answer["error_code"]
     if code:
-        raise refused(code, f"{subject}: {answer.get('error_message') or _words(code)}")
+        raise refused(code, f"{subject}: {answer.get('error_message') or _error_text(code)}")
 
 
-def _words(code: int) -> str:
+def _error_text(code: int) -> str:
     return _krust.error_info(code)[0].replace("_", " ").lower()
 
 
@@ -76,7 +76,7 @@ def topics(asked: _krust.Client, names: Sequence[str], bootstrap: str) -> dict[s
         if code == UNKNOWN_TOPIC:
             raise missing(asked, name, bootstrap)
         if code not in (0, LEADER_NOT_AVAILABLE):
-            raise refused(code, f"topic {name!r}: {_words(code)}")
+            raise refused(code, f"topic {name!r}: {_error_text(code)}")
     return {name: found[name] for name in names}
 
 

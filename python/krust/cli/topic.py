@@ -68,10 +68,10 @@ def _sizes(asked: _krust.Client, nodes: Sequence[int]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for node in nodes:
         try:
-            told = asked.request("DescribeLogDirs", {"topics": None}, broker=node)["results"]
+            results = asked.request("DescribeLogDirs", {"topics": None}, broker=node)["results"]
         except KafkaError:
             continue
-        for topic in (topic for result in told for topic in result["topics"]):
+        for topic in (topic for result in results for topic in result["topics"]):
             size = sum(partition["partition_size"] for partition in topic["partitions"])
             sizes[topic["name"]] = sizes.get(topic["name"], 0) + size
     return sizes

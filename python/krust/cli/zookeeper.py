@@ -77,11 +77,15 @@ class OldGroups:
         members = []
         for each in sorted(owned):
             node = nodes.get(f"{folder}/{each}")
-            said = None
+            registered = None
             if node is not None:
-                said = self._tree.decoded(f"{folder}/{each}", node.data, ConsumerMember.decode)
+                registered = self._tree.decoded(
+                    f"{folder}/{each}", node.data, ConsumerMember.decode
+                )
             member = {"member_id": each, "instance_id": None, "client_id": None, "host": None}
-            topics = sorted(said.subscription) if isinstance(said, ConsumerMember) else None
+            topics = (
+                sorted(registered.subscription) if isinstance(registered, ConsumerMember) else None
+            )
             members.append({**member, "subscribed": topics, "rack": None, "assigned": owned[each]})
         state = self._state(ids) if there else DEAD
         return Group(name, NOWHERE, state, "", "range", members, type=ZOOKEEPER)

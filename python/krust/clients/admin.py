@@ -176,21 +176,21 @@ class Admin(Closing):
 
     def _described(self, group_id: str) -> Group:
         with self._coordinator(group_id) as asked:
-            [told] = asked.ask("DescribeGroups", {"groups": [group_id]})["groups"]
-            if told["error_code"] != GROUP_ID_NOT_FOUND:
-                _check(told, f"group {group_id!r}")
-            kind = told["protocol_type"]
-            state, assignor = told["group_state"], told["protocol_data"]
-            members = [classic_member(one, kind) for one in told["members"]]
+            [described] = asked.ask("DescribeGroups", {"groups": [group_id]})["groups"]
+            if described["error_code"] != GROUP_ID_NOT_FOUND:
+                _check(described, f"group {group_id!r}")
+            kind = described["protocol_type"]
+            state, assignor = described["group_state"], described["protocol_data"]
+            members = [classic_member(one, kind) for one in described["members"]]
             type_ = "classic"
             if state in ("", "Dead"):  # there is none, or one of the other kind
                 type_, state = self._listed(group_id)
                 if type_ == "consumer":
                     body = {"group_ids": [group_id]}
-                    [told] = asked.ask("ConsumerGroupDescribe", body)["groups"]
-                    _check(told, f"group {group_id!r}")
-                    state, assignor = told["group_state"], told["assignor_name"]
-                    members = [consumer_member(one) for one in told["members"]]
+                    [described] = asked.ask("ConsumerGroupDescribe", body)["groups"]
+                    _check(described, f"group {group_id!r}")
+                    state, assignor = described["group_state"], described["assignor_name"]
+                    members = [consumer_member(one) for one in described["members"]]
             node = asked.node()
         listed = sorted(map(_member, members), key=lambda one: one.member_id)
         return Group(group_id, state, type_, assignor or "", node, listed)
@@ -261,14 +261,14 @@ class Admin(Closing):
         return CoordinatorClient(group_id, self._given, self._timeout_ms, self._timeout_ms)
 
 
-def _member(facts: Mapping[str, Any]) -> Member:
-    assigned = facts["assigned"]
+def _member(description: Mapping[str, Any]) -> Member:
+    assigned = description["assigned"]
     return Member(
-        facts["member_id"],
-        facts["instance_id"],
-        facts["client_id"],
-        facts["host"],
-        facts["subscribed"],
+        description["member_id"],
+        description["instance_id"],
+        description["client_id"],
+        description["host"],
+        description["subscribed"],
         None if assigned is None else [TopicPartition(*place) for place in assigned],
     )
 

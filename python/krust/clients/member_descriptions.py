@@ -13,7 +13,7 @@ from krust.coordinator import consumer_protocol
 
 def consumer_member(member: dict[str, Any]) -> dict[str, Any]:
     """A member of a consumer group, in the shape of any."""
-    said = member["subscribed_topic_regex"]
+    pattern = member["subscribed_topic_regex"]
     assigned, target = (
         sorted(
             (topic["topic_name"], n)
@@ -27,7 +27,8 @@ def consumer_member(member: dict[str, Any]) -> dict[str, Any]:
         "instance_id": member["instance_id"],
         "client_id": member["client_id"],
         "host": member["client_host"].lstrip("/"),
-        "subscribed": sorted(member["subscribed_topic_names"]) + ([f"/{said}/"] if said else []),
+        "subscribed": sorted(member["subscribed_topic_names"])
+        + ([f"/{pattern}/"] if pattern else []),
         "rack": member["rack_id"],
         "assigned": assigned,
         "target": target,

@@ -99,11 +99,11 @@ class BadRecords:
 def _headers(row: Mapping[str, Any]) -> list[tuple[str, bytes | None]]:
     own = [(str(one["key"]), one["value"]) for one in row.get("headers") or ()]
     stamp = row.get("timestamp")
-    told = {
+    headers = {
         "reason": row[REASON],
         "topic": row.get("topic"),
         "partition": row.get("partition"),
         "offset": row.get("offset"),
         "timestamp": None if stamp is None else int(stamp.timestamp() * 1000),
     }
-    return own + [(f"krust.{name}", str(text).encode()) for name, text in told.items()]
+    return own + [(f"krust.{name}", str(text).encode()) for name, text in headers.items()]

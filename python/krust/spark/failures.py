@@ -40,11 +40,11 @@ class StoppedError(KrustError):
     """A pipeline ended by itself; the message is the reason."""
 
 
-def told(error: BaseException, what: str = "stopped") -> Exception:
+def query_error(error: BaseException, what: str = "stopped") -> Exception:
     """A failure as krust tells it: what a worker or the driver raised, without Spark around it."""
     if isinstance(error, KrustError):
         return error
-    text, name = _words(error)
+    text, name = _error_text(error)
     stopped = StoppedError(
         f"the pipeline {what}: {text}" + (f" ({name})" if name else ""),
         hint=AGAIN if what == "stopped" else "--debug shows where",
@@ -133,7 +133,7 @@ def _raised(traceback: str) -> type[BaseException] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseException) else None
 
 
-def _words(error: BaseException) -> tuple[str, str]:
+def _error_text(error: BaseException) -> tuple[str, str]:
     """What people read: what Python raised, where it did, else the first line."""
     found = [each for each in _RAISED.findall(str(error)) if _is_error(each[0])]
     if found:

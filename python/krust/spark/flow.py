@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from krust.errors import KrustError
-from krust.spark.failures import told
+from krust.spark.failures import query_error
 from krust.spark.files import MANIFEST_DDL, Naming, Target
 from krust.spark.table import Commit, listed, merged
 from krust.spark.tables import KINDS, open_table
@@ -69,7 +69,7 @@ class Checkpoint:
     def _running(self) -> KrustError:
         return KrustError(
             f"{self.path} is the checkpoint of a pipeline that runs "
-            f"(process {self.facts().get('pid', '?')})",
+            f"(process {self.metadata().get('pid', '?')})",
             hint="stop that one first, or give this one a name or checkpoint of its own",
         )
 
@@ -92,7 +92,7 @@ class Checkpoint:
         names = (path.name for path in listed(self.path / "offsets"))
         return not any(name.isdecimal() for name in names)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What was noted; {}: nothing."""
         try:
             found: dict[str, Any] = json.loads((self.path / "krust.json").read_text())
@@ -102,11 +102,11 @@ class Checkpoint:
 
     def job(self) -> str:
         """The id of this checkpoint's job; a new checkpoint gets a new one."""
-        known = self.facts().get("job")
+        known = self.metadata().get("job")
         job = str(uuid.uuid4()) if self.new or not known else str(known)
-        facts = {"job": job, "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
+        metadata = {"job": job, "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
         draft = self.path / ".krust.json"
-        draft.write_text(json.dumps(facts))
+        draft.write_text(json.dumps(metadata))
         draft.replace(self.path / "krust.json")
         return job
 
@@ -118,7 +118,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except BlockingIOError:
-            return int(self.facts().get("pid", 0))
+            return int(self.metadata().get("pid", 0))
         return None
 
     def reached(self) -> Offsets:
@@ -173,7 +173,7 @@ class Flow:
         try:
             self._query = self._started(once=once)
         except (PySparkException, Py4JError) as error:
-            raise told(error, "cannot start") from error
+            raise query_error(error, "cannot start") from error
 
     def _started(self, *, once: bool) -> Any:
         frame = self._frame()
@@ -199,7 +199,7 @@ class Flow:
         try:
             ended = bool(self._query.awaitTermination(timeout_ms / 1000))
         except StreamingQueryException as error:
-            raise self._failure or told(error) from error
+            raise self._failure or query_error(error) from error
         return ended
 
     def progress(self) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Flow:
         try:
             self._publish(frame, batch)
         except Exception as error:
-            self._failure = told(error)
+            self._failure = query_error(error)
             raise
 
     def _publish(self, frame: DataFrame, batch: int) -> None:
@@ -353,7 +353,7 @@ def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
         frame = applied(spark, made, spark.createDataFrame([], ddl.text(schema)))
         return arrow_schema(frame)
     except (PySparkException, Py4JError) as error:
-        raise told(error, "cannot start") from error
+        raise query_error(error, "cannot start") from error
 
 
 def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:

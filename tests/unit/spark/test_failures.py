@@ -10,7 +10,7 @@ import pytest
 from krust.errors import ConfigError, KafkaError, UnreachableError
 from krust.spark.dead_letters import BadRecordError
 from krust.spark.errors import PlanError
-from krust.spark.failures import PYTHON, StoppedError, passes, told
+from krust.spark.failures import PYTHON, StoppedError, passes, query_error
 
 EXCEPTION = ("java.lang.Exception", "java.lang.Throwable")
 SPARK = ("org.apache.spark.SparkException", *EXCEPTION)
@@ -89,7 +89,7 @@ def worker(line: str) -> Java:
 )
 def test_a_failure_of_spark_is_tried_again_by_its_class(java: Java, again: bool) -> None:
     assert passes(Captured(java)) is again
-    failure: Any = told(Captured(java))
+    failure: Any = query_error(Captured(java))
     assert isinstance(failure, StoppedError)
     assert failure.retriable is again
 
@@ -117,5 +117,5 @@ def test_a_failure_of_python_is_tried_again_by_its_class(
 
 
 def test_what_a_worker_raised_is_what_people_read() -> None:
-    text = str(told(Captured(worker("ValueError: no such country").cause or Java(SPARK))))
+    text = str(query_error(Captured(worker("ValueError: no such country").cause or Java(SPARK))))
     assert text == "the pipeline stopped: no such country (ValueError)"
