@@ -184,6 +184,12 @@ def test_no_import_circle_is_larger_than_two_files(language: str) -> None:
     assert not new, "\n".join(line for each in new for line in import_graph.ties(graph, each))
 
 
+def test_no_python_files_import_each_other_in_a_circle() -> None:
+    graph = graphs()["python"]
+    found = import_graph.circles(graph)
+    assert not found, "\n".join(line for each in found for line in import_graph.ties(graph, each))
+
+
 def test_foreign_packages_stay_in_their_module() -> None:
     wrong = []
     for path in RUST_FILES:
