@@ -23,16 +23,16 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def test_a_topic_is_made_grown_configured_and_deleted(admin: Admin, name: str) -> None:
-    admin.create_topic(name, 2, config={"retention.ms": 60_000})
+    admin.create_topic(name, 2, config={"segment.ms": 60_000})
     assert admin.topics()[name] == 2
-    until_is("60000", lambda: admin.config(name)["retention.ms"])
+    until_is("60000", lambda: admin.config(name)["segment.ms"])
     admin.create_partitions(name, 3)
     assert admin.topics()[name] == 3
-    admin.alter_config(name, {"retention.ms": None, "max.message.bytes": 5000})
+    admin.alter_config(name, {"segment.ms": None, "max.message.bytes": 5000})
 
     def settings() -> tuple[str | None, ...]:
         found = admin.config(name)
-        return found["retention.ms"], found["max.message.bytes"]
+        return found["segment.ms"], found["max.message.bytes"]
 
     until_is(("604800000", "5000"), settings)
     admin.delete_topic(name)

@@ -270,7 +270,7 @@ def test_a_closed_producer_takes_nothing() -> None:
         ({"bootstrap.servers": "h", "acks": 2}, 'acks: "2" is not 0, 1 or all'),
         ({"bootstrap.servers": "h", "linger.ms": "x"}, "linger.ms"),
         ({"bootstrap.servers": "h", "acks": 1, "enable.idempotence": True}, "needs acks=all"),
-        ({"bootstrap.servers": "h", "security.protocol": "SSL"}, "not supported yet"),
+        ({"bootstrap.servers": "h", "security.protocol": "SSL"}, "PLAINTEXT listener"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(config: dict[str, object], words: str) -> None:

@@ -328,7 +328,7 @@ def test_a_group_that_cannot_be_replayed_loses_its_members_and_keeps_its_offsets
 
 
 @pytest.mark.usefixtures("witness")
-@pytest.mark.parametrize("name", ["beat", "converge", "publish"])
+@pytest.mark.parametrize("name", ["heartbeat", "converge", "publish"])
 def test_a_consumer_group_is_replayed_too(
     name: str, broker: krust.Broker, plant: Plant, caplog: pytest.LogCaptureFixture
 ) -> None:
