@@ -82,8 +82,10 @@ fn facts(out: &mut String, api: &Api) -> Result<(), Error> {
     let Versions { first, last } = api.versions;
     let (name, request, response) = (&api.name, &api.request.name, &api.response.name);
     let flexible = api.flexible.unwrap_or(i16::MAX);
+    writeln!(out, "/// The key of {name} in request headers.")?;
+    writeln!(out, "pub const KEY: i16 = {};", api.key)?;
     writeln!(out, "/// Key, versions and codecs of {name}.")?;
-    writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: {}, name: \"{name}\",", api.key)?;
+    writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: KEY, name: \"{name}\",")?;
     writeln!(out, "first: {first}, last: {last}, flexible: {flexible},")?;
     let throttle = throttle(&api.response);
     writeln!(out, "throttle: {throttle:?},")?;

@@ -296,7 +296,7 @@ impl Server {
 
     fn match_topics(&self, py: Python<'_>, pattern: &str) -> PyResult<Vec<String>> {
         self.guard(py)?;
-        py.detach(|| self.broker.match_topics(pattern)).map_err(PyValueError::new_err)
+        py.detach(|| self.broker.image().match_topics(pattern)).map_err(PyValueError::new_err)
     }
 
     fn lags(

@@ -14,7 +14,7 @@ use super::quotas;
 use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
-use crate::broker::quotas::Windows;
+use crate::broker::quotas::bucket::Windows;
 use crate::broker::{SessionLimits, Settings};
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{
-    At, Broker, ConnId, Delta, Done, Event, Flow, Mailbox, Output, Peer, Policy, Received, Replies,
-    Service, Session, Settings, Store, ThreadState, Wake,
+    At, Broker, ConnId, Delta, Done, Event, Flow, Mailbox, NetworkThread, Output, Peer, Policy,
+    Received, Replies, Service, Session, Settings, Store, Wake,
 };
 use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, TopicId};
@@ -64,7 +64,7 @@ pub struct TestBroker {
     pub broker: Arc<Broker>,
     pub policy: Arc<Decisions>,
     pub clock: ManualClock,
-    pub thread: ThreadState,
+    pub thread: NetworkThread,
     mail: Arc<Mail>,
     version: u64,
     conns: u64,

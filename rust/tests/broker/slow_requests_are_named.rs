@@ -26,7 +26,7 @@ impl Visit for Fields {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "krust::broker::serve"
+        metadata.target() == "krust::broker::handlers::dispatch"
     }
 
     fn event(&self, event: &Event<'_>) {

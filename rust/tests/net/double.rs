@@ -33,7 +33,7 @@ pub enum Word {
 }
 
 /// What one reactor thread keeps.
-pub struct ThreadState {
+pub struct NetworkThread {
     index: usize,
     parked: HashMap<u8, (ConnId, Slot)>,
 }
@@ -60,12 +60,12 @@ pub struct Double {
 }
 
 impl Service for Double {
-    type Thread = ThreadState;
+    type Thread = NetworkThread;
     type Session = ConnId;
     type Wake = Word;
 
     fn thread(&self, index: usize) -> Self::Thread {
-        ThreadState { index, parked: HashMap::new() }
+        NetworkThread { index, parked: HashMap::new() }
     }
 
     fn opened(&self, _thread: &mut Self::Thread, peer: Peer) -> ConnId {

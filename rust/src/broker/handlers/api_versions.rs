@@ -7,14 +7,11 @@
 //!     pattern. Tagged fields at their defaults are not written (old librdkafka misreads them).
 //! Not done: supported and finalized features; there are none.
 
-use super::super::apis::{self, Outcome};
-use super::super::call::Call;
-use super::super::service::Flow;
+use crate::broker::requests::apis;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
-
-/// The API's key.
-pub(crate) const KEY: i16 = 18;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let api = call.request.head.api;

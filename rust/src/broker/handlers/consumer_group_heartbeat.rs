@@ -6,17 +6,14 @@
 //! Version notes: v1 has a regular expression of topics; member ids are the client's own from then.
 //! Not done: a member that says again what it said before is not quiet here.
 
-use super::super::GroupState;
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::groups::fences::Claim;
-use super::super::service::Flow;
-use super::policy;
+use crate::broker::handlers::policy;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::groups::GroupState;
+use crate::broker::state::groups::fences::Claim;
 use crate::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
-
-pub(crate) const KEY: i16 = 68;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let mut reader = call.reader();

@@ -5,11 +5,10 @@
 //! Version notes: v2 is flexible.
 //! Not done: waiting for followers, which there are none of.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::errors;
-use super::super::service::Flow;
-use super::{Named, led};
+use crate::broker::errors;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::lookup::{Named, led};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::delete_records::{

@@ -3,9 +3,8 @@
 //! Version notes: v1 adds the pattern type, v2 is flexible, v3 adds user resources.
 //! Not done: ACLs.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 

@@ -5,11 +5,10 @@
 //!     may include fenced brokers, which there are none of.
 //! Not done: authorization.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
-use super::CLUSTER_OPERATIONS;
-use super::metadata::{operations, places};
+use crate::broker::handlers::metadata::{operations, places};
+use crate::broker::handlers::operations::CLUSTER_OPERATIONS;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,

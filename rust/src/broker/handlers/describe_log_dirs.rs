@@ -9,12 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::image::ClusterImage;
-use super::super::partition::Partition;
-use super::super::service::Flow;
-use super::FirstOnly;
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::partition::Partition;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,

@@ -4,10 +4,10 @@
 //! Version notes: there is only v0.
 //! Not done: nothing.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
-use super::{FirstOnly, Named, led};
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::lookup::{Named, led};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,

@@ -9,12 +9,11 @@
 
 use std::sync::Arc;
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::image::{ClusterImage, TopicImage};
-use super::super::service::Flow;
-use super::TOPIC_OPERATIONS;
-use super::metadata::is_legal;
+use crate::broker::handlers::metadata::is_legal;
+use crate::broker::handlers::operations::TOPIC_OPERATIONS;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
@@ -87,7 +86,7 @@ fn absent(name: &str) -> DescribeTopicPartitionsResponseTopic<'_> {
     DescribeTopicPartitionsResponseTopic {
         error_code: error.code(),
         name: Some(name),
-        topic_authorized_operations: super::OPERATIONS_NOT_ASKED,
+        topic_authorized_operations: crate::broker::handlers::operations::OPERATIONS_NOT_ASKED,
         ..Default::default()
     }
 }

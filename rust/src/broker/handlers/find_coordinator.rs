@@ -10,18 +10,20 @@
 //!     keys at once and answers each; v6 adds share groups (key type 2), refused here.
 //! Not done: transactions, share groups.
 
-use std::collections::HashMap;
+use ahash::HashMap;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::groups::{TOPIC, partition_for};
-use super::super::image::ClusterImage;
-use super::super::parked::Wait;
-use super::super::policy::{Asked, Event, Ticket};
-use super::super::service::{Flow, Peer};
-use super::super::{Output, ThreadState, unserved};
-use super::FirstOnly;
-use super::metadata::places;
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::handlers::metadata::places;
+use crate::broker::policy::{Event, Ticket};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::{Flow, Peer};
+use crate::broker::state::groups::shard::{TOPIC, partition_for};
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::waking::ParkedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::find_coordinator::{
     Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
@@ -36,13 +38,13 @@ const KEYS_FROM: i16 = 4;
 
 /// A request that waits for the topic of groups.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+struct Waiting {
     /// The request.
     body: Box<[u8]>,
     here: i32,
     peer: Peer,
     /// The policy's answer is not there yet.
-    pub(crate) ticket: Ticket,
+    ticket: Ticket,
 }
 
 /// The node that is the coordinator, or why there is none.
@@ -65,7 +67,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Hold);
     }
     if key_type == TRANSACTION {
-        keys.iter().for_each(|transactional_id| unserved::tell(call, transactional_id));
+        keys.iter().for_each(|transactional_id| {
+            call.broker.unserved_ids.warn(call.request.client_id, transactional_id)
+        });
     }
     let addresses = addresses(&image, (here, &call.session.peer));
     let place = |key: &str| match key_type {
@@ -88,15 +92,41 @@ fn keys<'f>(request: FindCoordinatorRequest<'f>, version: i16) -> Vec<&'f str> {
     keys
 }
 
-/// The reply to a request that waited: the policy has created the topic, or has not.
-pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
-    let mut reader = Reader::new(&waiting.body);
-    let request = FindCoordinatorRequest::decode(&mut reader, head.version).unwrap_or_default();
-    let addresses = addresses(&thread.image, (waiting.here, &waiting.peer));
-    let keys = keys(request, head.version).into_iter();
-    let place = |key: &str| place(&thread.image, &addresses, key);
-    let found: Vec<(&str, Place)> = keys.map(|key| (key, place(key))).collect();
-    head.output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
+impl Waiting {
+    /// The reply: the policy has created the topic, or has not.
+    fn reply(&self, at: &Delayed<'_>) -> Output {
+        let mut reader = Reader::new(&self.body);
+        let request =
+            FindCoordinatorRequest::decode(&mut reader, at.head.version).unwrap_or_default();
+        let addresses = addresses(&at.thread.image, (self.here, &self.peer));
+        let keys = keys(request, at.head.version).into_iter();
+        let place = |key: &str| place(&at.thread.image, &addresses, key);
+        let found: Vec<(&str, Place)> = keys.map(|key| (key, place(key))).collect();
+        at.head
+            .output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
+    }
+}
+
+impl DelayedOperation for Waiting {
+    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        if !is_late {
+            return Progress::Waits(self);
+        }
+        at.broker.give_up(self.ticket, at.head);
+        Progress::Answered(self.reply(at))
+    }
+
+    fn topics_created(
+        self: Box<Self>,
+        at: &mut Delayed<'_>,
+        _: HashMap<String, ErrorCode>,
+    ) -> Option<Output> {
+        Some(self.reply(at))
+    }
+
+    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+        broker.tickets.close(self.ticket);
+    }
 }
 
 fn create(call: &mut Call<'_, '_>, here: i32) {
@@ -104,7 +134,7 @@ fn create(call: &mut Call<'_, '_>, here: i32) {
     let parked = call.thread.parked.name();
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
     let (body, peer) = (call.request.body.into(), call.session.peer.clone());
-    let waiting = Wait::Coordinator(Box::new(Waiting { body, here, peer, ticket }));
+    let waiting = Box::new(Waiting { body, here, peer, ticket });
     let deadline_ms = call.decision_deadline_ms(0);
     call.park_as(parked, Some(deadline_ms), waiting);
     let names = Value::List(vec![Value::Str(TOPIC.into())]);

@@ -8,20 +8,14 @@
 //!     JoinGroup, SyncGroup and ConsumerGroupHeartbeat of a member are signs of life.
 //! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
 
-use super::super::GroupState;
-use super::super::call::Call;
-use super::super::groups::fences::Claim;
-use crate::protocol::ErrorCode;
+use crate::broker::requests::call::Call;
+use crate::broker::state::groups::GroupState;
+use crate::broker::state::groups::fences::Claim;
 use crate::protocol::value::Value;
-
-const JOIN_GROUP: i16 = 11;
-const LEAVE_GROUP: i16 = 13;
-const SYNC_GROUP: i16 = 14;
-const DESCRIBE_GROUPS: i16 = 15;
-const LIST_GROUPS: i16 = 16;
-const DELETE_GROUPS: i16 = 42;
-const CONSUMER_GROUP_HEARTBEAT: i16 = 68;
-const CONSUMER_GROUP_DESCRIBE: i16 = 69;
+use crate::protocol::{
+    ErrorCode, consumer_group_describe, consumer_group_heartbeat, delete_groups, describe_groups,
+    join_group, leave_group, list_groups, sync_group,
+};
 
 /// What becomes of a request.
 pub(crate) enum Admitted {
@@ -34,13 +28,13 @@ pub(crate) enum Admitted {
 /// Looks whether a request may be asked of the policy. Any that is not on groups may.
 pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
     match call.request.head.api.key {
-        JOIN_GROUP | LEAVE_GROUP | SYNC_GROUP | CONSUMER_GROUP_HEARTBEAT => {
+        join_group::KEY | leave_group::KEY | sync_group::KEY | consumer_group_heartbeat::KEY => {
             of_member(call, request)
         }
-        CONSUMER_GROUP_DESCRIBE => of_many(call, request, "group_ids", "groups"),
-        DESCRIBE_GROUPS => of_many(call, request, "groups", "groups"),
-        DELETE_GROUPS => of_many(call, request, "groups_names", "results"),
-        LIST_GROUPS if call.broker.groups_loading() => {
+        consumer_group_describe::KEY => of_many(call, request, "group_ids", "groups"),
+        describe_groups::KEY => of_many(call, request, "groups", "groups"),
+        delete_groups::KEY => of_many(call, request, "groups_names", "results"),
+        list_groups::KEY if call.broker.groups_loading() => {
             Admitted::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
         }
         _ => Admitted::Ask { request, settled: Vec::new() },
@@ -64,13 +58,13 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
     let (group_id, member_id) = (text("group_id"), text("member_id"));
     let key = call.request.head.api.key;
     let refused = match group_id {
-        "" if key == CONSUMER_GROUP_HEARTBEAT => Err(ErrorCode::InvalidRequest),
+        "" if key == consumer_group_heartbeat::KEY => Err(ErrorCode::InvalidRequest),
         "" => Err(ErrorCode::InvalidGroupId),
         _ => coordinates(call, group_id),
     };
     if let Err(error) = refused {
         let mut response = refusal(error);
-        if let (JOIN_GROUP, Value::Map(fields)) = (key, &mut response) {
+        if let (join_group::KEY, Value::Map(fields)) = (key, &mut response) {
             fields.push(("member_id".into(), Value::Str(member_id.into())));
             if call.version() < 7 {
                 fields.push(("protocol_name".into(), Value::Str(String::new())));
@@ -78,7 +72,7 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
         }
         return Admitted::Answer(response);
     }
-    if key != LEAVE_GROUP {
+    if key != leave_group::KEY {
         let (fences, connection) = (&call.broker.groups.fences, call.session.connection);
         let claim = Claim { group_id, member_id, ..Claim::default() };
         call.session.is_speaker = true;

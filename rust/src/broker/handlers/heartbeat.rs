@@ -7,11 +7,10 @@
 //!     a member that was told otherwise would leave.
 //! Version notes: v3 brings the instance id of static members.
 
-use super::super::GroupState;
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::groups::fences::Claim;
-use super::super::service::Flow;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::groups::GroupState;
+use crate::broker::state::groups::fences::Claim;
 use crate::protocol::ErrorCode;
 use crate::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 

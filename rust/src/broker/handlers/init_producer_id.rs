@@ -9,62 +9,25 @@
 //!     and at once; COORDINATOR_NOT_AVAILABLE would make clients wait for ever. v6 (two-phase
 //!     commit) is not served.
 
-use std::ops::Range;
-
-use parking_lot::Mutex;
-
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::parked::Wait;
-use super::super::policy::{Asked, Client, Event};
-use super::super::service::Flow;
-use super::super::{Broker, Output, ParkedId, Wake, unserved};
+use crate::broker::policy::{Client, Event};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::waking::ParkedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::value::{Value, ValueError};
-
-/// The ids at hand, and who waits for more.
-#[derive(Debug, Default)]
-pub(crate) struct ProducerIds {
-    state: Mutex<Block>,
-}
 
 /// So many blocks in a row may have no id that can be used, before those who wait are told to ask
 /// again later.
 const USELESS_BLOCKS: u32 = 3;
 
-#[derive(Debug, Default)]
-struct Block {
-    left: Range<i64>,
-    /// Ids below this one are known to logs.
-    floor: i64,
-    /// Blocks since the last one that had an id above the floor.
-    useless: u32,
-    asked: bool,
-    /// The last answer was this error: those who waited for it are told.
-    error_code: i16,
-    waiting: Vec<(usize, ParkedId)>,
-}
-
-impl ProducerIds {
-    /// From now on only ids above `highest` are given.
-    pub(crate) fn begin_above(&self, highest: i64) {
-        let mut block = self.state.lock();
-        block.floor = block.floor.max(highest.saturating_add(1));
-        let first = block.left.start.max(block.floor).min(block.left.end);
-        block.left.start = first;
-    }
-
-    /// The lowest id that may be given.
-    pub(crate) fn floor(&self) -> i64 {
-        self.state.lock().floor
-    }
-}
-
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = InitProducerIdRequest::decode(&mut call.reader(), call.version())?;
     if let Some(transactional_id) = request.transactional_id {
-        unserved::tell(call, transactional_id);
+        call.broker.unserved_ids.warn(call.request.client_id, transactional_id);
         let error_code = ErrorCode::TransactionalIdAuthorizationFailed.code();
         call.reply(|writer, version| refused(error_code).encode(writer, version));
         return Ok(Flow::Go);
@@ -74,31 +37,34 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         call.reply(|writer, version| given(id).encode(writer, version));
         return Ok(Flow::Go);
     }
-    let id = call.park(Some(call.decision_deadline_ms(0)), Wait::ProducerId);
+    let id = call.park(Some(call.decision_deadline_ms(0)), Box::new(DelayedProducerId));
     call.broker.wait_for_producer_ids(call.thread.index, id);
     Ok(Flow::Hold)
 }
 
-/// The reply, if there is an id by now, or there will be none.
-pub(crate) fn resume(
-    broker: &Broker,
-    (thread, id): (usize, ParkedId),
-    head: Head,
-) -> Option<Output> {
-    let (taken, error_code) = {
-        let mut state = broker.producer_ids.state.lock();
-        (state.left.next(), state.error_code)
-    };
-    match taken {
-        Some(id) => Some(head.output(|writer, version| given(id).encode(writer, version))),
-        None if error_code != 0 => {
-            Some(head.output(|writer, version| refused(error_code).encode(writer, version)))
-        }
-        None => {
-            broker.wait_for_producer_ids(thread, id);
-            None
-        }
+/// A request that waits for the next block of ids.
+#[derive(Debug)]
+struct DelayedProducerId;
+
+impl DelayedOperation for DelayedProducerId {
+    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        let (taken, error_code) = {
+            let mut state = at.broker.producer_ids.state.lock();
+            (state.left.next(), state.error_code)
+        };
+        let response = match taken {
+            Some(id) => given(id),
+            None if error_code != 0 => refused(error_code),
+            None if is_late => return Progress::Fails,
+            None => {
+                at.broker.wait_for_producer_ids(at.thread.index, at.id);
+                return Progress::Waits(self);
+            }
+        };
+        Progress::Answered(at.head.output(|writer, version| response.encode(writer, version)))
     }
+
+    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {}
 }
 
 fn given(producer_id: i64) -> InitProducerIdResponse {

@@ -11,14 +11,16 @@
 
 use ahash::HashSet;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::errors;
-use super::super::image::ClusterImage;
-use super::super::service::Flow;
-use super::super::workers::Worked;
-use super::super::{Broker, Output};
-use super::{FirstOnly, Named, fence, led};
+use crate::broker::errors;
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::delayed::Worked;
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::lookup::{Named, fence, led};
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::list_offsets::{

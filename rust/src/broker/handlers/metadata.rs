@@ -18,14 +18,21 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::image::{ClusterImage, TopicImage};
-use super::super::parked::Wait;
-use super::super::policy::{Asked, Event, Ticket};
-use super::super::service::{Flow, Peer};
-use super::super::{Behind, Output, ThreadState};
-use super::{CLUSTER_OPERATIONS, FirstOnly, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::handlers::operations::CLUSTER_OPERATIONS;
+use crate::broker::handlers::operations::OPERATIONS_NOT_ASKED;
+use crate::broker::handlers::operations::TOPIC_OPERATIONS;
+use crate::broker::policy::{Event, Ticket};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::connection::Behind;
+use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::{Flow, Peer};
+use crate::broker::state::image::{ClusterImage, TopicImage};
+use crate::broker::state::waking::ParkedId;
 use crate::ids::TopicId;
 use crate::memory::Lease;
 use crate::protocol::ErrorCode;
@@ -49,16 +56,16 @@ const NAME_MAX: usize = 249;
 
 /// A request that waits for topics to be created.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+struct Waiting {
     asked: Vec<Asking>,
     node: i32,
     peer: Peer,
     cluster_operations: bool,
     topic_operations: bool,
     /// The topics that were not created, and why.
-    pub(crate) refused: HashMap<String, ErrorCode>,
+    refused: HashMap<String, ErrorCode>,
     /// The policy's answer is not there yet.
-    pub(crate) ticket: Ticket,
+    ticket: Ticket,
 }
 
 /// A topic that is asked for.
@@ -151,20 +158,45 @@ fn absent(image: &ClusterImage, asked: Option<&[Asking]>) -> Vec<Value> {
     missing.take(CREATED_MAX).collect()
 }
 
-/// The reply to a request that waited: the policy has decided.
-pub(crate) fn resume(thread: &ThreadState, head: Head, waiting: &Waiting) -> Output {
-    let answer = Answer {
-        image: &thread.image,
-        node: waiting.node,
-        peer: &waiting.peer,
-        cluster_operations: waiting.cluster_operations,
-        topic_operations: waiting.topic_operations,
-        absent: ErrorCode::LeaderNotAvailable,
-        refused: Some(&waiting.refused),
-    };
-    let mut output = Output::default();
-    answer.write(head, &mut output, Some(&waiting.asked));
-    output
+impl Waiting {
+    /// The reply: the policy has decided.
+    fn reply(&self, at: &Delayed<'_>) -> Output {
+        let answer = Answer {
+            image: &at.thread.image,
+            node: self.node,
+            peer: &self.peer,
+            cluster_operations: self.cluster_operations,
+            topic_operations: self.topic_operations,
+            absent: ErrorCode::LeaderNotAvailable,
+            refused: Some(&self.refused),
+        };
+        let mut output = Output::default();
+        answer.write(at.head, &mut output, Some(&self.asked));
+        output
+    }
+}
+
+impl DelayedOperation for Waiting {
+    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        if !is_late {
+            return Progress::Waits(self);
+        }
+        at.broker.give_up(self.ticket, at.head);
+        Progress::Answered(self.reply(at))
+    }
+
+    fn topics_created(
+        mut self: Box<Self>,
+        at: &mut Delayed<'_>,
+        refused: HashMap<String, ErrorCode>,
+    ) -> Option<Output> {
+        self.refused = refused;
+        Some(self.reply(at))
+    }
+
+    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+        broker.tickets.close(self.ticket);
+    }
 }
 
 fn create(call: &mut Call<'_, '_>, (names, lease): (Vec<Value>, Lease), mut waiting: Waiting) {
@@ -173,7 +205,7 @@ fn create(call: &mut Call<'_, '_>, (names, lease): (Vec<Value>, Lease), mut wait
     let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
     waiting.ticket = ticket;
     let deadline_ms = call.decision_deadline_ms(0);
-    call.park_as(parked, Some(deadline_ms), Wait::Metadata(waiting));
+    call.park_as(parked, Some(deadline_ms), Box::new(waiting));
     let client = call.client();
     call.submit(Event {
         ticket,

@@ -8,9 +8,12 @@ pub(crate) mod describe_cluster;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod dispatch;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
+pub(crate) mod first_only;
 pub(crate) mod group;
+pub(crate) mod group_reply;
 pub(crate) mod heartbeat;
 pub(crate) mod init_producer_id;
 pub(crate) mod list_offsets;
@@ -19,92 +22,57 @@ pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
+pub(crate) mod operations;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;
 
 use std::hash::Hash;
-use std::sync::Arc;
 
 use ahash::{HashSet, RandomState};
 
-use super::image::{ClusterImage, PartitionImage, TopicImage};
-use super::partition::Partition;
-use crate::ids::{Epoch, TopicId};
-use crate::protocol::ErrorCode;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::protocol;
 
-/// `topic_authorized_operations` where nobody asked.
-pub(crate) const OPERATIONS_NOT_ASKED: i32 = i32::MIN;
-/// Every operation on a topic: without an authorizer everybody may do everything.
-pub(crate) const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
-/// Every operation on the cluster.
-pub(crate) const CLUSTER_OPERATIONS: i32 = 0b1_1111_1010_0000;
+/// Handles a request on its network thread.
+pub(crate) type Handler = fn(&mut Call<'_, '_>) -> Outcome;
 
-/// A topic as a request names it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named<'a> {
-    /// The topic's name, where the version has names.
-    pub(crate) topic: &'a str,
-    /// The topic's id, where the version has ids.
-    pub(crate) id: Option<TopicId>,
+/// The handler of an API that runs on network threads, by its key.
+#[inline]
+pub(crate) fn handler(key: i16) -> Option<Handler> {
+    Some(match key {
+        protocol::fetch::KEY => fetch::handle,
+        protocol::list_offsets::KEY => list_offsets::handle,
+        protocol::metadata::KEY => metadata::handle,
+        protocol::offset_commit::KEY => offset_commit::handle,
+        protocol::offset_fetch::KEY => offset_fetch::handle,
+        protocol::find_coordinator::KEY => find_coordinator::handle,
+        protocol::heartbeat::KEY => heartbeat::handle,
+        protocol::sasl_handshake::KEY => sasl_handshake::handle,
+        protocol::api_versions::KEY => api_versions::handle,
+        protocol::delete_records::KEY => delete_records::handle,
+        protocol::init_producer_id::KEY => init_producer_id::handle,
+        protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
+        protocol::describe_acls::KEY => describe_acls::handle,
+        protocol::describe_log_dirs::KEY => describe_log_dirs::handle,
+        protocol::offset_delete::KEY => offset_delete::handle,
+        protocol::describe_cluster::KEY => describe_cluster::handle,
+        protocol::describe_producers::KEY => describe_producers::handle,
+        protocol::consumer_group_heartbeat::KEY => consumer_group_heartbeat::handle,
+        protocol::describe_topic_partitions::KEY => describe_topic_partitions::handle,
+        _ => return None,
+    })
 }
 
-impl Named<'_> {
-    /// The topic, or the error of its absence.
-    #[inline]
-    pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<TopicImage>, ErrorCode> {
-        match self.id {
-            None => image.topic(self.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
-            Some(id) => image.topic_by_id(id).ok_or(ErrorCode::UnknownTopicId),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::requests::apis::{Run, served};
+
+    #[test]
+    fn an_api_has_a_handler_exactly_where_it_runs_on_network_threads() {
+        for api in served() {
+            assert_eq!(handler(api.key).is_some(), api.run == Run::Network, "{}", api.name);
         }
-    }
-}
-
-/// Lets each key pass the first time only: what a request names a thousand times is answered
-/// once.
-#[derive(Debug)]
-pub(crate) struct FirstOnly<K>(HashSet<K>);
-
-impl<K> Default for FirstOnly<K> {
-    fn default() -> Self {
-        Self(HashSet::default())
-    }
-}
-
-impl<K: Eq + Hash> FirstOnly<K> {
-    /// One that has room for so many keys.
-    pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self(HashSet::with_capacity_and_hasher(keys, RandomState::default()))
-    }
-
-    /// Whether this is the first time.
-    pub(crate) fn passes(&mut self, key: K) -> bool {
-        self.0.insert(key)
-    }
-}
-
-/// The partition of a topic that this broker leads.
-#[inline]
-pub(crate) fn led(
-    topic: &TopicImage,
-    index: i32,
-    node: i32,
-) -> Result<(&PartitionImage, &Arc<Partition>), ErrorCode> {
-    let image = topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    if image.state.leader != node {
-        return Err(ErrorCode::NotLeaderOrFollower);
-    }
-    let local = image.local.as_ref().ok_or(ErrorCode::KafkaStorageError)?;
-    Ok((image, local))
-}
-
-/// Compares the leader epoch that a client believes in with the real one; -1 believes in none.
-#[inline]
-pub(crate) fn fence(believed: i32, real: Epoch) -> Result<(), ErrorCode> {
-    match believed {
-        -1 => Ok(()),
-        older if older < real.0 => Err(ErrorCode::FencedLeaderEpoch),
-        newer if newer > real.0 => Err(ErrorCode::UnknownLeaderEpoch),
-        _ => Ok(()),
     }
 }

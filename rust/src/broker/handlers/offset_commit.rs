@@ -12,13 +12,17 @@
 //!     znode tree.
 //! Not done: transactions (TxnOffsetCommit).
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::groups::fences::Claim;
-use super::super::groups::{self, AppendedAt, GROUP_ID_MAX, Shard, waiting};
-use super::super::image::{ClusterImage, TopicImage};
-use super::super::{Output, Settings};
-use super::{Named, policy};
+use crate::broker::handlers::{group_reply, policy};
+use crate::broker::requests::broker::Settings;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::groups::fences::Claim;
+use crate::broker::state::groups::offsets::METADATA_MAX;
+use crate::broker::state::groups::shard::{GROUP_ID_MAX, Shard};
+use crate::broker::state::image::{ClusterImage, TopicImage};
+use crate::broker::state::lookup::Named;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -56,7 +60,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let at = commit.run(call, &mut codes);
     let response = respond(&request, codes.iter().copied());
     call.thread.groups.codes = codes;
-    waiting::answer(call, at.into_iter().collect(), refuse, |writer, version| {
+    group_reply::answer(call, at.into_iter().collect(), refuse, |writer, version| {
         response.encode(writer, version);
     })
 }
@@ -184,7 +188,7 @@ impl Commit<'_, '_> {
             let metadata = partition.committed_metadata.unwrap_or_default();
             // Kafka counts UTF-16 units, of which there are never more than bytes.
             let is_large = metadata.len() > limit && metadata.encode_utf16().count() > limit;
-            let fits = !is_large && metadata.len() <= groups::METADATA_MAX;
+            let fits = !is_large && metadata.len() <= METADATA_MAX;
             if !fits && *code == ErrorCode::None {
                 *code = ErrorCode::OffsetMetadataTooLarge;
             }
@@ -223,6 +227,6 @@ impl Commit<'_, '_> {
 }
 
 /// Moves the watermark of a shard that was appended to, and wakes who waits for it.
-pub(super) fn advance(call: &mut Call<'_, '_>, shard: &Shard) {
+pub(crate) fn advance(call: &mut Call<'_, '_>, shard: &Shard) {
     shard.partition().advance(&mut call.broker.wakes(call.thread));
 }

@@ -5,12 +5,13 @@
 //!     replayed 14, elsewhere 16.
 //! Not done: the last offset of an empty group takes only itself; the group goes when it expires.
 
-use super::super::Output;
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::groups::{AppendedAt, waiting};
-use super::super::image::ClusterImage;
-use super::offset_commit::advance;
+use crate::broker::handlers::group_reply;
+use crate::broker::handlers::offset_commit::advance;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::image::ClusterImage;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteResponse,
@@ -23,7 +24,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         Ok((response, at)) => (response, at.into_iter().collect()),
         Err(error) => (failed(error), Vec::new()),
     };
-    waiting::answer(call, at, refuse, |writer, version| response.encode(writer, version))
+    group_reply::answer(call, at, refuse, |writer, version| response.encode(writer, version))
 }
 
 fn failed(error: ErrorCode) -> OffsetDeleteResponse<'static> {

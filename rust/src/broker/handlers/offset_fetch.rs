@@ -12,12 +12,16 @@
 
 use std::borrow::Cow;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head};
-use super::super::groups::{AppendedAt, GroupOffsets, Stored, waiting};
-use super::super::image::ClusterImage;
-use super::super::{Broker, Output};
-use super::{FirstOnly, policy};
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::handlers::group_reply;
+use crate::broker::handlers::policy;
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::groups::offsets::{GroupOffsets, Stored};
+use crate::broker::state::image::ClusterImage;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_fetch::{
@@ -66,7 +70,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         Found { group_id: group.group_id, topics }
     });
     let groups: Vec<Found<'_>> = groups.collect();
-    waiting::answer(call, at, refuse, |writer, version| {
+    group_reply::answer(call, at, refuse, |writer, version| {
         respond(&groups, version).encode(writer, version);
     })
 }

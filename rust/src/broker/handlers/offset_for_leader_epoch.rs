@@ -6,10 +6,9 @@
 //!     old one is fenced; v3 the replica id.
 //! Not done: nothing.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
-use super::{Named, fence, led};
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::lookup::{Named, fence, led};
 use crate::ids::Epoch;
 use crate::protocol::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,

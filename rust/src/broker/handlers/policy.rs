@@ -29,11 +29,11 @@
 //!     fields that the version lacks: they are left out.
 //! Not done: deadlines; `timeout_ms` is for the policy to keep.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
-use super::super::{Behind, policy};
-use super::group::{self, Admitted};
+use crate::broker::handlers::group::{self, Admitted};
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::connection::Behind;
+use crate::broker::requests::decisions;
+use crate::broker::requests::service::Flow;
 use crate::protocol::{Direction, decode_any, encode_any, tree_size};
 use crate::wire::Sink;
 
@@ -72,7 +72,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Go);
     };
     let mut request = decode_any(key, version, Direction::Request, body)?;
-    policy::deduplicate(key, &mut request);
+    decisions::deduplicate(key, &mut request);
     match group::admit(call, request) {
         Admitted::Ask { request, settled } => {
             call.ask_policy(request, settled, lease);

@@ -3,9 +3,8 @@
 //! Version notes: v0 and v1 differ in what follows a success, which there is none of.
 //! Not done: SASL.
 
-use super::super::apis::Outcome;
-use super::super::call::Call;
-use super::super::service::Flow;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 

@@ -15,9 +15,9 @@ use std::cell::RefCell;
 
 use std::sync::Arc;
 
-use super::super::super::errors;
-use super::super::super::fetch_sessions::Interest;
-use super::Found;
+use crate::broker::errors;
+use crate::broker::handlers::fetch::Found;
+use crate::broker::state::fetch_sessions::Interest;
 use crate::ids::Offset;
 use crate::memory::{Lease, MemoryPool};
 use crate::protocol::ErrorCode;
@@ -25,7 +25,7 @@ use crate::record::{batch, convert};
 use crate::storage::{Log, Read, Slice};
 
 /// Bytes of converted records in one answer.
-pub(super) const LIMIT: usize = 4 << 20;
+pub(crate) const LIMIT: usize = 4 << 20;
 
 /// The least that an answer may hold, however little memory is left for all of them.
 const LEAST: usize = 64 << 10;
@@ -52,7 +52,7 @@ thread_local! {
 }
 
 /// Takes back what [`slice`] gave, once it was sent on.
-pub(super) fn give_back(mut converted: Vec<u8>) {
+pub(crate) fn give_back(mut converted: Vec<u8>) {
     if converted.capacity() <= KEEP {
         converted.clear();
         BUFFERS.with_borrow_mut(|buffers| buffers.converted = converted);
@@ -60,7 +60,7 @@ pub(super) fn give_back(mut converted: Vec<u8>) {
 }
 
 /// Whether converting what was found takes longer than a network thread may.
-pub(super) fn is_long(found: &[Found]) -> bool {
+pub(crate) fn is_long(found: &[Found]) -> bool {
     found.iter().map(to_convert).sum::<usize>() > SHORT
 }
 
@@ -71,7 +71,7 @@ fn to_convert(found: &Found) -> usize {
 
 /// How many bytes the answer to what was found may hold, and what pays for them and for the stored
 /// ones beside them; `None` where the pool has not so much left.
-pub(super) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usize, Lease)> {
+pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usize, Lease)> {
     let usage = pool.usage();
     let left = usage.limit.saturating_sub(usage.used);
     let limit = (left / PART).clamp(LEAST, LIMIT);
@@ -83,7 +83,7 @@ pub(super) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usiz
 }
 
 /// Converts all that was found, to at most `limit` bytes and one message.
-pub(super) fn all(interest: &Interest, found: &mut [Found], magic: i8, mut limit: usize) {
+pub(crate) fn all(interest: &Interest, found: &mut [Found], magic: i8, mut limit: usize) {
     for found in found {
         let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
         let (Some(entry), Some(read)) = (entry, found.read.take()) else { continue };

@@ -28,21 +28,23 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head, POOL_WAIT_MS};
-use super::super::fetch_sessions::{Asked, Entry, FetchSession, Interest};
-use super::super::image::{ClusterImage, TopicImage};
-use super::super::parked::{Parked, Wait};
-use super::super::quotas::{Account, Verdict};
-use super::super::service::Flow;
-use super::super::workers::Worked;
-use super::super::{Broker, Output, ParkedId, ThreadState};
-use super::{FirstOnly, Named};
+use crate::broker::handlers::fetch::read::{Found, Rules};
+use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Work, Worked};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::fetch_sessions::{Asked, Entry, FetchSession, Interest};
+use crate::broker::state::image::{ClusterImage, TopicImage};
+use crate::broker::state::lookup::Named;
+use crate::broker::state::quotas::account::{Account, Verdict};
+use crate::broker::state::waking::ParkedId;
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
 use crate::storage::cold::without_waiting;
-use read::{Found, Rules};
 
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 13;
@@ -51,7 +53,7 @@ const FINAL_EPOCH: i32 = -1;
 
 /// A fetch and what it reads.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+struct DelayedFetch {
     target: Target,
     rules: Rules,
     min_bytes: usize,
@@ -84,7 +86,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         }
     };
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(most);
-    let mut waiting = Waiting { target, rules, min_bytes, account };
+    let mut waiting = DelayedFetch { target, rules, min_bytes, account };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let node = settings.node_id;
     let look = Look { node, image: &call.thread.image, number: call.thread.image_number };
@@ -117,63 +119,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         // Something may have come between the look and the watch.
         call.thread.look.push(id);
     }
-    call.park_as(id, Some(deadline_ms), Wait::Fetch(Box::new(waiting)));
+    call.park_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Hold)
-}
-
-/// The reply to a parked fetch, if it may be answered here and now; `late`: it must be, here or by
-/// a worker, for which it waits then.
-pub(crate) fn resume(
-    broker: &Broker,
-    thread: &mut ThreadState,
-    (id, parked, late): (ParkedId, &mut Parked, bool),
-) -> Option<Output> {
-    let look = Look {
-        node: broker.settings.load().node_id,
-        image: &thread.image,
-        number: thread.image_number,
-    };
-    let Wait::Fetch(waiting) = &mut parked.wait else { return None };
-    let seen = without_waiting(|| waiting.look(&look, late));
-    if seen.is_cold() {
-        let image = (Arc::clone(&thread.image), thread.image_number);
-        hand_over(broker, (thread.index, id, parked), |waiting, head, deadline_ms| {
-            waiting.cold_read((head, image), deadline_ms)
-        });
-        return None;
-    }
-    if let Seen::Enough(mut found) = seen {
-        if convert::is_long(&found) {
-            hand_over(broker, (thread.index, id, parked), |waiting, head, deadline_ms| {
-                waiting.conversion((head, found), deadline_ms)
-            });
-            return None;
-        }
-        if waiting.convert(&mut found) || late {
-            waiting.forget();
-            let mut output = Output::default();
-            waiting.answer(broker, parked.head, &mut output, found);
-            return Some(output);
-        }
-    }
-    if !waiting.watch(thread.index, id) {
-        thread.look.push(id);
-    }
-    None
-}
-
-/// Has a worker go on with a parked fetch, by the job that `job` makes of it.
-fn hand_over<J: FnOnce(&Broker) -> Worked + Send + 'static>(
-    broker: &Broker,
-    (thread, id, parked): (usize, ParkedId, &mut Parked),
-    job: impl FnOnce(Box<Waiting>, Head, i64) -> J,
-) {
-    let deadline_ms = parked.deadline_ms.take().unwrap_or_default();
-    let wait = std::mem::replace(&mut parked.wait, Wait::ProducerId);
-    let Wait::Fetch(waiting) = wait else { return };
-    let account = waiting.account.clone();
-    let run = job(waiting, parked.head, deadline_ms);
-    parked.wait = broker.work_on((thread, id), account, run);
 }
 
 /// What a look at partitions came to.
@@ -333,7 +280,7 @@ fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> Entry {
     }
 }
 
-impl Waiting {
+impl DelayedFetch {
     /// Looks: what is to be answered, if it may be; `late`: whatever there is.
     fn look(&mut self, look: &Look<'_>, late: bool) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
@@ -380,7 +327,7 @@ impl Waiting {
             let look = Look { node: broker.settings.load().node_id, image: &image, number };
             let late = broker.clock.monotonic_ms() >= deadline_ms;
             let Seen::Enough(found) = self.look(&look, late) else {
-                return Worked::wait(Wait::Fetch(self), deadline_ms);
+                return Worked::wait(self, deadline_ms);
             };
             read::warm(&found);
             if self.rules.magic.is_some() {
@@ -404,13 +351,13 @@ impl Waiting {
             let now_ms = broker.clock.monotonic_ms();
             let pool = &broker.converted_memory;
             let Some((limit, mut lease)) = convert::allotment(pool, &found) else {
-                return Worked::wait(Wait::Fetch(self), now_ms + i64::from(POOL_WAIT_MS));
+                return Worked::wait(self, now_ms + i64::from(POOL_WAIT_MS));
             };
             if let (Target::Once(interest), Some(magic)) = (&self.target, self.rules.magic) {
                 convert::all(interest, &mut found, magic, limit);
             }
             if !read::is_something(&found) && now_ms < deadline_ms {
-                return Worked::wait(Wait::Fetch(self), deadline_ms);
+                return Worked::wait(self, deadline_ms);
             }
             let mut output = Output::default();
             self.answer(broker, head, &mut output, found);
@@ -482,7 +429,7 @@ impl Waiting {
     }
 
     /// Asks to be woken by changes. False where there were some meanwhile.
-    pub(crate) fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
+    fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
         match &mut self.target {
             Target::Once(interest) => match &interest.watch {
                 Some(watch) => watch.park(thread, id),
@@ -498,12 +445,54 @@ impl Waiting {
         }
     }
 
-    /// Takes back what it asked for.
-    pub(crate) fn forget(&self) {
+    /// Stops waiting.
+    fn forget(&self) {
         if let Target::Session { session, .. } = &self.target
             && let Some(watch) = &session.lock().interest.watch
         {
             watch.unpark();
         }
+    }
+}
+
+impl DelayedOperation for DelayedFetch {
+    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        let look = Look {
+            node: at.broker.settings.load().node_id,
+            image: &at.thread.image,
+            number: at.thread.image_number,
+        };
+        let (account, head) = (self.account.clone(), at.head);
+        let deadline_ms = at.deadline_ms.unwrap_or_default();
+        let seen = without_waiting(|| self.look(&look, is_late));
+        if seen.is_cold() {
+            let image = (Arc::clone(&at.thread.image), at.thread.image_number);
+            let run = Box::new(self.cold_read((head, image), deadline_ms));
+            return Progress::Works(Work { account, run });
+        }
+        if let Seen::Enough(mut found) = seen {
+            if convert::is_long(&found) {
+                let run = Box::new(self.conversion((head, found), deadline_ms));
+                return Progress::Works(Work { account, run });
+            }
+            if self.convert(&mut found) || is_late {
+                self.forget();
+                let mut output = Output::default();
+                self.answer(at.broker, at.head, &mut output, found);
+                return Progress::Answered(output);
+            }
+        }
+        if !self.watch(at.thread.index, at.id) {
+            at.thread.look.push(at.id);
+        }
+        Progress::Waits(self)
+    }
+
+    fn begin(&mut self, thread: usize, id: ParkedId) -> bool {
+        !self.watch(thread, id)
+    }
+
+    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {
+        self.forget();
     }
 }

@@ -4,10 +4,10 @@
 //! later, if the look is answered at all; as much is found as may be converted for one answer.
 //! Invariant: bytes found <= max_bytes, except for one batch where nothing was found before.
 
-use super::super::super::errors;
-use super::super::super::fetch_sessions::{Entry, Interest};
-use super::super::fence;
-use super::convert;
+use crate::broker::errors;
+use crate::broker::handlers::fetch::convert;
+use crate::broker::state::fetch_sessions::{Entry, Interest};
+use crate::broker::state::lookup::fence;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
@@ -22,39 +22,39 @@ const WARM_PIECE: usize = 128 << 10;
 
 /// What the request says for all of its partitions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     version: i16,
     max_bytes: usize,
     read_committed: bool,
     /// A follower or a debugging consumer reads to the log's end.
     to_the_end: bool,
     /// The format of old versions.
-    pub(super) magic: Option<i8>,
+    pub(crate) magic: Option<i8>,
 }
 
 /// What one partition has to say.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) number: u32,
-    pub(super) error: ErrorCode,
-    pub(super) high_watermark: i64,
-    pub(super) last_stable_offset: i64,
-    pub(super) log_start_offset: i64,
-    pub(super) aborted: Option<Vec<Aborted>>,
-    pub(super) diverging: Option<(Epoch, Offset)>,
-    pub(super) slice: Slice,
+pub(crate) struct Found {
+    pub(crate) number: u32,
+    pub(crate) error: ErrorCode,
+    pub(crate) high_watermark: i64,
+    pub(crate) last_stable_offset: i64,
+    pub(crate) log_start_offset: i64,
+    pub(crate) aborted: Option<Vec<Aborted>>,
+    pub(crate) diverging: Option<(Epoch, Offset)>,
+    pub(crate) slice: Slice,
     /// How the slice was asked for, where it is to be converted.
-    pub(super) read: Option<Read>,
+    pub(crate) read: Option<Read>,
     /// What old versions get instead of the slice.
-    pub(super) converted: Option<Vec<u8>>,
+    pub(crate) converted: Option<Vec<u8>>,
     /// There are records, but the first batch did not fit beside those of others.
     is_cut: bool,
 }
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
-    pub(super) found: Vec<Found>,
+pub(crate) struct Sight {
+    pub(crate) found: Vec<Found>,
     bytes: usize,
     urgent: bool,
     /// Something has to be read from the disk first, and nothing was found.
@@ -62,7 +62,7 @@ pub(super) struct Sight {
 }
 
 impl Rules {
-    pub(super) fn of(request: &FetchRequest<'_>, version: i16, most: i32) -> Self {
+    pub(crate) fn of(request: &FetchRequest<'_>, version: i16, most: i32) -> Self {
         let asked = if version >= 3 { request.max_bytes.min(most) } else { most };
         let replica = match request.replica_id {
             -1 => request.replica_state.replica_id,
@@ -82,20 +82,20 @@ impl Rules {
     }
 
     /// The same, but no more than `max_bytes`.
-    pub(super) fn at_most(self, max_bytes: usize) -> Self {
+    pub(crate) fn at_most(self, max_bytes: usize) -> Self {
         Self { max_bytes: self.max_bytes.min(max_bytes), ..self }
     }
 }
 
 impl Sight {
     /// Whether that is worth an answer before the time is up.
-    pub(super) fn is_enough(&self, min_bytes: usize) -> bool {
+    pub(crate) fn is_enough(&self, min_bytes: usize) -> bool {
         self.urgent || self.bytes >= min_bytes
     }
 }
 
 /// Looks at the active partitions, or at all. Those with nothing to say are not active afterwards.
-pub(super) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
+pub(crate) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
     let mut numbers = if all {
         (0..u32::try_from(interest.entries.len()).unwrap_or(u32::MAX)).collect()
     } else {
@@ -167,7 +167,7 @@ pub(super) fn warm(found: &[Found]) {
 }
 
 /// Whether an answer would say more than that there is nothing yet.
-pub(super) fn is_something(found: &[Found]) -> bool {
+pub(crate) fn is_something(found: &[Found]) -> bool {
     found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
 }
 
@@ -278,7 +278,7 @@ fn diverging(
 
 impl Found {
     /// The partition cannot be read.
-    pub(super) fn failed(number: u32, error: ErrorCode) -> Self {
+    pub(crate) fn failed(number: u32, error: ErrorCode) -> Self {
         Self { error, ..Self::empty(number) }
     }
 
@@ -305,7 +305,7 @@ impl Found {
     }
 
     /// Bytes of records.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.converted.as_ref().map_or(self.slice.size, Vec::len)
     }
 }

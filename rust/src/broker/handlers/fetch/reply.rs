@@ -1,22 +1,21 @@
 //! The answer to a fetch: what a look found, written behind the replies before it, with holes where
 //! ranges of files belong.
 
-use super::super::super::Output;
-use super::super::super::call::{Fill, Head};
-use super::super::super::fetch_sessions::{Entry, Interest};
-use super::{Found, convert};
-use crate::protocol::ErrorCode;
-use crate::protocol::Records;
+use crate::broker::handlers::fetch::{Found, convert};
+use crate::broker::requests::head::{Fill, Head};
+use crate::broker::requests::reply::Output;
+use crate::broker::state::fetch_sessions::{Entry, Interest};
 use crate::protocol::fetch::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
     PartitionData,
 };
+use crate::protocol::{ErrorCode, Records};
 
 /// About what a partition takes in an answer, beside its records.
 const PARTITION_BYTES: usize = 64;
 
 /// Writes the answer, and notes what the client is told.
-pub(super) fn write(
+pub(crate) fn write(
     head: Head,
     output: &mut Output,
     (interest, mut found, session_id): (&mut Interest, Vec<Found>, i32),
@@ -42,12 +41,12 @@ pub(super) fn write(
 }
 
 /// The bytes of an answer.
-pub(super) fn size(version: i16, interest: &Interest, found: &[Found]) -> usize {
+pub(crate) fn size(version: i16, interest: &Interest, found: &[Found]) -> usize {
     FetchResponse { responses: topics(interest, found), ..Default::default() }.size(version)
 }
 
 /// Lets buffers of what was found be used again.
-pub(super) fn give_back(found: Vec<Found>) {
+pub(crate) fn give_back(found: Vec<Found>) {
     found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
 }
 

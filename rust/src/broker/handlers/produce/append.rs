@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use super::super::super::errors;
-use super::super::super::image::TopicImage;
-use super::super::super::partition::Partition;
-use super::super::led;
-use super::Part;
-use super::faults::Told;
-use super::share::Share;
+use crate::broker::errors;
+use crate::broker::handlers::produce::faults::Told;
+use crate::broker::handlers::produce::parts::Part;
+use crate::broker::handlers::produce::share::Share;
+use crate::broker::state::image::TopicImage;
+use crate::broker::state::lookup::led;
+use crate::broker::state::partition::Partition;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
@@ -33,17 +33,17 @@ const ZSTD_FROM: i16 = 7;
 const KEPT: usize = 1 << 20;
 
 /// What all partitions of one request have in common.
-pub(super) struct Append {
-    pub(super) node: i32,
-    pub(super) version: i16,
-    pub(super) now_ms: i64,
+pub(crate) struct Append {
+    pub(crate) node: i32,
+    pub(crate) version: i16,
+    pub(crate) now_ms: i64,
     /// The whole request is refused with this.
-    pub(super) refused: Option<ErrorCode>,
+    pub(crate) refused: Option<ErrorCode>,
     /// The acknowledgement is one of all in-sync replicas.
-    pub(super) needs_isr: bool,
-    pub(super) may_write_internal: bool,
+    pub(crate) needs_isr: bool,
+    pub(crate) may_write_internal: bool,
     /// What the request may still cost.
-    pub(super) share: Share,
+    pub(crate) share: Share,
 }
 
 /// Why records were not staged.
@@ -72,13 +72,13 @@ impl From<AppendError> for Refused {
 
 impl Append {
     /// The same, for a worker.
-    pub(super) fn on_a_worker(self) -> Self {
+    pub(crate) fn on_a_worker(self) -> Self {
         Self { share: self.share.on_a_worker(), ..self }
     }
 
     /// Stages the records for one partition of `topic`; `None` where that takes this thread too
     /// long, and nothing was staged.
-    pub(super) fn partition(
+    pub(crate) fn partition(
         &self,
         topic: &TopicImage,
         data: &PartitionProduceData<'_>,

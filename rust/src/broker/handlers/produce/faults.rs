@@ -9,27 +9,27 @@ use crate::protocol::ErrorCode;
 use crate::record::faults::{Fault, Faults};
 
 /// So many bad records are named in the answer to one request.
-pub(super) const LISTED: usize = 10_000;
+pub(crate) const LISTED: usize = 10_000;
 /// So many are shown in the message.
 const SHOWN: usize = 3;
 
 /// Why the records for a partition were refused.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) message: Cow<'static, str>,
+pub(crate) struct Told {
+    pub(crate) message: Cow<'static, str>,
     /// Index of each bad record, and what is wrong with it.
-    pub(super) records: Vec<(i32, String)>,
+    pub(crate) records: Vec<(i32, String)>,
 }
 
 impl Told {
     /// One reason, of a record or (-1) of all.
-    pub(super) fn one(index: i32, reason: &'static str) -> Self {
+    pub(crate) fn one(index: i32, reason: &'static str) -> Self {
         let records = if index >= 0 { vec![(index, reason.to_owned())] } else { Vec::new() };
         Self { message: reason.into(), records }
     }
 
     /// All that is wrong with the records for a partition, and the code for it.
-    pub(super) fn all(faults: &Faults, partition: (&str, i32)) -> (ErrorCode, Self) {
+    pub(crate) fn all(faults: &Faults, partition: (&str, i32)) -> (ErrorCode, Self) {
         let texts =
             faults.listed.iter().map(|(index, fault)| (*index, text((*index, fault), partition)));
         let records: Vec<_> = texts.collect();

@@ -5,30 +5,32 @@
 //! the newest when the worker begins, so that a partition that moved away meanwhile is not written.
 //! Threads: a worker's.
 
-use super::super::super::call::Head;
-use super::super::super::parked::Wait;
-use super::super::super::partition::Wakes;
-use super::super::super::workers::Worked;
-use super::super::super::{Broker, Output};
-use super::append::Append;
-use super::{Answer, Part, Scratch, reply};
+use crate::broker::handlers::produce::append::Append;
+use crate::broker::handlers::produce::parts::Part;
+use crate::broker::handlers::produce::reply;
+use crate::broker::handlers::produce::scratch::{Answer, Scratch};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::delayed::Worked;
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::waking::Wakes;
 use crate::protocol::produce::ProduceRequest;
 use crate::wire::Reader;
 
 /// A request that a worker is to go on with.
-pub(super) struct Long {
-    pub(super) head: Head,
+pub(crate) struct Long {
+    pub(crate) head: Head,
     /// Its bytes behind the header.
-    pub(super) body: Vec<u8>,
-    pub(super) append: Append,
+    pub(crate) body: Vec<u8>,
+    pub(crate) append: Append,
     /// Its first parts, which are committed.
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// Until when its acknowledgement is waited for, on the monotonic clock.
-    pub(super) deadline_ms: i64,
+    pub(crate) deadline_ms: i64,
 }
 
 impl Long {
-    pub(super) fn run(self, broker: &Broker) -> Worked {
+    pub(crate) fn run(self, broker: &Broker) -> Worked {
         let Self { head, body, append, parts, deadline_ms } = self;
         let Ok(message) = ProduceRequest::decode(&mut Reader::new(&body), head.version) else {
             return Worked::Fails;
@@ -37,7 +39,7 @@ impl Long {
         let from = parts.len();
         let mut scratch = Scratch { parts, ..Scratch::default() };
         scratch.stage(&image, (&append, &message, from));
-        scratch.commit(&mut Wakes { here: None, mailbox: broker });
+        scratch.commit(&mut Wakes { here: None, waker: broker });
         let parts = &mut scratch.parts;
         match Answer::of(&message, (head.version, parts)) {
             Answer::None => Worked::Answer(Output::default()),
@@ -47,7 +49,7 @@ impl Long {
                 reply::write(head, &mut output, (&image, &message, parts));
                 Worked::Answer(output)
             }
-            Answer::Later(waiting) => Worked::wait(Wait::Produce(waiting), deadline_ms),
+            Answer::Later(waiting) => Worked::wait(Box::new(waiting), deadline_ms),
         }
     }
 }

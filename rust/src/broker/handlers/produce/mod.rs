@@ -17,98 +17,44 @@
 mod append;
 mod faults;
 mod long;
+mod parts;
 mod reply;
+mod scratch;
 mod share;
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::super::apis::Outcome;
-use super::super::call::{Call, Head, POOL_WAIT_MS, Request};
-use super::super::image::ClusterImage;
-use super::super::parked::{Parked, Wait};
-use super::super::partition::{Acks, Partition, Wakes};
-use super::super::reply::Replies;
-use super::super::service::Flow;
-use super::super::{Behind, Broker, Session, ThreadState};
-use super::Named;
-use crate::ids::Offset;
+use crate::broker::handlers::produce::append::Append;
+use crate::broker::handlers::produce::long::Long;
+use crate::broker::handlers::produce::parts::Part;
+use crate::broker::handlers::produce::reply::DelayedProduce;
+use crate::broker::handlers::produce::scratch::Answer;
+pub(crate) use crate::broker::handlers::produce::scratch::Scratch;
+use crate::broker::handlers::produce::share::Share;
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
+use crate::broker::requests::connection::{Behind, Session};
+use crate::broker::requests::delayed::{DelayedOperation, Parked, ThreadState};
+use crate::broker::requests::head::{Head, Request};
+use crate::broker::requests::reply::Replies;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::waking::Wakes;
 use crate::protocol::ErrorCode;
-use crate::protocol::produce::{ProduceRequest, TopicProduceData};
-use crate::storage::Stage;
+use crate::protocol::produce::ProduceRequest;
 use crate::wire::DecodeError;
 
-use append::Append;
-use faults::Told;
-use long::Long;
-pub(crate) use reply::Waiting;
-use share::Share;
-
-/// The first version that names topics by id.
-const IDS_FROM: i16 = 13;
 /// A request may name so many partitions without records for them ...
 const MANY_PARTITIONS: usize = 10_000;
 /// ... and more only with so many bytes for each: a batch has 61 and a message 26 at least.
 const LEAST_RECORDS: usize = 24;
 /// So many parts a thread keeps memory for.
 const KEPT_PARTS: usize = 4096;
-/// How far back a partition is looked for among those that are to be committed.
-const LOOK_BACK: usize = 4;
-
-/// Memory that one reactor thread uses again from event to event.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    parts: Vec<Part>,
-    commits: Vec<(Arc<Partition>, Stage)>,
-    converted: Vec<u8>,
-}
-
-/// What became of the records for one partition of a request.
-#[derive(Debug)]
-pub(crate) struct Part {
-    partition: Option<Arc<Partition>>,
-    stage: Option<Stage>,
-    error: ErrorCode,
-    /// What is wrong with which records, where that is known.
-    told: Option<Box<Told>>,
-    base_offset: i64,
-    log_append_time: i64,
-    log_start_offset: i64,
-    /// One past the last record.
-    wanted: Offset,
-}
-
-/// How a request is answered, once its batches are committed.
-enum Answer {
-    /// Not at all, since its acks are 0.
-    None,
-    /// Not at all, and it failed.
-    Close,
-    Now,
-    /// When watermarks have passed its records.
-    Later(Waiting),
-}
-
-impl Answer {
-    /// Of a request of some version whose parts are these. They are moved out where it is late.
-    fn of(message: &ProduceRequest<'_>, (version, parts): (i16, &mut [Part])) -> Self {
-        let acks = match message.acks {
-            0 if parts.iter().any(|part| part.error != ErrorCode::None) => return Self::Close,
-            0 => return Self::None,
-            1 => Acks::Leader,
-            _ => Acks::All,
-        };
-        match parts.iter().all(|part| part.is_acknowledged(acks)) {
-            true => Self::Now,
-            false => Self::Later(Waiting::new(acks, message, (version, parts))),
-        }
-    }
-}
-
 /// The Produce requests of one event.
-pub(crate) struct Staging<'e> {
+pub(crate) struct Staging<'e, 's> {
     image: &'e ClusterImage,
     now_ms: i64,
+    scratch: &'s mut Scratch,
     requests: Vec<Staged<'e>>,
 }
 
@@ -119,10 +65,10 @@ struct Staged<'e> {
     parts: Range<usize>,
 }
 
-impl<'e> Staging<'e> {
+impl<'e, 's> Staging<'e, 's> {
     /// Nothing is staged yet.
-    pub(crate) fn new(image: &'e ClusterImage, now_ms: i64) -> Self {
-        Self { image, now_ms, requests: Vec::new() }
+    pub(crate) fn new(image: &'e ClusterImage, now_ms: i64, scratch: &'s mut Scratch) -> Self {
+        Self { image, now_ms, scratch, requests: Vec::new() }
     }
 
     /// Stages the batches of a request, or hands it to a worker where that takes long.
@@ -133,7 +79,7 @@ impl<'e> Staging<'e> {
         if count > MANY_PARTITIONS && size / count < LEAST_RECORDS {
             return Err(DecodeError::Memory);
         }
-        let start = call.thread.produce.parts.len();
+        let start = self.scratch.parts.len();
         let append = Append {
             node: call.broker.settings.load().node_id,
             version: head.version,
@@ -143,12 +89,12 @@ impl<'e> Staging<'e> {
             may_write_internal: client_id == Some("__admin_client"),
             share: Share::of(size),
         };
-        if !call.thread.produce.stage(self.image, (&append, &message, 0)) {
+        if !self.scratch.stage(self.image, (&append, &message, 0)) {
             return Ok(self.hand_over(call, append, (&message, start)));
         }
         throttle(call, &message);
         let head = call.request.head;
-        let parts = start..call.thread.produce.parts.len();
+        let parts = start..self.scratch.parts.len();
         self.requests.push(Staged { head, message, parts });
         Ok(Flow::Go)
     }
@@ -162,17 +108,17 @@ impl<'e> Staging<'e> {
         (message, start): (&ProduceRequest<'_>, usize),
     ) -> Flow {
         let lease = call.broker.memory.lease(call.request.size);
-        if lease.is_none() && call.thread.produce.parts.len() == start {
+        if lease.is_none() && self.scratch.parts.len() == start {
             call.session.behind = Behind::WaitsWithIt;
             call.replies.mute(POOL_WAIT_MS);
             return Flow::Go;
         }
         throttle(call, message);
-        call.thread.produce.commit(&mut Wakes {
+        self.scratch.commit(&mut Wakes {
             here: Some((call.thread.index, &mut call.thread.look)),
-            mailbox: call.broker,
+            waker: call.broker,
         });
-        let parts = call.thread.produce.parts.split_off(start);
+        let parts = self.scratch.parts.split_off(start);
         if self.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
             return Flow::Close;
         }
@@ -198,13 +144,11 @@ impl<'e> Staging<'e> {
         if self.requests.is_empty() {
             return Flow::Go;
         }
-        thread
-            .produce
-            .commit(&mut Wakes { here: Some((thread.index, &mut thread.look)), mailbox: broker });
+        self.scratch
+            .commit(&mut Wakes { here: Some((thread.index, &mut thread.look)), waker: broker });
         let mut flow = Flow::Go;
-        let mut scratch = std::mem::take(&mut thread.produce);
         for request in self.requests.drain(..) {
-            let parts = scratch.parts.get_mut(request.parts.clone()).unwrap_or_default();
+            let parts = self.scratch.parts.get_mut(request.parts.clone()).unwrap_or_default();
             match Answer::of(&request.message, (request.head.version, parts)) {
                 Answer::None => {}
                 Answer::Close => flow = Flow::Close,
@@ -215,37 +159,39 @@ impl<'e> Staging<'e> {
                 Answer::Later(waiting) => {
                     let deadline_ms =
                         broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
-                    let parked = Parked {
-                        conn: session.peer.conn,
+                    let conn = session.peer.conn;
+                    let parked = |operation| Parked {
+                        conn,
                         slot: replies.park_holding(size_of_val::<[Part]>(parts)),
                         head: request.head,
                         deadline_ms: Some(deadline_ms),
-                        wait: Wait::Produce(waiting),
+                        operation,
                         lease: None,
                     };
-                    park(thread, parked, session);
+                    park(thread, (waiting, parked), session);
                 }
             }
         }
-        scratch.parts.clear();
-        scratch.parts.shrink_to(KEPT_PARTS);
-        thread.produce = scratch;
+        self.scratch.parts.clear();
+        self.scratch.parts.shrink_to(KEPT_PARTS);
         flow
     }
 }
 
+/// Tells a client to wait whose requests or their bytes are more than they may be.
 /// Keeps a request that waits, and looks once more.
-fn park(thread: &mut ThreadState, parked: Parked, session: &mut Session) {
+fn park(
+    thread: &mut ThreadState,
+    (mut operation, parked): (DelayedProduce, impl FnOnce(Box<dyn DelayedOperation>) -> Parked),
+    session: &mut Session,
+) {
     let id = thread.parked.name();
-    if let Wait::Produce(waiting) = &parked.wait
-        && waiting.begin(thread.index, id)
-    {
+    if operation.begin(thread.index, id) {
         thread.look.push(id);
     }
-    thread.parked.begin(id, parked, session);
+    thread.parked.begin(id, parked(Box::new(operation)), session);
 }
 
-/// Tells a client to wait whose requests or their bytes are more than they may be.
 fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
     if message.acks != 0 {
         call.throttle_for_time();
@@ -262,94 +208,5 @@ fn refusal(message: &ProduceRequest<'_>, version: i16) -> Option<ErrorCode> {
         Some(ErrorCode::TransactionalIdAuthorizationFailed)
     } else {
         None
-    }
-}
-
-fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> Named<'a> {
-    let id = (version >= IDS_FROM).then_some(topic.topic_id);
-    Named { topic: topic.name, id }
-}
-
-impl Scratch {
-    /// Stages the parts of a request from number `from` on. False where one of them takes this
-    /// thread too long: those before it are staged.
-    fn stage(
-        &mut self,
-        image: &ClusterImage,
-        (append, message, from): (&Append, &ProduceRequest<'_>, usize),
-    ) -> bool {
-        let mut skip = from;
-        for topic in &message.topic_data {
-            let found = named(topic, append.version).find(image);
-            for data in &topic.partition_data {
-                if skip > 0 {
-                    skip -= 1;
-                    continue;
-                }
-                let part = match found {
-                    Ok(found) => append.partition(found, data, &mut self.converted),
-                    Err(error) => Some(Part::refused(error)),
-                };
-                let Some(part) = part else { return false };
-                self.commit_later(&part);
-                self.parts.push(part);
-            }
-        }
-        true
-    }
-
-    /// Writes what is staged, moves watermarks, and puts failures into the parts.
-    fn commit(&mut self, wakes: &mut Wakes<'_>) {
-        for (partition, stage) in self.commits.drain(..) {
-            if partition.log.commit(stage).is_err() {
-                // Part of it may have been written before the failure: each stage knows.
-                let parts = self.parts.iter_mut().filter(|part| {
-                    part.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
-                });
-                parts.for_each(Part::settle);
-            }
-            partition.advance(wakes);
-        }
-    }
-
-    /// Notes what a part needs committed. A partition that several batches of the event went to is
-    /// noted once, with the last of them.
-    fn commit_later(&mut self, part: &Part) {
-        let (Some(partition), Some(stage)) = (&part.partition, part.stage) else { return };
-        let recent = self.commits.iter_mut().rev().take(LOOK_BACK);
-        match recent.into_iter().find(|(other, _)| Arc::ptr_eq(other, partition)) {
-            Some((_, last)) => *last = stage,
-            None => self.commits.push((Arc::clone(partition), stage)),
-        }
-    }
-}
-
-impl Part {
-    /// Nothing was appended.
-    fn refused(error: ErrorCode) -> Self {
-        Self {
-            partition: None,
-            stage: None,
-            error,
-            told: None,
-            base_offset: -1,
-            log_append_time: -1,
-            log_start_offset: -1,
-            wanted: Offset(0),
-        }
-    }
-
-    /// Asks what became of the stage after a commit of its partition failed.
-    fn settle(&mut self) {
-        let (Some(partition), Some(stage)) = (&self.partition, self.stage) else { return };
-        if let Err(error) = partition.log.commit(stage) {
-            *self = Self::refused(super::super::errors::of_storage(&error));
-        }
-    }
-
-    /// Whether it may be answered: it failed, or has passed the watermark.
-    fn is_acknowledged(&self, acks: Acks) -> bool {
-        self.error != ErrorCode::None
-            || self.partition.as_ref().is_none_or(|p| p.acknowledged(acks) >= self.wanted)
     }
 }

@@ -3,11 +3,14 @@
 //! A request that waits keeps its own copy of what it named, because the frame it came in is gone.
 //! Threads: the reactor thread of the connection.
 
-use super::super::super::call::Head;
-use super::super::super::image::ClusterImage;
-use super::super::super::partition::{Acks, Waiter};
-use super::super::super::{Output, ParkedId};
-use super::{Part, named};
+use crate::broker::handlers::produce::parts::{IDS_FROM, Part, named};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::partition::{Acks, Waiter};
+use crate::broker::state::waking::ParkedId;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::{
@@ -20,7 +23,7 @@ const RECORD_ERRORS_FROM: i16 = 8;
 
 /// A request whose acknowledgements are awaited.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct DelayedProduce {
     acks: Acks,
     topics: Vec<WaitingTopic>,
 }
@@ -33,7 +36,7 @@ struct WaitingTopic {
 }
 
 /// Writes the reply to a request that waits for nothing.
-pub(super) fn write(
+pub(crate) fn write(
     head: Head,
     output: &mut Output,
     (image, message, parts): (&ClusterImage, &ProduceRequest<'_>, &[Part]),
@@ -86,9 +89,9 @@ fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'_
     response
 }
 
-impl Waiting {
+impl DelayedProduce {
     /// What `message` waits for; `parts` are its partitions in order, and are moved out.
-    pub(super) fn new(
+    pub(crate) fn new(
         acks: Acks,
         message: &ProduceRequest<'_>,
         (version, parts): (i16, &mut [Part]),
@@ -99,7 +102,7 @@ impl Waiting {
                 (data.index, std::mem::replace(part, Part::refused(ErrorCode::None)))
             });
             let parts = taken.collect();
-            let name = if version >= super::IDS_FROM { "" } else { topic.name };
+            let name = if version >= IDS_FROM { "" } else { topic.name };
             WaitingTopic { name: name.to_owned(), id: topic.topic_id, parts }
         });
         Self { acks, topics: topics.collect() }
@@ -109,36 +112,18 @@ impl Waiting {
         self.topics.iter().flat_map(|topic| topic.parts.iter().map(|(_, part)| part))
     }
 
-    /// Begins to wait at each partition that has not got so far. True where all got so far
-    /// meanwhile, or never will.
-    pub(crate) fn begin(&self, thread: usize, parked: ParkedId) -> bool {
-        for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
-            if let Some(partition) = &part.partition {
-                partition.wait(Waiter { acks: self.acks, wanted: part.wanted, thread, parked });
-            }
-        }
-        self.is_over()
-    }
-
     /// Whether all partitions got so far, or never will.
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed().is_some())
     }
 
-    /// Stops waiting.
-    pub(crate) fn forget(&self, thread: usize, parked: ParkedId) {
-        for partition in self.parts().filter_map(|part| part.partition.as_ref()) {
-            partition.forget(thread, parked);
-        }
-    }
-
     /// The reply as things stand; what did not get so far has failed or timed out.
-    pub(crate) fn reply(&mut self, head: Head, (thread, parked): (usize, ParkedId)) -> Output {
+    fn reply(&mut self, head: Head, (thread, id): (usize, ParkedId)) -> Output {
         let acks = self.acks;
         for (_, part) in self.topics.iter_mut().flat_map(|topic| topic.parts.iter_mut()) {
             if !part.is_acknowledged(acks) {
                 if let Some(partition) = &part.partition {
-                    partition.forget(thread, parked);
+                    partition.forget(thread, id);
                 }
                 *part = Part::refused(part.failed().unwrap_or(ErrorCode::RequestTimedOut));
             }
@@ -162,16 +147,29 @@ impl Waiting {
     }
 }
 
-impl Part {
-    /// Why it will never get so far: its disk is broken, or its log is gone.
-    fn failed(&self) -> Option<ErrorCode> {
-        let partition = self.partition.as_ref()?;
-        if partition.log.is_offline() {
-            Some(ErrorCode::KafkaStorageError)
-        } else if partition.is_led_elsewhere() {
-            Some(ErrorCode::NotLeaderOrFollower)
-        } else {
-            None
+impl DelayedOperation for DelayedProduce {
+    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        match self.is_over() || is_late {
+            true => Progress::Answered(self.reply(at.head, (at.thread.index, at.id))),
+            false => Progress::Waits(self),
+        }
+    }
+
+    /// Begins to wait at each partition that has not got so far. True where all got so far
+    /// meanwhile, or never will.
+    fn begin(&mut self, thread: usize, id: ParkedId) -> bool {
+        for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
+            if let Some(partition) = &part.partition {
+                let wanted = part.wanted;
+                partition.wait(Waiter { acks: self.acks, wanted, thread, parked: id });
+            }
+        }
+        self.is_over()
+    }
+
+    fn cancel(&self, _: &Broker, thread: usize, id: ParkedId) {
+        for partition in self.parts().filter_map(|part| part.partition.as_ref()) {
+            partition.forget(thread, id);
         }
     }
 }

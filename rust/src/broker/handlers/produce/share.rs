@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use super::faults::LISTED;
+use crate::broker::handlers::produce::faults::LISTED;
 use crate::record::RecordError;
 use crate::record::batch::Batch;
 use crate::record::compression::{self, Codec};
@@ -27,7 +27,7 @@ const OLD_HERE: usize = 128 << 10;
 const OLD_COMPRESSED_HERE: usize = 4 << 10;
 
 /// What a request may still cost.
-pub(super) struct Share {
+pub(crate) struct Share {
     left: Cell<u64>,
     left_here: Cell<u64>,
     /// How many bad records its answer may still name.
@@ -37,7 +37,7 @@ pub(super) struct Share {
 
 impl Share {
     /// A request of `size` bytes may cost so much, on a network thread.
-    pub(super) fn of(size: usize) -> Self {
+    pub(crate) fn of(size: usize) -> Self {
         let left = INFLATED + INFLATED_PER_BYTE * size as u64;
         Self {
             left: left.into(),
@@ -48,62 +48,62 @@ impl Share {
     }
 
     /// The same request, on a worker.
-    pub(super) fn on_a_worker(self) -> Self {
+    pub(crate) fn on_a_worker(self) -> Self {
         Self { left_here: Cell::new(u64::MAX), is_worker: true, ..self }
     }
 
     /// Whether the request has inflated all that it may.
-    pub(super) fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.left.get() == 0
     }
 
     /// How many bytes may be inflated on this thread.
-    pub(super) fn inflatable(&self) -> u64 {
+    pub(crate) fn inflatable(&self) -> u64 {
         self.left.get().min(self.left_here.get())
     }
 
     /// So many bytes were inflated.
-    pub(super) fn inflated(&self, bytes: u64) {
+    pub(crate) fn inflated(&self, bytes: u64) {
         for left in [&self.left, &self.left_here] {
             left.set(left.get().saturating_sub(bytes));
         }
     }
 
     /// Whether this is a network thread.
-    pub(super) const fn is_here(&self) -> bool {
+    pub(crate) const fn is_here(&self) -> bool {
         !self.is_worker
     }
 
     /// How many bad records may be named in the answer.
-    pub(super) fn nameable(&self) -> usize {
+    pub(crate) fn nameable(&self) -> usize {
         self.nameable.get()
     }
 
     /// So many were.
-    pub(super) fn named(&self, records: usize) {
+    pub(crate) fn named(&self, records: usize) {
         self.nameable.set(self.nameable().saturating_sub(records));
     }
 
     /// Whether a worker is to inflate a batch whose records are to be checked.
     #[inline]
-    pub(super) fn is_large(&self, batch: &Batch<'_>) -> bool {
+    pub(crate) fn is_large(&self, batch: &Batch<'_>) -> bool {
         !self.is_worker
             && batch.codec() != Codec::None
             && (batch.size() > BATCH_HERE || self.left_here.get() == 0)
     }
 
     /// Whether a batch was refused only because a worker is to go on with it.
-    pub(super) fn ended(&self, error: &RecordError) -> bool {
+    pub(crate) fn ended(&self, error: &RecordError) -> bool {
         self.left_here.get() < self.left.get() && compression::is_too_much(error)
     }
 
     /// Whether a worker is to compress a batch anew.
-    pub(super) fn is_long_to_recompress(&self, batch: &Batch<'_>, inflated: u64) -> bool {
+    pub(crate) fn is_long_to_recompress(&self, batch: &Batch<'_>, inflated: u64) -> bool {
         !self.is_worker && inflated.max(batch.size() as u64) > RECOMPRESSED_HERE
     }
 
     /// Whether a worker is to convert a set of an old format.
-    pub(super) fn is_long_to_convert(&self, set: &[u8], is_compressed: bool) -> bool {
+    pub(crate) fn is_long_to_convert(&self, set: &[u8], is_compressed: bool) -> bool {
         let here = if is_compressed { OLD_COMPRESSED_HERE } else { OLD_HERE };
         !self.is_worker && set.len() > here
     }

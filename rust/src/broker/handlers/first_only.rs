@@ -1,0 +1,28 @@
+//! What a request names more than once is answered once.
+
+use std::hash::Hash;
+
+use ahash::{HashSet, RandomState};
+
+/// Lets each key pass the first time only: what a request names a thousand times is answered
+/// once.
+#[derive(Debug)]
+pub(crate) struct FirstOnly<K>(HashSet<K>);
+
+impl<K> Default for FirstOnly<K> {
+    fn default() -> Self {
+        Self(HashSet::default())
+    }
+}
+
+impl<K: Eq + Hash> FirstOnly<K> {
+    /// One that has room for so many keys.
+    pub(crate) fn with_capacity(keys: usize) -> Self {
+        Self(HashSet::with_capacity_and_hasher(keys, RandomState::default()))
+    }
+
+    /// Whether this is the first time.
+    pub(crate) fn passes(&mut self, key: K) -> bool {
+        self.0.insert(key)
+    }
+}

@@ -1,0 +1,98 @@
+//! Replies that wait until what they were made from is committed: the log end of a group's
+//! partition as it was when the request was handled.
+//!
+//! The reply is made at once, because what is in memory may be newer later; the request's body is
+//! kept beside it, for the reply that says it failed.
+//! Threads: the reactor thread of the connection.
+
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::partition::{Acks, Waiter};
+use crate::broker::state::waking::ParkedId;
+use crate::protocol::ErrorCode;
+use crate::wire::Writer;
+
+/// A request whose reply is ready and waits.
+#[derive(Debug)]
+struct Waiting {
+    at: Vec<AppendedAt>,
+    reply: Output,
+    body: Box<[u8]>,
+    refuse: Refuse,
+}
+
+/// Makes the reply that says a request failed, from the request's body.
+pub(crate) type Refuse = fn(Head, &[u8], ErrorCode) -> Output;
+
+/// Answers with what `encode` writes once `at` is committed.
+pub(crate) fn answer(
+    call: &mut Call<'_, '_>,
+    at: Vec<AppendedAt>,
+    refuse: Refuse,
+    encode: impl FnOnce(&mut Writer, i16),
+) -> Outcome {
+    if at.iter().all(AppendedAt::is_committed) {
+        call.reply(encode);
+        return Ok(Flow::Go);
+    }
+    let reply = call.request.head.output(encode);
+    let waiting = Waiting { at, reply, body: call.request.body.into(), refuse };
+    let timeout_ms = call.broker.settings.load().offsets_commit_timeout_ms;
+    let deadline_ms = call.broker.clock.monotonic_ms().saturating_add(timeout_ms);
+    let (thread, id) = (call.thread.index, call.thread.parked.name());
+    waiting.begin(thread, id);
+    if waiting.is_over() {
+        call.thread.look.push(id);
+    }
+    call.park_as(id, Some(deadline_ms), Box::new(waiting));
+    Ok(Flow::Go)
+}
+
+impl Waiting {
+    fn begin(&self, thread: usize, parked: ParkedId) {
+        for AppendedAt { partition, end } in &self.at {
+            partition.wait(Waiter { acks: Acks::All, wanted: *end, thread, parked });
+        }
+    }
+
+    /// Whether everything is committed, or something never will be.
+    fn is_over(&self) -> bool {
+        self.failed() || self.at.iter().all(AppendedAt::is_committed)
+    }
+
+    fn failed(&self) -> bool {
+        let failed = |at: &AppendedAt| {
+            !at.is_committed() && (at.partition.is_led_elsewhere() || at.partition.log.is_offline())
+        };
+        self.at.iter().any(failed)
+    }
+}
+
+impl DelayedOperation for Waiting {
+    /// The reply as things stand; what did not get so far has failed or timed out.
+    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        if !self.is_over() && !is_late {
+            return Progress::Waits(self);
+        }
+        self.cancel(at.broker, at.thread.index, at.id);
+        if self.at.iter().all(AppendedAt::is_committed) {
+            return Progress::Answered(std::mem::take(&mut self.reply));
+        }
+        let error = match self.failed() {
+            true => ErrorCode::NotCoordinator,
+            false => ErrorCode::CoordinatorNotAvailable,
+        };
+        Progress::Answered((self.refuse)(at.head, &self.body, error))
+    }
+
+    fn cancel(&self, _: &Broker, thread: usize, id: ParkedId) {
+        for at in &self.at {
+            at.partition.forget(thread, id);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What became of each partition of a Produce.
+
+use std::sync::Arc;
+
+use crate::broker::errors;
+use crate::broker::handlers::produce::faults::Told;
+use crate::broker::state::lookup::Named;
+use crate::broker::state::partition::{Acks, Partition};
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::protocol::produce::TopicProduceData;
+use crate::storage::Stage;
+
+/// The first version that names topics by id.
+pub(crate) const IDS_FROM: i16 = 13;
+
+/// What became of the records for one partition of a request.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) partition: Option<Arc<Partition>>,
+    pub(crate) stage: Option<Stage>,
+    pub(crate) error: ErrorCode,
+    /// What is wrong with which records, where that is known.
+    pub(crate) told: Option<Box<Told>>,
+    pub(crate) base_offset: i64,
+    pub(crate) log_append_time: i64,
+    pub(crate) log_start_offset: i64,
+    /// One past the last record.
+    pub(crate) wanted: Offset,
+}
+
+pub(crate) fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> Named<'a> {
+    let id = (version >= IDS_FROM).then_some(topic.topic_id);
+    Named { topic: topic.name, id }
+}
+
+impl Part {
+    /// Nothing was appended.
+    pub(crate) fn refused(error: ErrorCode) -> Self {
+        Self {
+            partition: None,
+            stage: None,
+            error,
+            told: None,
+            base_offset: -1,
+            log_append_time: -1,
+            log_start_offset: -1,
+            wanted: Offset(0),
+        }
+    }
+
+    /// Asks what became of the stage after a commit of its partition failed.
+    pub(crate) fn settle(&mut self) {
+        let (Some(partition), Some(stage)) = (&self.partition, self.stage) else { return };
+        if let Err(error) = partition.log.commit(stage) {
+            *self = Self::refused(errors::of_storage(&error));
+        }
+    }
+
+    /// Whether it may be answered: it failed, or has passed the watermark.
+    pub(crate) fn is_acknowledged(&self, acks: Acks) -> bool {
+        self.error != ErrorCode::None
+            || self.partition.as_ref().is_none_or(|p| p.acknowledged(acks) >= self.wanted)
+    }
+
+    /// Why it will never get so far: its disk is broken, or its log is gone.
+    pub(crate) fn failed(&self) -> Option<ErrorCode> {
+        let partition = self.partition.as_ref()?;
+        if partition.log.is_offline() {
+            Some(ErrorCode::KafkaStorageError)
+        } else if partition.is_led_elsewhere() {
+            Some(ErrorCode::NotLeaderOrFollower)
+        } else {
+            None
+        }
+    }
+}

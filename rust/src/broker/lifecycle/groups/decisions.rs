@@ -1,0 +1,249 @@
+//! What the policy decided: records are appended, then fences hold, then replies leave.
+//!
+//! A reply leaves when the logs of its groups are committed as far as they reached when the reply
+//! was made, so that no client hears of what a crash could undo; one without records of its own
+//! waits for those before it. A reply of no group waits until it is known what became of all that
+//! the same call appended.
+//! Where an append fails, nothing of the group in this call happens: no fence, no reply that waits
+//! for it, be it also of other groups; the tickets stay open, and the policy is told.
+//! Threads: the policy's; replies leave on whatever thread moves the high watermark.
+//! Not promised: that a reply leaves at all; where the log is lost, its connection is closed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::broker::policy::{Event, Ticket};
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::decisions::{Answered, Asked, Question};
+use crate::broker::requests::delayed::Wake;
+use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::Mailbox;
+use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
+use crate::broker::state::groups::fences::FenceRow;
+use crate::broker::state::waking::ParkedId;
+use crate::protocol::value::{Value, ValueError};
+
+/// What the policy makes of the events of one turn.
+#[derive(Clone, Debug, Default)]
+pub struct Decided {
+    /// What is written, by group, in order.
+    pub records: Vec<(String, GroupRecord)>,
+    /// What holds of a group then. `None`: the group is gone. Two rows of a group: who is not timed
+    /// in the first begins its session anew with the second.
+    pub fences: Vec<(String, Option<FenceRow>)>,
+    /// Who is answered, and the groups whose logs the answer waits for.
+    pub replies: Vec<(Ticket, Value, Vec<String>)>,
+}
+
+/// An answer that is no response of its API: nothing of the whole call was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("replies.{index}: {error}")]
+pub struct WrongReply {
+    /// Which one, from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub error: ValueError,
+}
+
+/// A reply that is ready to leave, or a slice of a request that may be asked for.
+struct Letter {
+    thread: usize,
+    parked: ParkedId,
+    content: Content,
+}
+
+enum Content {
+    Reply(Output),
+    Next(Box<Event>),
+}
+
+/// An answer that is encoded, and what it belongs to.
+struct Encoded {
+    ticket: Ticket,
+    groups: Vec<String>,
+    thread: usize,
+    parked: ParkedId,
+    question: Arc<Question>,
+    answered: Answered,
+}
+
+/// Replies that wait for logs.
+struct Waiting {
+    /// How many are not heard of yet.
+    left: usize,
+    /// Whether one that matters will never be committed.
+    lost: bool,
+    letters: Vec<Letter>,
+}
+
+impl Broker {
+    /// Does what the policy decided, in the order of [`Decided`]. Returns the groups whose append
+    /// failed.
+    pub fn coordinate(&self, decided: Decided) -> Result<Vec<String>, WrongReply> {
+        let Decided { records, fences, replies } = decided;
+        let answers = self.encode(replies)?;
+        let mut places: HashMap<String, AppendedAt> = HashMap::new();
+        let mut failed: HashSet<String> = HashSet::new();
+        for (group_id, records) in by_group(records) {
+            match self.append_group_records(&group_id, &records) {
+                Ok(at) => drop(places.insert(group_id, at)),
+                Err(error) => {
+                    tracing::error!(group = %group_id, error = error.name(), "append failed");
+                    failed.insert(group_id);
+                }
+            }
+        }
+        let appended: Vec<AppendedAt> = places.values().cloned().collect();
+        for group_id in answers.iter().flat_map(|answer| &answer.groups) {
+            if places.contains_key(group_id) || failed.contains(group_id) {
+                continue;
+            }
+            match self.append_group_records(group_id, &[]) {
+                Ok(at) => drop(places.insert(group_id.clone(), at)),
+                Err(_) => drop(failed.insert(group_id.clone())),
+            }
+        }
+        self.publish(fences, &failed);
+        let mut by_groups: HashMap<Vec<String>, Vec<Letter>> = HashMap::new();
+        for answer in answers {
+            let fails = answer.groups.iter().any(|group_id| failed.contains(group_id));
+            if !fails && let Some((groups, letter)) = self.letter(answer) {
+                by_groups.entry(groups).or_default().push(letter);
+            }
+        }
+        for (groups, letters) in by_groups {
+            if groups.is_empty() {
+                self.send_after(&appended, false, letters);
+            } else {
+                let logs: Vec<_> = groups.iter().filter_map(|id| places.get(id).cloned()).collect();
+                self.send_after(&logs, true, letters);
+            }
+        }
+        Ok(failed.into_iter().collect())
+    }
+
+    /// In how many milliseconds some member's time may be up; `None`: nobody's runs.
+    pub fn session_due_ms(&self) -> Option<u64> {
+        let deadline_ms = self.groups.fences.next_deadline()?;
+        let wait_ms = deadline_ms.saturating_sub(self.clock.monotonic_ms());
+        Some(u64::try_from(wait_ms).unwrap_or(0))
+    }
+
+    /// The members whose time is up, as events for the policy.
+    pub fn expire_sessions(&self) -> Vec<Event> {
+        let expired = self.groups.fences.expired(self.clock.monotonic_ms());
+        let event = |(group_id, members): (Arc<str>, Vec<Arc<str>>)| {
+            let members = members.iter().map(|member_id| Value::Str(member_id.to_string()));
+            let fields = vec![
+                ("group_id".into(), Value::Str(group_id.to_string())),
+                ("members".into(), Value::List(members.collect())),
+            ];
+            Event::internal("SessionExpired", Value::Map(fields))
+        };
+        expired.into_iter().map(event).collect()
+    }
+
+    /// Encodes the replies to clients that are still there.
+    fn encode(
+        &self,
+        replies: Vec<(Ticket, Value, Vec<String>)>,
+    ) -> Result<Vec<Encoded>, WrongReply> {
+        let mut answers = Vec::with_capacity(replies.len());
+        for (index, (ticket, response, groups)) in replies.into_iter().enumerate() {
+            let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket)
+            else {
+                continue;
+            };
+            let answered = question.answered(&response);
+            let answered = answered.map_err(|error| WrongReply { index, error })?;
+            answers.push(Encoded { ticket, groups, thread, parked, question, answered });
+        }
+        Ok(answers)
+    }
+
+    /// What an answer becomes, and the groups whose logs it waits for; the last one closes its
+    /// ticket. `None`: nobody waits any more.
+    fn letter(&self, answer: Encoded) -> Option<(Vec<String>, Letter)> {
+        let Encoded { ticket, groups, thread, parked, question, answered } = answer;
+        let output = match answered {
+            Answered::Whole(output) => output,
+            Answered::Slice(part) => match question.proceed(ticket, part) {
+                Ok(next) => {
+                    return Some((groups, Letter { thread, parked, content: Content::Next(next) }));
+                }
+                Err(output) => output,
+            },
+        };
+        self.tickets.close(ticket)?;
+        Some((groups, Letter { thread, parked, content: Content::Reply(output) }))
+    }
+
+    /// Lets the rows hold, one after the other, but for groups whose append failed.
+    fn publish(&self, fences: Vec<(String, Option<FenceRow>)>, failed: &HashSet<String>) {
+        let now_ms = self.clock.monotonic_ms();
+        for (group_id, row) in fences {
+            if !failed.contains(&group_id) {
+                self.groups.fences.publish(&group_id, row, now_ms);
+            }
+        }
+    }
+
+    /// Sends once it is known of each log whether it is committed that far. Where one is lost, the
+    /// connections are closed instead if that `matters`.
+    fn send_after(&self, logs: &[AppendedAt], matters: bool, letters: Vec<Letter>) {
+        if logs.is_empty() {
+            return self.send(letters, false);
+        }
+        let waiting = Waiting { left: logs.len(), lost: false, letters };
+        let waiting = Arc::new(parking_lot::Mutex::new(waiting));
+        for at in logs {
+            let (waiting, broker) = (Arc::clone(&waiting), self.me.clone());
+            let action = move |outcome: Result<(), _>| {
+                let mut waiting = waiting.lock();
+                waiting.left -= 1;
+                waiting.lost |= matters && outcome.is_err();
+                if waiting.left == 0
+                    && let Some(broker) = broker.upgrade()
+                {
+                    let letters = std::mem::take(&mut waiting.letters);
+                    broker.send(letters, waiting.lost);
+                }
+            };
+            self.when_committed(at, Box::new(action));
+        }
+    }
+
+    fn send(&self, letters: Vec<Letter>, lost: bool) {
+        for Letter { thread, parked, content } in letters {
+            let wake = match content {
+                Content::Reply(output) if !lost => Wake::Answer(parked, output),
+                Content::Next(event) if !lost => {
+                    self.policy.submit(*event);
+                    continue;
+                }
+                Content::Next(event) => {
+                    self.tickets.close(event.ticket);
+                    Wake::Fail(parked)
+                }
+                Content::Reply(_) => Wake::Fail(parked),
+            };
+            Mailbox::post(self, thread, wake);
+        }
+    }
+}
+
+/// The records of each group, groups and records in the order they were first given.
+fn by_group(records: Vec<(String, GroupRecord)>) -> Vec<(String, Vec<GroupRecord>)> {
+    let mut groups: Vec<(String, Vec<GroupRecord>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (group_id, record) in records {
+        let place = *places.entry(group_id).or_insert_with_key(|group_id| {
+            groups.push((group_id.clone(), Vec::new()));
+            groups.len() - 1
+        });
+        if let Some((_, records)) = groups.get_mut(place) {
+            records.push(record);
+        }
+    }
+    groups
+}

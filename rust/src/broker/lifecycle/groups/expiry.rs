@@ -1,0 +1,117 @@
+//! Which offsets have lived long enough: Kafka's rules of `offsets.retention.minutes`, applied in
+//! rounds of `offsets.retention.check.interval.ms`, and tombstones for those that go.
+//!
+//! ```text
+//! the group                 an offset's time runs
+//! has no membership         from its commit
+//! is Empty                  from when the group became empty, or its commit where that is later
+//! is Stable, of consumers   from its commit, if no member subscribes to the topic
+//! is of KIP-848             from its commit, if no member subscribes to the topic
+//! else                      not at all
+//! ```
+//! An offset with an expiry of its own goes by that alone. A group that is empty and has no offset
+//! left is named to the policy (`OffsetsExpired`). Offsets of topics that are deleted go at once.
+//! Threads: the keeper, and whoever applies a delta; a shard's lock is held for one partition.
+//! Not promised: that an offset goes before the round after its time.
+
+use std::sync::Arc;
+
+use crate::broker::policy::Event;
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::groups::fences::Fences;
+use crate::broker::state::groups::offsets::Key;
+use crate::broker::state::groups::records::Pen;
+use crate::broker::state::groups::shard::{Shard, State};
+use crate::broker::state::waking::Wakes;
+use crate::protocol::value::Value;
+
+impl Broker {
+    /// A round: tombstones for all offsets whose time is up.
+    pub fn expire_offsets(&self) {
+        let now_ms = self.clock.wall_ms();
+        let times = (now_ms, self.settings.load().offsets_retention_ms);
+        let idle = self.groups.fences.idle();
+        for shard in self.groups.ready() {
+            let Ok(mut state) = shard.lock() else { continue };
+            let keys = due(&state, &self.groups.fences, times);
+            let gone = shard.forget(&mut state, keys, now_ms);
+            let mut empty: Vec<&str> =
+                gone.iter().map(|group| &**group).filter(|it| self.is_empty(it)).collect();
+            let here = |group: &&String| self.groups.is_of(&shard, group);
+            let bare = idle.iter().filter(here).filter(|it| state.offsets.of(it).is_none());
+            empty.extend(bare.map(String::as_str));
+            empty.sort_unstable();
+            empty.dedup();
+            for group in empty {
+                let group_id = Value::Str(group.to_owned());
+                let fields = vec![("group_id".into(), group_id)];
+                self.policy.submit(Event::internal("OffsetsExpired", Value::Map(fields)));
+            }
+            drop(state);
+            shard.partition().advance(&mut Wakes { here: None, waker: self });
+        }
+    }
+
+    fn is_empty(&self, group: &str) -> bool {
+        self.groups.fences.standing(group).is_empty()
+    }
+
+    /// Tombstones for the offsets of topics that are gone.
+    pub(crate) fn forget_topics(&self, topics: &[Arc<str>]) {
+        let now_ms = self.clock.wall_ms();
+        for shard in self.groups.ready().iter().filter(|_| !topics.is_empty()) {
+            let Ok(mut state) = shard.lock() else { continue };
+            let mut keys = Vec::new();
+            for (group, offsets) in &state.offsets.groups {
+                for topic in topics {
+                    let partitions = offsets.topics.get(topic).into_iter().flatten();
+                    keys.extend(
+                        partitions.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)),
+                    );
+                }
+            }
+            shard.forget(&mut state, keys, now_ms);
+            drop(state);
+            shard.partition().advance(&mut Wakes { here: None, waker: self });
+        }
+    }
+}
+
+/// The offsets of a shard whose time is up.
+fn due(state: &State, fences: &Fences, times: (i64, i64)) -> Vec<Key> {
+    let mut keys = Vec::new();
+    for (group, offsets) in &state.offsets.groups {
+        let standing = fences.standing(group);
+        for (topic, partitions) in offsets.topics() {
+            let due = partitions.iter().filter(|(_, it)| standing.expired((topic, it), times));
+            keys.extend(due.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)));
+        }
+    }
+    keys
+}
+
+impl Shard {
+    /// Tombstones for `keys`, as far as they can be appended. Returns the groups without offsets.
+    fn forget(&self, state: &mut State, keys: Vec<Key>, now_ms: i64) -> Vec<Arc<str>> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let mut groups: Vec<Arc<str>> = keys.iter().map(|key| Arc::clone(&key.0)).collect();
+        let mut pen = Pen::default();
+        pen.begin(now_ms);
+        let outcome = self.bury(state, &mut pen, (keys, now_ms)).and_then(|rest| {
+            if !pen.is_empty() {
+                self.append(state, &mut pen, now_ms)?;
+            }
+            state.offsets.remove_all(&rest);
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            let partition = &self.partition().name;
+            tracing::warn!(%partition, "tombstones of offsets: {}", error.name());
+        }
+        groups.dedup();
+        groups.retain(|group| state.offsets.of(group).is_none());
+        groups
+    }
+}

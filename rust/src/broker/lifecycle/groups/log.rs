@@ -1,0 +1,164 @@
+//! Appends to the logs of groups, and what the policy asks of them.
+//!
+//! Threads: the policy's; a shard's lock is held for one append, never for a replay.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::broker::policy::Event;
+use crate::broker::requests::apis::Api;
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::groups::GroupState;
+use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
+use crate::broker::state::groups::shard::{GROUP_ID_MAX, Phase, Shard, State};
+use crate::broker::state::partition::Committed;
+use crate::broker::state::waking::Wakes;
+use crate::protocol::ErrorCode;
+use crate::protocol::value::Value;
+
+impl Broker {
+    /// How far the partition of a group is.
+    pub fn group_state(&self, group_id: &str) -> GroupState {
+        self.groups.state(group_id)
+    }
+
+    /// Appends what the policy wants written of a group as one batch. Without records: where the
+    /// log of its partition ends, so that a reply can wait for what it was made from.
+    ///
+    /// Errors: nothing was appended; the group is replayed and handed to the policy again.
+    pub fn append_group_records(
+        &self,
+        group_id: &str,
+        records: &[GroupRecord],
+    ) -> Result<AppendedAt, ErrorCode> {
+        self.append_of_group(group_id, records)
+    }
+
+    /// Runs `action` once the high watermark has passed `at`: now, or on the thread that moves it.
+    pub fn when_committed(&self, at: &AppendedAt, action: Committed) {
+        at.partition.when(at.end, action);
+    }
+}
+
+impl Broker {
+    /// See [`Broker::append_group_records`].
+    pub(crate) fn append_of_group(
+        &self,
+        group_id: &str,
+        records: &[GroupRecord],
+    ) -> Result<AppendedAt, ErrorCode> {
+        let shard = self.groups.shard_of(group_id).ok_or(ErrorCode::NotCoordinator)?;
+        let mut state = shard.state.lock();
+        let outcome = match shard.usable() {
+            Ok(()) if group_id.len() > GROUP_ID_MAX => Err(ErrorCode::InvalidGroupId),
+            Ok(()) => shard.write(&mut state, (group_id, records), self.clock.wall_ms()),
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() {
+            self.read_again(&shard, &mut state, group_id);
+        }
+        drop(state);
+        if outcome.is_ok() && !records.is_empty() {
+            shard.partition.advance(&mut Wakes { here: None, waker: self });
+        }
+        outcome
+    }
+}
+
+impl Broker {
+    /// Whether a group has committed anything.
+    pub fn has_offsets(&self, group_id: &str) -> bool {
+        let shard = self.groups.shard_of(group_id);
+        shard.is_some_and(|shard| shard.state.lock().offsets.of(group_id).is_some())
+    }
+
+    /// The groups that have committed something.
+    pub fn groups_with_offsets(&self) -> Vec<String> {
+        let shards = self.groups.ready();
+        let mut groups = Vec::new();
+        for shard in shards {
+            groups.extend(shard.state.lock().offsets.groups.keys().map(ToString::to_string));
+        }
+        groups
+    }
+
+    /// How many records a group has still to read: topic, partition, count. Only of partitions of
+    /// `topics` that live here and that it has committed an offset of.
+    pub fn lags(&self, group_id: &str, topics: &[String]) -> Vec<(String, i32, i64)> {
+        let image = self.image.load();
+        let mut lags = Vec::new();
+        let Some(shard) = self.groups.shard_of(group_id) else { return lags };
+        let state = shard.state.lock();
+        let Some(offsets) = state.offsets.of(group_id) else { return lags };
+        for name in topics {
+            let Some(topic) = image.topic(name) else { continue };
+            for (&index, stored) in offsets.topics.get(name.as_str()).into_iter().flatten() {
+                if let Some(here) = topic.partition(index).and_then(|one| one.local.as_ref()) {
+                    let end = here.log.high_watermark().0;
+                    lags.push((name.clone(), index, end.saturating_sub(stored.offset).max(0)));
+                }
+            }
+        }
+        lags
+    }
+
+    /// Whether any partition is being replayed.
+    pub fn groups_loading(&self) -> bool {
+        let shards = self.groups.shards.load();
+        shards.all.iter().flatten().any(|shard| shard.phase() == Phase::Loading)
+    }
+
+    /// Whether a request is to wait: it is on groups, and those that lay here at the start are
+    /// still being read.
+    pub(crate) fn waits_for_groups(&self, api: &Api) -> bool {
+        let until_ms = self.groups.wait_until_ms.load(Ordering::Relaxed);
+        if until_ms == 0 || !is_on_groups(api.key) {
+            return false;
+        }
+        if self.clock.monotonic_ms() >= until_ms {
+            self.groups.wait_until_ms.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.groups_loading()
+    }
+
+    /// Reads groups again that the policy lost: `GroupsLoaded` names each of them, with null where
+    /// the log has nothing. Those that live elsewhere are named by `GroupsUnloaded`.
+    pub fn reload_groups(&self, group_ids: &[String]) {
+        let mut elsewhere = Vec::new();
+        for group_id in group_ids {
+            match self.groups.shard_of(group_id).filter(|shard| shard.phase() != Phase::Gone) {
+                Some(shard) => self.read_again(&shard, &mut shard.state.lock(), group_id),
+                None => elsewhere.push(group_id.as_str()),
+            }
+        }
+        self.unloaded(elsewhere.into_iter());
+    }
+
+    /// Tells the policy of groups that do not live here, or have to be read anew.
+    pub(crate) fn unloaded<'g>(&self, groups: impl ExactSizeIterator<Item = &'g str>) {
+        if groups.len() > 0 {
+            let names = groups.map(|group_id| Value::Str(group_id.to_owned())).collect();
+            let fields = vec![("groups".into(), Value::List(names))];
+            self.policy.submit(Event::internal("GroupsUnloaded", Value::Map(fields)));
+        }
+    }
+
+    fn read_again(&self, shard: &Arc<Shard>, state: &mut State, group_id: &str) {
+        if shard.phase() == Phase::Gone {
+            return;
+        }
+        if !state.lost.iter().any(|lost| **lost == *group_id) {
+            state.lost.push(group_id.into());
+        }
+        state.lost_end = state.end;
+        if !std::mem::replace(&mut state.reading, true) {
+            self.load_groups(vec![Arc::clone(shard)]);
+        }
+    }
+}
+
+/// Whether an API asks for what lies in the offsets topic.
+const fn is_on_groups(api_key: i16) -> bool {
+    matches!(api_key, 8 | 9 | 11..=16 | 42 | 47 | 68 | 69)
+}

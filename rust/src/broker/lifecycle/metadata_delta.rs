@@ -1,0 +1,413 @@
+//! How the broker's partitions come and go: log directories at start, deltas of the image, the end.
+//!
+//! A delta makes a new image aside and swaps it; requests that began before see the old one. A
+//! partition keeps its identity from image to image while its topic's id stays.
+//! Threads: any but a reactor: opening a log may recover it, deleting one removes files. One delta
+//! at a time.
+//! Not promised: that all partitions of a delta are there; one whose disk failed has no leader
+//! here.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::broker::lifecycle::opening::{ApplyError, Opened, Wanted};
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::groups::shard::TOPIC;
+use crate::broker::state::image::{
+    ClusterImage, Delta, PartitionImage, PartitionState, TopicDelta, TopicImage, TopicSettings,
+};
+use crate::broker::state::partition::Partition;
+use crate::broker::state::quotas;
+use crate::broker::state::store::Loaded;
+use crate::broker::state::waking::Wakes;
+use crate::ids::{Epoch, TopicId, TopicPartition};
+use crate::storage::{
+    Chore, Cleaner, CleanerOptions, Intervals, Keeper, LogConfig, Open, StorageError, Syncer,
+    close_all, settle,
+};
+
+/// A log directory that is being closed and does not get on for so long is left as it is.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// So often it is looked whether a log directory failed.
+const LOOK_MS: u64 = 1000;
+
+/// What a delta does to the partitions that live here.
+struct Step {
+    strays: HashSet<TopicPartition>,
+    failures: Vec<ApplyError>,
+    /// The first delta names what was there before this start.
+    is_first: bool,
+    /// Those that whoever waits there has to leave.
+    left: Vec<Arc<Partition>>,
+}
+
+/// A topic as a delta wants it, beside what it was.
+struct Plan {
+    name: Arc<str>,
+    id: TopicId,
+    internal: bool,
+    settings: Arc<TopicSettings>,
+    config: Arc<LogConfig>,
+    /// All partitions by number, and whether the delta names them.
+    partitions: Vec<(PartitionState, bool)>,
+    old: Option<Arc<TopicImage>>,
+}
+
+impl Plan {
+    fn new(name: Arc<str>, delta: TopicDelta, old: Option<Arc<TopicImage>>) -> Self {
+        let TopicDelta { id, internal, settings, partitions } = delta;
+        let settings = match &old {
+            Some(old) if *old.settings == settings => Arc::clone(&old.settings),
+            _ => Arc::new(settings),
+        };
+        let config = Arc::new(settings.log.clone());
+        let partitions = merged(&name, old.as_deref(), partitions);
+        Self { name, id, internal, settings, config, partitions, old }
+    }
+
+    fn before(&self, number: i32) -> Option<Arc<Partition>> {
+        self.old.as_ref()?.partition(number)?.local.clone()
+    }
+}
+
+/// All partitions of a topic: those of the image, with the changes of a delta.
+fn merged(
+    name: &str,
+    old: Option<&TopicImage>,
+    changed: Vec<(i32, PartitionState)>,
+) -> Vec<(PartitionState, bool)> {
+    let old = old.map_or(&[][..], |old| &old.partitions);
+    let mut partitions: Vec<_> = old.iter().map(|old| (old.state.clone(), false)).collect();
+    for (number, state) in changed {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let count = partitions.len();
+        match partitions.get_mut(at) {
+            Some(partition) => *partition = (state, true),
+            None if at == count => partitions.push((state, true)),
+            None => tracing::error!("a delta names {name}-{number}, but not those before it"),
+        }
+    }
+    partitions
+}
+
+impl Broker {
+    /// What partitions lie in the log directories. Until a delta names them they are not opened.
+    pub fn load(&self) -> Result<Vec<Loaded>, StorageError> {
+        settle(&self.store.dirs)?;
+        let mut all = Vec::new();
+        let dirs = self.store.dirs.iter().enumerate();
+        for (index, dir) in dirs.filter(|(_, dir)| !dir.is_offline()) {
+            for found in dir.partitions()? {
+                self.note_found(index, dir, &found);
+                all.push(Loaded { found, dir: index });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes the next image. A delta whose number is not above the image's is ignored.
+    /// Returns what could not be opened or removed; the rest of the delta holds all the same.
+    pub fn apply(&self, delta: Delta) -> Vec<ApplyError> {
+        let _one_at_a_time = self.applying.lock();
+        let mut image = ClusterImage::clone(&self.image.load());
+        if delta.version <= image.version {
+            return Vec::new();
+        }
+        let is_first = image.version == 0;
+        image.version = delta.version;
+        if let Some(cluster_id) = delta.cluster_id {
+            image.cluster_id = cluster_id;
+        }
+        if let Some(controller_id) = delta.controller_id {
+            image.controller_id = controller_id;
+        }
+        if let Some(brokers) = delta.brokers {
+            image.brokers = brokers.into();
+        }
+        if let Some(waits) = delta.waits {
+            image.waits = waits;
+        }
+        if let Some(rows) = delta.quotas {
+            image.quotas = quotas::Table::of(rows).map(Arc::new);
+        }
+        let (strays, failures, left) = (delta.strays, Vec::new(), Vec::new());
+        let mut step = Step { strays, failures, is_first, left };
+        let deleted = self.remove_topics(&delta.topics, (&mut image, &mut step));
+        let plan = |(name, topic): (Arc<str>, Option<TopicDelta>)| {
+            let old = image.topic(&name).cloned();
+            topic.map(|topic| Plan::new(name, topic, old))
+        };
+        let plans: Vec<Plan> = delta.topics.into_iter().filter_map(plan).collect();
+        let wanted = plans.iter().flat_map(|plan| self.wanted(plan, step.is_first)).collect();
+        let mut opened = self.open_all(wanted);
+        let mut changed = Vec::new();
+        for plan in plans {
+            let topic = Arc::new(self.build(plan, (&mut opened, &mut step)));
+            changed.push(Arc::clone(&topic));
+            image.put(topic);
+        }
+        // Before the image, so that whoever sees the topic of groups finds what is kept of them.
+        let node = self.settings.load().node_id;
+        let topic = image.topic(TOPIC).map(|it| &**it);
+        let (loading, left) = self.groups.follow(topic, node);
+        self.unloaded(left.iter().map(|group_id| &**group_id));
+        self.load_groups(loading);
+        self.image.store(Arc::new(image));
+        self.image_number.fetch_add(1, Ordering::Release);
+        // What was flushed while a partition was in no image yet has woken nobody.
+        for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
+            if let Some(partition) = &partition.local {
+                partition.advance(&mut Wakes { here: None, waker: self });
+            }
+        }
+        self.forget_topics(&deleted);
+        for partition in step.left.drain(..) {
+            partition.abandon(&mut Wakes { here: None, waker: self });
+        }
+        self.set_strays_aside(&mut step);
+        step.failures
+    }
+
+    /// Takes out of the image what a delta says is gone, or another of its name; which topics.
+    fn remove_topics(
+        &self,
+        topics: &[(Arc<str>, Option<TopicDelta>)],
+        (image, step): (&mut ClusterImage, &mut Step),
+    ) -> Vec<Arc<str>> {
+        let mut deleted = Vec::new();
+        for (name, topic) in topics {
+            let old_id = image.topic(name).map(|old| old.id);
+            if topic.as_ref().is_none_or(|topic| old_id != Some(topic.id))
+                && let Some(old) = image.remove(name)
+            {
+                let local = old.partitions.iter().filter_map(|p| p.local.as_ref());
+                local.for_each(|partition| self.drop_partition(partition, step));
+                deleted.push(Arc::clone(&old.name));
+            }
+            if topic.is_none() && old_id.is_none() {
+                self.delete_unopened(name, step);
+            }
+        }
+        deleted
+    }
+
+    /// The logs of a topic that live here from now on and are not open.
+    fn wanted(&self, plan: &Plan, is_first: bool) -> Vec<Wanted> {
+        let node = self.settings.load().node_id;
+        let mut wanted = Vec::new();
+        for (number, (state, _)) in (0..).zip(&plan.partitions) {
+            if !state.replicas.contains(&node) || plan.before(number).is_some() {
+                continue;
+            }
+            let open = Open {
+                config: Arc::clone(&plan.config),
+                topic_id: Some(plan.id),
+                leader_epoch: Some(state.leader_epoch).filter(|epoch| epoch.0 >= 0),
+                clean: false,
+                dense: !plan.config.compact,
+                clock: Arc::clone(&self.clock),
+                syncer: self.syncer.get().cloned(),
+                checking: None,
+            };
+            let name = TopicPartition::new(Arc::clone(&plan.name), number);
+            let is_new = !is_first && state.leader_epoch.0 <= 0;
+            wanted.push(Wanted { name, open, is_new });
+        }
+        wanted
+    }
+
+    fn build(&self, mut plan: Plan, (opened, step): (&mut Opened, &mut Step)) -> TopicImage {
+        let node = self.settings.load().node_id;
+        let has_changed = plan.old.as_ref().is_some_and(|old| old.settings != plan.settings);
+        let mut partitions = Vec::with_capacity(plan.partitions.len());
+        for (number, (state, is_named)) in (0..).zip(std::mem::take(&mut plan.partitions)) {
+            let before = plan.before(number);
+            let is_open = before.is_some();
+            let local = if !state.replicas.contains(&node) {
+                before.iter().for_each(|partition| self.drop_partition(partition, step));
+                None
+            } else if let Some(partition) = before {
+                if has_changed {
+                    partition.reconfigure(Arc::clone(&plan.config));
+                }
+                Some(partition)
+            } else {
+                let name = TopicPartition::new(Arc::clone(&plan.name), number);
+                let opened = opened.remove(&name).transpose();
+                opened.map_err(|error| step.failures.push(error)).ok().flatten()
+            };
+            if let Some(partition) = &local
+                && (is_named || !is_open)
+            {
+                self.lead(partition, &state, (node, step));
+            }
+            partitions.push(PartitionImage { state, local });
+        }
+        let Plan { name, id, internal, settings, .. } = plan;
+        TopicImage { name, id, internal, settings, partitions }
+    }
+
+    /// Makes a partition the leader or a follower, as the image says.
+    fn lead(
+        &self,
+        partition: &Arc<Partition>,
+        state: &PartitionState,
+        (node, step): (i32, &mut Step),
+    ) {
+        if state.leader != node {
+            step.left.push(Arc::clone(partition));
+            return partition.follow();
+        }
+        if state.leader_epoch > Epoch::NONE {
+            partition.log.set_leader_epoch(state.leader_epoch);
+        }
+        partition.lead(state.isr == [node]);
+        partition.advance(&mut Wakes { here: None, waker: self });
+    }
+
+    /// The partition does not live here any more.
+    fn drop_partition(&self, partition: &Arc<Partition>, step: &mut Step) {
+        self.store.places.lock().remove(&partition.name);
+        let outcome = match step.strays.remove(&partition.name) {
+            true => partition.log.set_aside(),
+            false => partition.log.delete(),
+        };
+        if let Err(error) = outcome {
+            step.failures.push(ApplyError { partition: partition.name.clone(), error });
+        }
+        partition.remove();
+        step.left.push(Arc::clone(partition));
+    }
+
+    /// Deletes what lies in the log directories of a topic that was in no image.
+    fn delete_unopened(&self, topic: &str, step: &mut Step) {
+        let mut places = self.store.places.lock();
+        let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
+        let gone = places.extract(gone);
+        drop(places);
+        let names: Vec<_> = gone.iter().map(|(name, _)| name.clone()).collect();
+        self.drop_futures(&names);
+        for (partition, index) in gone {
+            let dir = self.store.dirs.get(index);
+            if let Some(Err(error)) = dir.map(|dir| dir.delete_unopened(&partition)) {
+                step.failures.push(ApplyError { partition, error });
+            }
+        }
+    }
+
+    /// Sets aside what lies in the log directories and was in no image.
+    fn set_strays_aside(&self, step: &mut Step) {
+        let image = self.image.load();
+        for partition in step.strays.drain() {
+            let topic = image.topic(&partition.topic);
+            if topic.and_then(|it| it.partition(partition.partition)?.local.as_ref()).is_some() {
+                continue;
+            }
+            let place = self.store.places.lock().remove(&partition);
+            let dir = place.and_then(|index| self.store.dirs.get(index));
+            if let Some(Err(error)) = dir.map(|dir| dir.set_stray_aside(&partition, None)) {
+                step.failures.push(ApplyError { partition, error });
+            }
+        }
+    }
+
+    /// The sync thread moved a flushed offset, or found a disk broken.
+    pub(crate) fn flushed(&self, name: &TopicPartition) {
+        let image = self.image.load();
+        let topic = image.topic(&name.topic);
+        let partition = topic.and_then(|topic| topic.partition(name.partition)?.local.as_ref());
+        let Some(partition) = partition else { return };
+        let mut wakes = Wakes { here: None, waker: self };
+        if partition.log.is_offline() {
+            partition.abandon(&mut wakes);
+        } else {
+            partition.advance(&mut wakes);
+        }
+    }
+
+    /// Starts the threads that sync logs, keep house, and clean compacted logs (`None`: nobody
+    /// does). Call it before the first delta.
+    pub fn start_syncing(
+        self: &Arc<Self>,
+        intervals: Intervals,
+        cleaner: Option<CleanerOptions>,
+    ) -> std::io::Result<()> {
+        let broker = Arc::downgrade(self);
+        let syncer = Syncer::start(Box::new(move |name| {
+            if let Some(broker) = broker.upgrade() {
+                broker.flushed(name);
+            }
+        }))?;
+        let dirs = self.store.dirs.clone();
+        dirs.iter().for_each(|dir| dir.descriptors().sync_on(&syncer));
+        let _ = self.syncer.set(syncer);
+        let broker = Arc::downgrade(self);
+        let expiry = Chore {
+            interval_ms: self.settings.load().offsets_retention_check_ms,
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.expire_offsets())),
+        };
+        let broker = Arc::downgrade(self);
+        let look = Chore {
+            interval_ms: LOOK_MS,
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tell_lost())),
+        };
+        let clock = || Arc::clone(&self.clock);
+        let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry, look])?;
+        let _ = self.keeper.set(keeper);
+        self.start_moving()?;
+        if let Some(options) = cleaner {
+            let _ = self.cleaner.set(Cleaner::start(dirs, options, clock())?);
+        }
+        Ok(())
+    }
+
+    /// The thread that ended by a panic, if one did: the broker must stop then.
+    pub fn failed_thread(&self) -> Option<&'static str> {
+        let failed = [
+            ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
+            ("keeper", self.keeper.get().is_some_and(|it| it.has_failed())),
+            ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
+            ("mover", self.mover.get().is_some_and(|it| it.has_failed())),
+        ];
+        failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
+    }
+
+    /// The cleaner follows other settings from now on.
+    pub fn set_cleaner(&self, options: CleanerOptions) {
+        let outcome = self.cleaner.get().map_or(Ok(()), |cleaner| cleaner.reconfigure(options));
+        if let Err(error) = outcome {
+            tracing::error!("no more threads for the cleaner: {error}");
+        }
+    }
+
+    /// All partitions that live here.
+    pub fn partitions(&self) -> Vec<Arc<Partition>> {
+        let image = self.image.load();
+        let topics = image.topics();
+        topics.flat_map(|t| t.partitions.iter().filter_map(|p| p.local.clone())).collect()
+    }
+
+    /// Closes all logs and directories, so that the next start need not recover. No request may be
+    /// handled any more.
+    pub fn close(&self) -> Result<(), StorageError> {
+        self.groups.stopping.store(true, Ordering::Release);
+        self.workers.stop();
+        if let Some(syncer) = self.syncer.get() {
+            syncer.stop();
+        }
+        if let Some(keeper) = self.keeper.get() {
+            keeper.stop();
+        }
+        if let Some(mover) = self.mover.get() {
+            mover.stop();
+        }
+        if let Some(cleaner) = self.cleaner.get() {
+            cleaner.stop();
+        }
+        let logs = self.partitions().iter().map(|it| Arc::clone(&it.log)).collect();
+        close_all(&self.store.dirs, logs, PATIENCE)
+    }
+}

@@ -1,0 +1,8 @@
+//! How partitions come and go: metadata deltas are applied, logs opened, moved and closed, and the
+//! logs of groups replayed and appended to.
+
+pub mod groups;
+mod metadata_delta;
+mod moves;
+pub mod opening;
+mod proven;

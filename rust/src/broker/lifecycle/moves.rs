@@ -1,0 +1,154 @@
+//! Replicas on their way to other log directories, and where replicas of the future shall lie.
+//!
+//! Threads: any but a reactor: what is asked may wait for a lock that a disk holds up.
+//! Not promised: a wish for a replica that is not here is forgotten with the process, and where
+//! there are [`WISHES`] of them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::broker::policy::Event;
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::partition::Partition;
+use crate::ids::TopicPartition;
+use crate::protocol::value::Value;
+use crate::storage::{Kind, LogDir, Move, Mover, StorageError};
+
+/// So many replicas that are not here may have a directory waiting for them.
+const WISHES: usize = 10_000;
+
+/// A log directory, and the partitions in it; of those on their way here, `true`.
+pub type Contents = (Arc<LogDir>, Vec<(TopicPartition, bool)>);
+
+impl Broker {
+    /// All log directories and the partitions in them.
+    pub fn log_dirs(&self) -> Vec<Contents> {
+        let (partitions, moves) = (self.partitions(), self.moves());
+        let contents = |dir: &Arc<LogDir>| {
+            let here = partitions.iter().filter(|it| Arc::ptr_eq(&it.log.dir(), dir));
+            let coming = moves.iter().filter(|it| Arc::ptr_eq(it.to(), dir));
+            let here = here.map(|it| (it.name.clone(), false));
+            (Arc::clone(dir), here.chain(coming.map(|it| (it.name().clone(), true))).collect())
+        };
+        self.store.dirs().iter().map(contents).collect()
+    }
+
+    /// Has a replica move to a log directory; one that is not here will be made there. A move to
+    /// elsewhere that is under way ends.
+    /// Errors: there is no such directory, or it is offline.
+    pub fn place_replica(&self, name: &TopicPartition, path: &Path) -> Result<(), StorageError> {
+        let offline = || StorageError::Offline(path.display().to_string().into());
+        let dirs = self.store.dirs();
+        let index = dirs.iter().position(|dir| dir.path() == path).ok_or_else(offline)?;
+        let dir = dirs.get(index).filter(|dir| !dir.is_offline()).ok_or_else(offline)?;
+        let image = self.image();
+        let partition = image.topic(&name.topic).and_then(|it| it.partition(name.partition));
+        if let Some(partition) = partition.and_then(|it| it.local.as_ref()) {
+            if let Some(mover) = self.mover.get() {
+                mover.ask(&partition.log, dir, None);
+            }
+            return Ok(());
+        }
+        let mut wishes = self.store.wishes.lock();
+        if wishes.len() < WISHES || wishes.contains_key(name) {
+            wishes.insert(name.clone(), index);
+        }
+        Ok(())
+    }
+
+    /// The moves that are under way.
+    pub(crate) fn moves(&self) -> Vec<Arc<Move>> {
+        self.mover.get().map_or_else(Vec::new, |mover| mover.moves())
+    }
+
+    /// Starts the thread that moves logs.
+    pub(crate) fn start_moving(self: &Arc<Self>) -> std::io::Result<()> {
+        let broker = Arc::downgrade(self);
+        let mover = Mover::start(Box::new(move |log| {
+            if let Some(broker) = broker.upgrade() {
+                let to = log.dir();
+                if let Some(index) = broker.store.dirs().iter().position(|d| Arc::ptr_eq(d, &to)) {
+                    broker.store.places.lock().insert(log.name().clone(), index);
+                }
+                broker.flushed(log.name());
+            }
+        }))?;
+        let _ = self.mover.set(mover);
+        Ok(())
+    }
+
+    /// Goes on with the move of a replica that an earlier start began.
+    pub(crate) fn move_on(&self, partition: &Partition) {
+        let Some((index, path)) = self.store.futures.lock().remove(&partition.name) else { return };
+        let Some(dir) = self.store.dirs().get(index).filter(|dir| !dir.is_offline()) else {
+            return;
+        };
+        match self.mover.get() {
+            Some(mover) if !Arc::ptr_eq(&partition.log.dir(), dir) => {
+                mover.ask(&partition.log, dir, Some(path));
+            }
+            _ => dir.remove_aside(&path),
+        }
+    }
+
+    /// Tells the policy which replicas of this broker are lost with a log directory, when that is
+    /// news (`LogDirFailed`).
+    pub(crate) fn tell_lost(&self) {
+        if !self.store.dirs().iter().any(|dir| dir.is_offline()) {
+            return;
+        }
+        let (node, image) = (self.settings.load().node_id, self.image());
+        let mut lost = BTreeSet::new();
+        for topic in image.topics() {
+            for (number, partition) in (0..).zip(&topic.partitions) {
+                let works = partition.local.as_ref().is_some_and(|it| !it.log.is_offline());
+                if partition.state.replicas.contains(&node) && !works {
+                    lost.insert(TopicPartition::new(Arc::clone(&topic.name), number));
+                }
+            }
+        }
+        let mut told = self.store.lost.lock();
+        if *told == lost {
+            return;
+        }
+        let replica = |name: &TopicPartition| {
+            Value::Map(vec![
+                ("topic".into(), Value::Str(name.topic.to_string())),
+                ("partition".into(), Value::Int(name.partition.into())),
+            ])
+        };
+        let replicas = Value::List(lost.iter().map(replica).collect());
+        let request = Value::Map(vec![("replicas".into(), replicas)]);
+        self.policy.submit(Event::internal("LogDirFailed", request));
+        *told = lost;
+    }
+
+    /// Takes note of what lies in a log directory.
+    pub(crate) fn note_found(&self, index: usize, dir: &LogDir, found: &crate::storage::Found) {
+        match found.kind {
+            Kind::Live => {
+                self.store.places.lock().insert(found.name.clone(), index);
+            }
+            Kind::Future => {
+                let place = (index, found.path.clone());
+                let before = self.store.futures.lock().insert(found.name.clone(), place);
+                if let Some((other, path)) = before {
+                    let dirs = self.store.dirs();
+                    dirs.get(other).map_or(dir, |other| other).remove_aside(&path);
+                }
+            }
+            Kind::Delete | Kind::Stray => {}
+        }
+    }
+
+    /// Removes the copies of partitions that are gone.
+    pub(crate) fn drop_futures(&self, gone: &[TopicPartition]) {
+        let mut futures = self.store.futures.lock();
+        for (index, path) in gone.iter().filter_map(|name| futures.remove(name)) {
+            if let Some(dir) = self.store.dirs().get(index) {
+                dir.remove_aside(&path);
+            }
+        }
+    }
+}

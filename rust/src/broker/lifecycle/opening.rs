@@ -1,0 +1,174 @@
+//! Opens the logs that a delta wants here, several at a time where that is worth threads.
+//!
+//! Each log directory has threads of its own, as many as `num.recovery.threads.per.data.dir` says;
+//! they take the logs with the most bytes to check first. Where there is little to do the caller
+//! does it, in the delta's order.
+//! Invariants: what is found does not depend on how many threads looked; places are chosen in the
+//! delta's order, before anything is opened. Memory: one window and one batch a thread.
+//! A panic in one opening is the caller's, once the other threads have ended.
+//! Threads: the caller waits; one delta at a time.
+//! Not promised: the order in which logs are opened.
+
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::{thread, vec};
+
+use parking_lot::Mutex;
+
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::partition::Partition;
+use crate::ids::{TopicId, TopicPartition};
+use crate::storage::{Checking, Log, LogDir, Open, StorageError, tell_cuts};
+
+/// Below so many bytes to check threads cost more than they save.
+const LITTLE: u64 = 8 << 20;
+/// What opening a log costs beside, in bytes that could be checked meanwhile.
+const A_LOG: u64 = 64 << 10;
+
+/// A partition of a delta that could not be opened or removed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{partition}: {error}")]
+pub struct ApplyError {
+    /// Which.
+    pub partition: TopicPartition,
+    /// Why.
+    pub error: StorageError,
+}
+
+/// A log that shall be opened.
+pub(crate) struct Wanted {
+    pub name: TopicPartition,
+    pub open: Open,
+    /// There is no log of it yet.
+    pub is_new: bool,
+}
+
+/// What became of them.
+pub(crate) type Opened = HashMap<TopicPartition, Result<Arc<Partition>, ApplyError>>;
+
+/// A log that will be opened where its place is.
+struct Job {
+    name: TopicPartition,
+    open: Open,
+    dir: Arc<LogDir>,
+    bytes: u64,
+}
+
+/// The logs of one directory that nobody opens yet.
+struct Queue {
+    jobs: Mutex<vec::IntoIter<Job>>,
+    threads: usize,
+}
+
+/// What the threads have found.
+#[derive(Default)]
+struct Outcome {
+    opened: Mutex<Opened>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Broker {
+    /// Opens logs; all of them, unless the start is given up meanwhile.
+    pub(crate) fn open_all(&self, wanted: Vec<Wanted>) -> Opened {
+        let outcome = Outcome::default();
+        let (queues, work) = self.queues(wanted, &outcome);
+        if work < LITTLE {
+            queues.iter().for_each(|queue| queue.run(self, &outcome));
+        } else {
+            self.open_by_threads(&queues, &outcome);
+        }
+        tell_cuts(&self.progress.take_cuts());
+        if let Some(panic) = outcome.panic.into_inner() {
+            resume_unwind(panic);
+        }
+        outcome.opened.into_inner()
+    }
+
+    /// The caller is one of the threads of the first queue, and of each that got too few.
+    fn open_by_threads(&self, queues: &[Queue], outcome: &Outcome) {
+        thread::scope(|scope| {
+            let mut own = Vec::new();
+            for (index, queue) in queues.iter().enumerate() {
+                own.extend((index == 0).then_some(queue));
+                for _ in usize::from(index == 0)..queue.threads {
+                    let run = || queue.run(self, outcome);
+                    let worker = thread::Builder::new().name("krust-recovery".into());
+                    if let Err(error) = worker.spawn_scoped(scope, run) {
+                        tracing::warn!("fewer threads open logs than should: {error}");
+                        own.push(queue);
+                    }
+                }
+            }
+            own.iter().for_each(|queue| queue.run(self, outcome));
+        });
+    }
+
+    /// The logs by directory, and what there is to do, in bytes to check.
+    fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<Queue>, u64) {
+        let dirs = self.store.dirs();
+        let mut queues: Vec<Vec<Job>> = dirs.iter().map(|_| Vec::new()).collect();
+        let mut work = 0;
+        for Wanted { name, open, is_new } in wanted {
+            let place = self.store.place(&name, is_new);
+            let place = place.and_then(|at| Some((dirs.get(at)?, queues.get_mut(at)?)));
+            let Some((dir, queue)) = place else {
+                let error = StorageError::Offline("where it may lie".into());
+                let failed = Err(ApplyError { partition: name.clone(), error });
+                outcome.opened.lock().insert(name, failed);
+                continue;
+            };
+            let bytes = dir.bytes_to_check(&name);
+            let checking = self.progress.expect(name.to_string().into(), bytes);
+            let open = Open { clean: dir.was_clean(), checking: Some(Arc::new(checking)), ..open };
+            work += bytes + if is_new { 0 } else { A_LOG };
+            queue.push(Job { name, open, dir: Arc::clone(dir), bytes });
+        }
+        let most = self.settings.load().recovery_threads_per_dir.max(1);
+        let queue = |mut jobs: Vec<Job>| {
+            jobs.sort_by_key(|job| Reverse(job.bytes));
+            let threads = most.min(jobs.len());
+            Queue { jobs: Mutex::new(jobs.into_iter()), threads }
+        };
+        let used = queues.into_iter().filter(|jobs| !jobs.is_empty());
+        (used.map(queue).collect(), work)
+    }
+
+    fn open(&self, Job { name, open, dir, .. }: Job) -> Result<Arc<Partition>, ApplyError> {
+        let fail = |error| ApplyError { partition: name.clone(), error };
+        open.checking.as_deref().map_or(Ok(()), Checking::go_on).map_err(fail)?;
+        if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
+            dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
+        }
+        let id = open.topic_id.unwrap_or_default();
+        let told = open.leader_epoch;
+        let log = Log::open(&dir, &name, open).map_err(fail)?;
+        self.note_proven(&log, told);
+        let partition = Partition::new(name.clone(), id, log);
+        partition.settle().map_err(fail)?;
+        self.move_on(&partition);
+        Ok(Arc::new(partition))
+    }
+}
+
+impl Queue {
+    /// Opens one log after the other until none is left.
+    fn run(&self, broker: &Broker, outcome: &Outcome) {
+        while let Some(job) = self.next() {
+            let name = job.name.clone();
+            match catch_unwind(AssertUnwindSafe(|| broker.open(job))) {
+                Ok(opened) => drop(outcome.opened.lock().insert(name, opened)),
+                Err(panic) => *outcome.panic.lock() = Some(panic),
+            }
+            if outcome.panic.lock().is_some() {
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        self.jobs.lock().next()
+    }
+}

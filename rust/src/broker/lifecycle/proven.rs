@@ -1,0 +1,107 @@
+//! What the logs that were opened prove, as bounds for what is handed out from here on.
+//!
+//! Metadata may know less than the disk: it was lost, or another broker wrote the directory. An id
+//! of a producer that is handed out again has its first batches taken for duplicates, which are
+//! acknowledged and not written. A leader epoch that falls looks like damage to a recovery.
+//! Producer ids come from what each log remembers of its producers once it is open, and from the
+//! records of `__transaction_state`; InitProducerId hands out none below. Epochs that are above
+//! those of a delta are kept for the policy, which raises the topic's; the log itself appends with
+//! no epoch below its newest.
+//! Threads: any; several logs may be opened at a time.
+//! Not promised: ids of producers that a log has forgotten (`producer.id.expiration.ms`): it
+//! compares no batch with those. Ids above [`LAST_PRODUCER_ID`], which no controller reaches by
+//! counting: any client may write them, and must not use up what there is.
+
+use crate::broker::requests::broker::Broker;
+use crate::ids::{Epoch, TopicPartition};
+use crate::record::{RecordError, batch, convert};
+use crate::storage::{Log, Read, ReadError};
+
+/// The topic whose records name producers of transactions.
+const TRANSACTIONS: &str = "__transaction_state";
+/// Bytes read of it at a time.
+const CHUNK: usize = 1 << 20;
+/// The highest producer id that proves anything.
+const LAST_PRODUCER_ID: i64 = i64::MAX / 2;
+
+/// Why records of transactions could not be read.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+}
+
+impl Broker {
+    /// Takes note of what a log proves that a delta had opened under the leader epoch `told`.
+    pub(crate) fn note_proven(&self, log: &Log, told: Option<Epoch>) {
+        let newest = log.latest_epoch();
+        // Whoever chose the epoch by the checkpoint could not know that one in the log is as high.
+        let is_new = |told| told < newest || (told == newest && !log.are_epochs_saved());
+        if told.is_some_and(is_new) {
+            self.proven.epochs.lock().push((log.name().clone(), newest));
+        }
+        let remembered = log.producers().into_iter().map(|producer| producer.producer_id);
+        let mut highest = remembered.filter(|id| *id <= LAST_PRODUCER_ID).max();
+        if &*log.name().topic == TRANSACTIONS {
+            let outcome = transactions(log, &mut |id| highest = highest.max(Some(id)));
+            if let Err(error) = outcome {
+                tracing::warn!(log = %log.name(), "ids of producers are not all known: {error}");
+            }
+        }
+        if let Some(highest) = highest {
+            self.producer_ids.begin_above(highest);
+        }
+    }
+
+    /// One above the highest producer id that a log has named.
+    pub fn first_free_producer_id(&self) -> i64 {
+        self.producer_ids.floor()
+    }
+
+    /// Partitions whose log has a newer leader epoch than the delta that had it opened, or the same
+    /// where `leader-epoch-checkpoint` does not tell it; and that epoch. Each is told once.
+    pub fn take_newer_epochs(&self) -> Vec<(TopicPartition, Epoch)> {
+        std::mem::take(&mut self.proven.epochs.lock())
+    }
+}
+
+/// Hands the producer ids that records of `__transaction_state` name to `sink`.
+fn transactions(log: &Log, sink: &mut impl FnMut(i64)) -> Result<(), Unread> {
+    let (mut next, end) = (log.log_start_offset(), log.log_end_offset());
+    let mut bytes = Vec::new();
+    while next < end {
+        bytes.clear();
+        let read = Read { offset: next, max_bytes: CHUNK, upper: end, min_one: true };
+        log.read(read)?.read_into(&mut bytes)?;
+        let begin = next;
+        for batch in batch::iter(&bytes) {
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(RecordError::Truncated { .. }) if next > begin => break,
+                Err(error) => return Err(error.into()),
+            };
+            if !batch.is_control() {
+                convert::each_record(&batch, |record| {
+                    transaction(record.key, record.value).into_iter().for_each(&mut *sink);
+                    Ok(())
+                })?;
+            }
+            next.0 = batch.last_offset() + 1;
+        }
+        if next == begin {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The producer id in the metadata of a transaction (key version 0, value version 0 or 1).
+fn transaction(key: Option<&[u8]>, value: Option<&[u8]>) -> Option<i64> {
+    let ([0, 0, ..], [0, 0 | 1, value @ ..]) = (key?, value?) else { return None };
+    let id = i64::from_be_bytes(*value.first_chunk()?);
+    (0..=LAST_PRODUCER_ID).contains(&id).then_some(id)
+}

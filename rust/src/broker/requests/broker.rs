@@ -1,0 +1,310 @@
+//! The broker: what handlers and lifecycle share, and how the policy's answers come back to
+//! requests.
+//!
+//! Its methods stand with what they do: those on log directories and deltas in `lifecycle`, those
+//! on requests in `requests` and `handlers`.
+//! Threads: shared by all; what changes is behind a lock of its own, or swapped whole.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::broker::policy::{Policy, Ticket};
+use crate::broker::requests::decisions::{self, Answered, Asked, Tickets};
+use crate::broker::requests::delayed::{ThreadState, Wake};
+use crate::broker::requests::service::Mailbox;
+use crate::broker::requests::workers::Workers;
+use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
+use crate::broker::state::groups::Groups;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::producer_ids::ProducerIds;
+use crate::broker::state::proven::Proven;
+use crate::broker::state::quotas::account::Quotas;
+use crate::broker::state::quotas::bucket::Windows;
+use crate::broker::state::store::Store;
+use crate::broker::state::unserved::UnservedIds;
+use crate::broker::state::waking::{ParkedId, Waker};
+use crate::clock::Clock;
+use crate::memory::MemoryPool;
+use crate::protocol::value::{Value, ValueError};
+use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
+use crate::work::WorkMeter;
+
+/// The settings of the broker that handlers read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `node.id`.
+    pub node_id: i32,
+    /// The listener that brokers use among each other; `None`: there are no others.
+    pub inter_broker_listener: Option<Arc<str>>,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
+    /// `fetch.max.bytes`.
+    pub fetch_max_bytes: i32,
+    /// How much fetch sessions may hold.
+    pub fetch_sessions: SessionLimits,
+    /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
+    pub partitions_per_answer: i32,
+    /// `krust.group.connection.grace.ms`: how long a group member may be without its connection;
+    /// negative: as long as its session lasts.
+    pub connection_grace_ms: i64,
+    /// `krust.group.load.wait.ms`: how long after the start requests on groups wait while groups
+    /// are being read.
+    pub group_load_wait_ms: i64,
+    /// `offset.metadata.max.bytes`.
+    pub offset_metadata_max_bytes: usize,
+    /// `offsets.commit.timeout.ms`: how long a commit waits for the watermark.
+    pub offsets_commit_timeout_ms: i64,
+    /// `offsets.retention.minutes`, in milliseconds.
+    pub offsets_retention_ms: i64,
+    /// `offsets.retention.check.interval.ms`; counts at the start only.
+    pub offsets_retention_check_ms: u64,
+    /// `num.recovery.threads.per.data.dir`.
+    pub recovery_threads_per_dir: usize,
+    /// `krust.policy.timeout.ms`: how long the policy may take for a decision.
+    pub policy_timeout_ms: i64,
+    /// `krust.request.memory.bytes`: what requests may cost together, read buffers apart.
+    pub request_memory_bytes: usize,
+    /// `krust.policy.request.memory.bytes`: what one request may cost as a tree for the policy.
+    pub policy_request_bytes: usize,
+    /// `krust.policy.response.max.bytes`: how large the answer to a request on many things may be.
+    pub policy_response_bytes: usize,
+    /// `krust.fetch.converted.memory.bytes`: what answers converted for old consumers may hold
+    /// together until they are sent.
+    pub converted_memory_bytes: usize,
+    /// `krust.worker.threads`; counts at the start only.
+    pub worker_threads: usize,
+    /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
+    pub quota_windows: Windows,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node_id: 0,
+            inter_broker_listener: None,
+            auto_create_topics: true,
+            fetch_max_bytes: 57_671_680,
+            fetch_sessions: SessionLimits::default(),
+            partitions_per_answer: 2000,
+            connection_grace_ms: -1,
+            group_load_wait_ms: 10_000,
+            offset_metadata_max_bytes: 4096,
+            offsets_commit_timeout_ms: 5000,
+            offsets_retention_ms: 7 * 24 * 3_600_000,
+            offsets_retention_check_ms: 600_000,
+            recovery_threads_per_dir: 2,
+            policy_timeout_ms: 300_000,
+            request_memory_bytes: 256 << 20,
+            policy_request_bytes: 8 << 20,
+            policy_response_bytes: 64 << 20,
+            converted_memory_bytes: 64 << 20,
+            worker_threads: 2,
+            quota_windows: Windows::default(),
+        }
+    }
+}
+
+/// The broker. See the module.
+pub struct Broker {
+    pub(crate) me: Weak<Self>,
+    pub(crate) settings: ArcSwap<Settings>,
+    pub(crate) image: ArcSwap<ClusterImage>,
+    /// Rises with each new image; threads compare it before they take the new `Arc`.
+    pub(crate) image_number: AtomicU64,
+    pub(crate) applying: Mutex<()>,
+    pub(crate) store: Store,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
+    pub(crate) syncer: OnceLock<Arc<Syncer>>,
+    pub(crate) keeper: OnceLock<Arc<Keeper>>,
+    pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
+    pub(crate) mover: OnceLock<Arc<Mover>>,
+    /// What requests cost together beside their read buffers.
+    pub(crate) memory: Arc<MemoryPool>,
+    /// What answers converted for old consumers hold together until they are sent.
+    pub(crate) converted_memory: Arc<MemoryPool>,
+    pub(crate) workers: Workers,
+    /// The longest that a network thread was busy for one connection.
+    pub(crate) work: WorkMeter,
+    /// Of requests that cost too much as a tree.
+    pub(crate) too_large: RareLine,
+    pub(crate) unserved_ids: UnservedIds,
+    pub(crate) tickets: Tickets,
+    pub(crate) fetch_sessions: FetchSessions,
+    pub(crate) producer_ids: ProducerIds,
+    pub(crate) proven: Proven,
+    pub(crate) groups: Groups,
+    pub(crate) quotas: Quotas,
+    /// The number of the last connection.
+    pub(crate) connections: AtomicU64,
+}
+
+/// A line of the log that a peer can cause: at most one each second, and how many were left out.
+#[derive(Debug, Default)]
+pub(crate) struct RareLine(Mutex<(Option<i64>, u64)>);
+
+impl RareLine {
+    /// Says it now, or counts it.
+    pub(crate) fn warn(&self, now_ms: i64, say: impl FnOnce(u64)) {
+        let mut state = self.0.lock();
+        let (said_ms, more) = *state;
+        if said_ms.is_some_and(|said_ms| now_ms < said_ms + 1000) {
+            state.1 = more + 1;
+        } else {
+            *state = (Some(now_ms), 0);
+            say(more);
+        }
+    }
+}
+
+impl Broker {
+    /// A broker over opened log directories.
+    pub fn new(
+        settings: Settings,
+        store: Store,
+        policy: Arc<dyn Policy>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let groups = Groups::default();
+        groups.fences.set_grace(settings.connection_grace_ms);
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            fetch_sessions: FetchSessions::new(settings.fetch_sessions),
+            quotas: Quotas::new(settings.quota_windows),
+            memory: MemoryPool::new(settings.request_memory_bytes),
+            converted_memory: MemoryPool::new(settings.converted_memory_bytes),
+            workers: Workers::new(settings.worker_threads),
+            work: WorkMeter::default(),
+            settings: ArcSwap::from_pointee(settings),
+            image: ArcSwap::from_pointee(ClusterImage::empty()),
+            image_number: AtomicU64::new(0),
+            applying: Mutex::new(()),
+            store,
+            progress: Arc::default(),
+            clock,
+            policy,
+            mailbox: OnceLock::new(),
+            syncer: OnceLock::new(),
+            keeper: OnceLock::new(),
+            cleaner: OnceLock::new(),
+            mover: OnceLock::new(),
+            too_large: RareLine::default(),
+            unserved_ids: UnservedIds::default(),
+            tickets: Tickets::default(),
+            producer_ids: ProducerIds::default(),
+            proven: Default::default(),
+            groups,
+            connections: AtomicU64::new(0),
+        })
+    }
+
+    /// Says how reactor threads are reached. Before that, nobody is woken. Only the first counts.
+    pub fn connect(&self, mailbox: Arc<dyn Mailbox<Wake>>) {
+        let wait_ms = self.settings.load().group_load_wait_ms;
+        self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
+        let _ = self.mailbox.set(mailbox);
+    }
+
+    /// The newest image.
+    pub fn image(&self) -> Arc<ClusterImage> {
+        self.image.load_full()
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// How far the opening of logs is; who watches a start may give it up.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// The memory that requests may cost together.
+    pub fn memory(&self) -> &Arc<MemoryPool> {
+        &self.memory
+    }
+
+    /// The memory that answers converted for old consumers may hold together.
+    pub fn converted_memory(&self) -> &Arc<MemoryPool> {
+        &self.converted_memory
+    }
+
+    /// The longest stretch of work that a network thread did for one connection.
+    pub fn work(&self) -> &WorkMeter {
+        &self.work
+    }
+
+    /// Other settings from now on.
+    pub fn set_settings(&self, settings: Settings) {
+        self.fetch_sessions.set_limits(settings.fetch_sessions);
+        self.memory.set_limit(settings.request_memory_bytes);
+        self.converted_memory.set_limit(settings.converted_memory_bytes);
+        self.groups.fences.set_grace(settings.connection_grace_ms);
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The answer to an event of the policy. A ticket that is not open is ignored.
+    ///
+    /// Errors: the value is not a response of the event's API. The client that asked is
+    /// disconnected then, so that it does not wait for ever.
+    pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
+        if let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket) {
+            let (wake, outcome) = match question.answered(response) {
+                Ok(Answered::Whole(output)) => (Wake::Answer(parked, output), Ok(())),
+                Ok(Answered::Slice(part)) => match question.proceed(ticket, part) {
+                    Ok(next) => {
+                        self.policy.submit(*next);
+                        return Ok(());
+                    }
+                    Err(output) => (Wake::Answer(parked, output), Ok(())),
+                },
+                Err(error) => (Wake::Fail(parked), Err(error)),
+            };
+            if self.tickets.close(ticket).is_some() {
+                self.post(thread, wake);
+            }
+            return outcome;
+        }
+        match self.tickets.close(ticket) {
+            Some(Asked::Request { .. }) | None => Ok(()),
+            Some(Asked::AutoCreate { thread, parked }) => {
+                self.post(thread, Wake::Created(parked, decisions::refused_topics(response)));
+                Ok(())
+            }
+            Some(Asked::ProducerIds) => self.producer_ids_came(response),
+        }
+    }
+
+    pub(crate) fn post(&self, thread: usize, wake: Wake) {
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.post(thread, wake);
+        }
+    }
+
+    /// Gives a thread the newest image.
+    pub(crate) fn refresh(&self, thread: &mut ThreadState) {
+        let number = self.image_number.load(Ordering::Acquire);
+        if thread.image_number != number {
+            thread.image_number = number;
+            thread.image = self.image.load_full();
+        }
+    }
+}
+
+impl Mailbox<Wake> for Broker {
+    fn post(&self, thread: usize, wake: Wake) {
+        Self::post(self, thread, wake);
+    }
+}
+
+impl Waker for Broker {
+    fn wake(&self, thread: usize, parked: ParkedId) {
+        self.post(thread, Wake::Look(parked));
+    }
+}

@@ -1,0 +1,216 @@
+//! One request on its way through a handler: what it said in its header, where it is handled, and
+//! how it is answered.
+//!
+//! Replies are encoded straight behind the ones before them, so that a burst leaves in one write.
+//! Format: size int32 (of what follows), response header, response; ranges of files where the
+//! message has holes, each at the place of its hole.
+//! Threads: lives on the connection's reactor thread, for the length of one request.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::requests::apis::Api;
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::connection::{Behind, Session};
+use crate::broker::requests::decisions::{self, Asked, Question, Slices};
+use crate::broker::requests::delayed::{
+    Delayed, DelayedOperation, Parked, Progress, ThreadState, Worked,
+};
+use crate::broker::requests::head::{Head, Request};
+use crate::broker::requests::reply::Replies;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::image::ClusterImage;
+use crate::broker::state::waking::ParkedId;
+use crate::memory::Lease;
+use crate::protocol::value::Value;
+use crate::wire::{DecodeError, Reader, Writer};
+
+/// What a handler says: how the connection goes on, or that the bytes are not a request.
+pub(crate) type Outcome = Result<Flow, DecodeError>;
+
+/// What waits and is as large as that is paid for from the broker's pool. What is smaller counts to
+/// its connection's limit only.
+const LEASED_FROM: usize = 4 << 10;
+/// Where the pool has no room, nothing more is read of a connection for so long.
+pub(crate) const POOL_WAIT_MS: i32 = 20;
+
+/// A request at its handler.
+pub(crate) struct Call<'c, 'f> {
+    pub(crate) broker: &'c Broker,
+    pub(crate) thread: &'c mut ThreadState,
+    pub(crate) session: &'c mut Session,
+    pub(crate) replies: &'c mut Replies,
+    pub(crate) request: Request<'f>,
+    /// Pays for a large one while it is handled.
+    pub(crate) lease: Option<Lease>,
+}
+
+impl<'f> Call<'_, 'f> {
+    /// The request's version.
+    pub(crate) fn version(&self) -> i16 {
+        self.request.head.version
+    }
+
+    /// Whether an API is served on the listener of this connection.
+    pub(crate) fn may_ask(&self, api: &Api) -> bool {
+        !api.is_between_brokers() || self.session.is_brokers_own
+    }
+
+    /// The reply says that the client is to wait so long, and nothing more of it is read meanwhile.
+    pub(crate) fn throttle(&mut self, throttle_time_ms: i32) {
+        let head = &mut self.request.head;
+        head.throttle_time_ms = head.throttle_time_ms.max(throttle_time_ms);
+        self.replies.mute(throttle_time_ms);
+    }
+
+    /// Reads the request's body.
+    pub(crate) fn reader(&self) -> Reader<'f> {
+        Reader::new(self.request.body)
+    }
+
+    /// The image that this request sees.
+    pub(crate) fn image(&self) -> Arc<ClusterImage> {
+        Arc::clone(&self.thread.image)
+    }
+
+    /// Answers at once.
+    pub(crate) fn reply(&mut self, encode: impl FnOnce(&mut Writer, i16)) {
+        self.request.head.reply(self.replies.ready(), encode);
+    }
+
+    /// Keeps the request until it is woken or its time is up.
+    pub(crate) fn park(
+        &mut self,
+        deadline_ms: Option<i64>,
+        operation: Box<dyn DelayedOperation>,
+    ) -> ParkedId {
+        let id = self.thread.parked.name();
+        self.park_as(id, deadline_ms, operation);
+        id
+    }
+
+    /// Keeps the request under a name it has already.
+    pub(crate) fn park_as(
+        &mut self,
+        id: ParkedId,
+        deadline_ms: Option<i64>,
+        operation: Box<dyn DelayedOperation>,
+    ) {
+        let bytes = self.request.size;
+        let is_leased = bytes >= LEASED_FROM;
+        let lease = if is_leased { self.broker.memory.lease(bytes) } else { None };
+        if is_leased && lease.is_none() {
+            self.replies.mute(POOL_WAIT_MS);
+        }
+        self.park_paid(id, (deadline_ms, operation), lease);
+    }
+
+    fn park_paid(
+        &mut self,
+        id: ParkedId,
+        (deadline_ms, operation): (Option<i64>, Box<dyn DelayedOperation>),
+        lease: Option<Lease>,
+    ) {
+        let slot = self.replies.park_holding(self.request.size);
+        let conn = self.session.peer.conn;
+        let head = self.request.head;
+        self.thread.parked.begin(
+            id,
+            Parked { conn, slot, head, deadline_ms, operation, lease },
+            self.session,
+        );
+    }
+
+    /// Has a worker go on with the request. What the client sent behind it is handled after the
+    /// answer. `lease` pays for what the job holds.
+    pub(crate) fn hand_over(
+        &mut self,
+        lease: Option<Lease>,
+        run: impl FnOnce(&Broker) -> Worked + Send + 'static,
+    ) {
+        let id = self.thread.parked.name();
+        let account = self.session.account.clone();
+        let wait = self.broker.work_on((self.thread.index, id), account, run);
+        self.park_paid(id, (None, wait), lease);
+        self.session.behind = Behind::WaitsForTheAnswer;
+    }
+
+    /// Until when the policy is to have decided something, where it may take `more_ms` beyond what
+    /// is usual.
+    pub(crate) fn decision_deadline_ms(&self, more_ms: i64) -> i64 {
+        let usual_ms = self.broker.settings.load().policy_timeout_ms;
+        self.broker.clock.monotonic_ms().saturating_add(usual_ms).saturating_add(more_ms)
+    }
+
+    /// Hands the request to the policy, and parks it until the answer is there. To the answer's
+    /// list is added what was `settled` here; `lease` pays for the request.
+    pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>, lease: Lease) {
+        let thread = self.thread.index;
+        let parked = self.thread.parked.name();
+        let head = self.request.head;
+        let client = self.client();
+        let answer_max = self.broker.settings.load().policy_response_bytes;
+        let (request, slices, lease) = match Slices::of((head, &client), request, answer_max, lease)
+        {
+            Ok((first, slices)) => (first, Some(Mutex::new(slices)), None),
+            Err((request, lease)) => (request, None, Some(Arc::new(lease))),
+        };
+        let question = Arc::new(Question { head, settled, slices });
+        let ticket = self.broker.tickets.open(Asked::Request { thread, parked, question });
+        let deadline_ms = self.decision_deadline_ms(decisions::waits_ms(&request));
+        // It is paid for as a tree.
+        self.park_paid(parked, (Some(deadline_ms), Box::new(DelayedDecision(ticket))), None);
+        let (api, version) = (head.api.name, head.version);
+        self.submit(Event { ticket, api, version, request, client, lease });
+    }
+
+    /// Hands an event of this request to the policy. What the client sent behind it is handled
+    /// after the answer.
+    pub(crate) fn submit(&mut self, event: Event) {
+        self.session.behind = Behind::WaitsForTheAnswer;
+        self.broker.policy.submit(event);
+    }
+
+    /// Who asks, as the policy is told.
+    pub(crate) fn client(&self) -> Client {
+        Client {
+            id: self.request.client_id.map(str::to_owned),
+            host: self.session.peer.remote.ip().to_string(),
+            listener: Arc::clone(&self.session.peer.listener),
+            connection: self.session.connection,
+        }
+    }
+}
+
+/// A request that waits for a decision of the policy.
+#[derive(Debug)]
+struct DelayedDecision(Ticket);
+
+impl DelayedOperation for DelayedDecision {
+    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+        if !is_late {
+            return Progress::Waits(self);
+        }
+        at.broker.give_up(self.0, at.head);
+        Progress::Fails
+    }
+
+    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+        broker.tickets.close(self.0);
+    }
+}
+
+impl Broker {
+    /// Closes the ticket of a request whose time is up.
+    pub(crate) fn give_up(&self, ticket: Ticket, head: Head) {
+        if self.tickets.close(ticket).is_some() {
+            tracing::warn!(
+                api = head.api.name,
+                "the policy did not decide in time; if it works on much, raise \
+                 krust.policy.timeout.ms"
+            );
+        }
+    }
+}

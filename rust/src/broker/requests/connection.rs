@@ -1,0 +1,55 @@
+//! What one connection keeps between its requests.
+//!
+//! Threads: owned by the connection's network thread.
+
+use std::sync::Arc;
+
+use crate::broker::requests::service::Peer;
+use crate::broker::state::quotas::account::Account;
+use crate::broker::state::waking::ParkedId;
+
+/// What one connection keeps.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) peer: Peer,
+    /// Whether it came through the listener that brokers use among each other.
+    pub(crate) is_brokers_own: bool,
+    /// The connection's number in the whole broker; never used twice, and not 0.
+    pub(crate) connection: u64,
+    /// Whether some group's member may be known to speak through it.
+    pub(crate) is_speaker: bool,
+    /// What its client may use, where anything is limited.
+    pub(crate) account: Option<Arc<Account>>,
+    /// What happens to the frames behind the one that is handled.
+    pub(crate) behind: Behind,
+    /// Its requests that wait, and some that did.
+    pub(crate) parked: Vec<ParkedId>,
+    /// The fetch sessions that were used through it.
+    pub(crate) fetch_sessions: Vec<i32>,
+}
+
+impl Session {
+    /// Notes that a fetch session is used through this connection.
+    pub(crate) fn uses(&mut self, fetch_session: i32) {
+        if !self.fetch_sessions.contains(&fetch_session) {
+            self.fetch_sessions.push(fetch_session);
+        }
+    }
+
+    /// Notes that a fetch session that was used through this connection has ended.
+    pub(crate) fn leaves(&mut self, fetch_session: i32) {
+        self.fetch_sessions.retain(|id| *id != fetch_session);
+    }
+}
+
+/// What happens to the frames of a connection behind the one that was handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// They are handled next.
+    #[default]
+    IsNext,
+    /// They are handled after its answer: the policy or a worker has it.
+    WaitsForTheAnswer,
+    /// They are handled later, and it is handled again before them: there is no memory for it now.
+    WaitsWithIt,
+}

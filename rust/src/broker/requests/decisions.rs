@@ -1,0 +1,367 @@
+//! What was asked of the policy, and how its answer becomes a reply.
+//!
+//! A ticket stands for one event until it is answered. For a client's request the answer is encoded
+//! with the request's version and fills the request's slot, through the mailbox of its thread.
+//! A request that names many things which are decided one by one (`LISTS`) is submitted in slices,
+//! the next one when the one before is answered: others are decided in between, and only the
+//! answer's bytes on the wire are kept. What is named twice is asked for once.
+//! Invariant: a ticket is answered at most once; a second answer is ignored.
+//! Threads: tickets are opened on network threads, closed on any.
+
+use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::requests::head::Head;
+use crate::broker::requests::reply::Output;
+use crate::broker::state::waking::ParkedId;
+use crate::memory::Lease;
+use crate::protocol::value::{Problem, Value, ValueError};
+use crate::protocol::{
+    Direction, ErrorCode, alter_client_quotas, consumer_group_describe, delete_groups,
+    describe_configs, describe_groups, encode_any,
+};
+use crate::wire::{Reader, Sink};
+
+use std::borrow::Cow;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use ahash::HashMap;
+use parking_lot::Mutex;
+
+/// What an event was submitted for.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// A client's request, parked as `parked` on `thread`.
+    Request { thread: usize, parked: ParkedId, question: Arc<Question> },
+    /// Topics that a Metadata request wants created; it is parked likewise.
+    AutoCreate { thread: usize, parked: ParkedId },
+    /// A block of producer ids, for whoever waits.
+    ProducerIds,
+}
+
+/// What a client asked of the policy.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) head: Head,
+    /// Entries of the answer's list that were settled here; the policy did not hear of them.
+    pub(crate) settled: Vec<Value>,
+    /// What is still to be asked, where the request is asked in slices.
+    pub(crate) slices: Option<Mutex<Slices>>,
+}
+
+/// An API whose request is a list of things that are decided one by one.
+#[derive(Debug)]
+struct ListApi {
+    key: i16,
+    /// The request's list, and the answer's.
+    fields: (&'static str, &'static str),
+    /// How many are asked for at once.
+    slice: usize,
+    /// What the tree and the objects of one entry of the answer take, from experience and above.
+    entry_bytes: usize,
+}
+
+/// DescribeGroups, DescribeConfigs, DeleteGroups, AlterClientQuotas, ConsumerGroupDescribe. Groups
+/// are deleted many at once: each slice waits for a commit.
+const LISTS: [ListApi; 5] = [
+    ListApi {
+        key: describe_groups::KEY,
+        fields: ("groups", "groups"),
+        slice: 32,
+        entry_bytes: 8 << 10,
+    },
+    ListApi {
+        key: describe_configs::KEY,
+        fields: ("resources", "results"),
+        slice: 16,
+        entry_bytes: 128 << 10,
+    },
+    ListApi {
+        key: delete_groups::KEY,
+        fields: ("groups_names", "results"),
+        slice: 4096,
+        entry_bytes: 512,
+    },
+    ListApi {
+        key: alter_client_quotas::KEY,
+        fields: ("entries", "entries"),
+        slice: 200,
+        entry_bytes: 4 << 10,
+    },
+    ListApi {
+        key: consumer_group_describe::KEY,
+        fields: ("group_ids", "groups"),
+        slice: 32,
+        entry_bytes: 8 << 10,
+    },
+];
+
+/// The slices of one request.
+#[derive(Debug)]
+pub(crate) struct Slices {
+    list: &'static ListApi,
+    /// The request without its list.
+    frame: Value,
+    client: Client,
+    /// What was not asked for yet.
+    rest: VecDeque<Value>,
+    answered: Entries,
+    answer_max: usize,
+    lease: Lease,
+}
+
+/// Entries of an answer's list, as they are on the wire.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries {
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+/// What became of an answer.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    /// The reply to the client.
+    Whole(Output),
+    /// Entries of it; more are to be asked for.
+    Slice(Entries),
+}
+
+/// Removes what a request's list names again; the list stays in order.
+pub(crate) fn deduplicate(key: i16, request: &mut Value) {
+    let Some(list) = LISTS.iter().find(|list| list.key == key) else { return };
+    let Some(entries) = entries_mut(request, list.fields.0) else { return };
+    let keys = RandomState::new();
+    let mut seen = HashSet::new();
+    entries.retain(|entry| {
+        let mut hasher = keys.build_hasher();
+        entry.hash_into(&mut hasher);
+        seen.insert(std::hash::Hasher::finish(&hasher))
+    });
+}
+
+fn entries_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
+    let Value::Map(fields) = value else { return None };
+    match fields.iter_mut().find(|(field, _)| field == name) {
+        Some((_, Value::List(entries))) => Some(entries),
+        _ => None,
+    }
+}
+
+impl Slices {
+    /// Splits a request that is asked in slices: the first slice, and the rest. A request that is
+    /// not is given back with its lease.
+    pub(crate) fn of(
+        (head, client): (Head, &Client),
+        mut request: Value,
+        answer_max: usize,
+        mut lease: Lease,
+    ) -> Result<(Value, Self), (Value, Lease)> {
+        let list = LISTS.iter().find(|list| list.key == head.api.key);
+        let Some(list) = list else { return Err((request, lease)) };
+        let entries = entries_mut(&mut request, list.fields.0).map(std::mem::take);
+        let entries = entries.unwrap_or_default();
+        let most = list.slice.min(entries.len()) * list.entry_bytes;
+        if !lease.grow(most) {
+            tracing::debug!(api = head.api.name, "the pool has no room for an answer yet");
+        }
+        let (client, rest) = (client.clone(), VecDeque::from(entries));
+        let answered = Entries::default();
+        let mut slices = Self { list, frame: request, client, rest, answered, answer_max, lease };
+        Ok((slices.next(), slices))
+    }
+
+    /// The next slice, as a request.
+    fn next(&mut self) -> Value {
+        let count = self.list.slice.min(self.rest.len());
+        let mut request = self.frame.clone();
+        if let Some(entries) = entries_mut(&mut request, self.list.fields.0) {
+            entries.extend(self.rest.drain(..count));
+        }
+        request
+    }
+
+    /// Whether the answer may grow by so much.
+    fn may_hold(&mut self, more: usize) -> bool {
+        self.answered.bytes.len() + more <= self.answer_max && self.lease.grow(more)
+    }
+
+    /// The answer to all that was not asked for: there is no room for more.
+    fn refused(&mut self) -> Vec<Value> {
+        let code = Value::Int(ErrorCode::InvalidRequest.code().into());
+        let entry = |entry: Value| {
+            let mut fields = match entry {
+                Value::Map(mut fields) => {
+                    fields.retain(|(name, _)| name.starts_with("resource_") || name == "entity");
+                    let text = "the answer is larger than krust.policy.response.max.bytes: ask \
+                                for fewer at once";
+                    fields.push(("error_message".into(), Value::Str(text.into())));
+                    fields
+                }
+                group_id => vec![("group_id".into(), group_id)],
+            };
+            fields.push(("error_code".into(), code.clone()));
+            Value::Map(fields)
+        };
+        self.rest.drain(..).map(entry).collect()
+    }
+}
+
+impl Question {
+    /// What the policy's answer becomes: the reply, or a part of it.
+    pub(crate) fn answered(&self, response: &Value) -> Result<Answered, ValueError> {
+        let Some(slices) = &self.slices else { return self.reply(response).map(Answered::Whole) };
+        let is_last = slices.lock().rest.is_empty();
+        let mut response = Cow::Borrowed(response);
+        if is_last && !self.settled.is_empty() {
+            self.settle(response.to_mut());
+        }
+        self.entries(&response).map(Answered::Slice)
+    }
+
+    /// Takes a part of the reply: the next slice to ask for as `ticket`, or the whole reply.
+    pub(crate) fn proceed(&self, ticket: Ticket, part: Entries) -> Result<Box<Event>, Output> {
+        let Some(slices) = &self.slices else { return Err(Output::default()) };
+        let mut slices = slices.lock();
+        let has_room = slices.may_hold(part.bytes.len());
+        slices.answered.add(part);
+        if !has_room && !slices.rest.is_empty() {
+            let refused = slices.refused();
+            let field = (slices.list.fields.1.into(), Value::List(refused));
+            let mut refused = Value::Map(vec![field]);
+            self.settle(&mut refused);
+            if let Ok(part) = self.entries(&refused) {
+                slices.answered.add(part);
+            }
+        }
+        if slices.rest.is_empty() {
+            return Err(self.whole(&slices.answered));
+        }
+        let (request, client) = (slices.next(), slices.client.clone());
+        let Head { api, version, .. } = self.head;
+        Ok(Box::new(Event { ticket, api: api.name, version, request, client, lease: None }))
+    }
+
+    /// The reply, with what was settled here behind what the policy answered.
+    fn reply(&self, response: &Value) -> Result<Output, ValueError> {
+        let mut head = self.head;
+        let Head { api, version, .. } = head;
+        let mut response = Cow::Borrowed(response);
+        if !self.settled.is_empty() {
+            self.settle(response.to_mut());
+        }
+        let body = encode_any(api.key, version, Direction::Response, &response)?;
+        if let Some(Value::Int(told)) = response.field("throttle_time_ms") {
+            let told = i32::try_from(*told).unwrap_or(i32::MAX);
+            head.throttle_time_ms = head.throttle_time_ms.max(told);
+        }
+        Ok(head.output(|writer, _| writer.raw(&body.buf)))
+    }
+
+    fn settle(&self, response: &mut Value) {
+        let Value::Map(fields) = response else { return };
+        for (_, value) in fields {
+            if let Value::List(entries) = value {
+                entries.extend_from_slice(&self.settled);
+            }
+        }
+    }
+
+    /// The entries of an answer as they are on the wire. Around them such a response has but its
+    /// throttle time, their count, and the tags.
+    fn entries(&self, response: &Value) -> Result<Entries, ValueError> {
+        let Head { api, version, .. } = self.head;
+        let body = encode_any(api.key, version, Direction::Response, response)?;
+        let is_flexible = api.response_is_tagged(version);
+        let mut reader = Reader::new(&body.buf);
+        let mut read = || {
+            if api.throttle_at(version).is_some() {
+                reader.i32()?;
+            }
+            let count = reader.long_len(is_flexible)?.unwrap_or_default();
+            let bytes = reader.take(reader.remaining() - usize::from(is_flexible))?.to_vec();
+            Ok(Entries { count, bytes })
+        };
+        read().map_err(|_: crate::wire::DecodeError| Problem::Unknown.into())
+    }
+
+    /// The reply made of all entries.
+    fn whole(&self, entries: &Entries) -> Output {
+        let Head { api, version, .. } = self.head;
+        let is_flexible = api.response_is_tagged(version);
+        self.head.output(|writer, _| {
+            if api.throttle_at(version).is_some() {
+                writer.i32(0);
+            }
+            writer.long_len(is_flexible, Some(entries.count));
+            writer.raw(&entries.bytes);
+            if is_flexible {
+                writer.unsigned_varint(0);
+            }
+        })
+    }
+}
+
+impl Entries {
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.bytes.extend_from_slice(&more.bytes);
+    }
+}
+
+/// All tickets that are out.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    state: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    asked: HashMap<u64, Asked>,
+}
+
+/// How long a request itself lets the policy wait: for other members, or for what it decided.
+pub(crate) fn waits_ms(request: &Value) -> i64 {
+    let field = |name| match request.field(name) {
+        Some(Value::Int(ms)) => i64::from(i32::try_from(*ms).unwrap_or(0).max(0)),
+        _ => 0,
+    };
+    let of_group = field("rebalance_timeout_ms").max(field("session_timeout_ms"));
+    of_group.saturating_add(field("timeout_ms"))
+}
+
+/// The topics that an answer to `AutoCreate` refuses, and why.
+pub(crate) fn refused_topics(answer: &Value) -> HashMap<String, ErrorCode> {
+    let Some(Value::List(topics)) = answer.field("topics") else { return HashMap::default() };
+    let refused = topics.iter().filter_map(|topic| {
+        let (Some(Value::Str(name)), Some(Value::Int(code))) =
+            (topic.field("name"), topic.field("error_code"))
+        else {
+            return None;
+        };
+        let error = ErrorCode::from(i16::try_from(*code).unwrap_or(-1));
+        (error != ErrorCode::None).then(|| (name.clone(), error))
+    });
+    refused.collect()
+}
+
+impl Tickets {
+    /// Opens a ticket.
+    pub(crate) fn open(&self, asked: Asked) -> Ticket {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let ticket = state.next;
+        state.asked.insert(ticket, asked);
+        Ticket(ticket)
+    }
+
+    /// What an open ticket is for.
+    pub(crate) fn look(&self, ticket: Ticket) -> Option<Asked> {
+        self.state.lock().asked.get(&ticket.0).cloned()
+    }
+
+    /// Closes a ticket: what it was for, or `None` where it is not open.
+    pub(crate) fn close(&self, ticket: Ticket) -> Option<Asked> {
+        self.state.lock().asked.remove(&ticket.0)
+    }
+}

@@ -1,0 +1,160 @@
+//! Requests that take a worker: records read from the disk, records converted for old consumers,
+//! large batches inflated and checked, batches compressed anew.
+//!
+//! A network thread serves many connections, so it does such work only where there is little of it.
+//! The rest is handed over: the request is delayed, and what its client sent behind it waits. A
+//! worker goes on with it and posts what became of it to the request's network thread.
+//! Limits: a connection has one request at a worker at a time, so there are no more than
+//! connections; one that waits for a worker is dropped when its connection closes, one that has a
+//! worker ends by itself.
+//! A panic is logged and closes the connection that the request came from.
+
+use std::sync::Arc;
+
+use crate::broker::requests::broker::Broker;
+use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake, Worked};
+use crate::broker::requests::workers::{Cancelled, Turn};
+use crate::broker::state::quotas::account::Account;
+use crate::broker::state::waking::ParkedId;
+use crate::storage::panics::caught;
+
+/// A request that a worker has, or will have. It needs no deadline, since a worker's job ends.
+#[derive(Debug)]
+struct AtWorker(Cancelled);
+
+impl DelayedOperation for AtWorker {
+    fn try_complete(self: Box<Self>, _: &mut Delayed<'_>, _: bool) -> Progress {
+        Progress::Waits(self)
+    }
+
+    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {
+        self.0.cancel();
+    }
+}
+
+impl Broker {
+    /// Has a worker go on with a delayed request of a network thread, for an account; what the
+    /// request waits for meanwhile.
+    pub(crate) fn work_on(
+        &self,
+        (thread, parked): (usize, ParkedId),
+        account: Option<Arc<Account>>,
+        run: impl FnOnce(&Self) -> Worked + Send + 'static,
+    ) -> Box<dyn DelayedOperation> {
+        let cancelled = Cancelled::default();
+        let (is_cancelled, me) = (cancelled.clone(), self.me.clone());
+        self.workers.submit(Box::new(move |turn| {
+            let Some(broker) = me.upgrade() else { return };
+            match turn {
+                Turn::HasNoThread => broker.post(thread, Wake::Fail(parked)),
+                Turn::Runs if is_cancelled.is_set() => {}
+                Turn::Runs => broker.post(thread, broker.worked(parked, account, run)),
+            }
+        }));
+        Box::new(AtWorker(cancelled))
+    }
+
+    /// Goes on with a request on this thread; what its network thread is told.
+    fn worked(
+        &self,
+        parked: ParkedId,
+        account: Option<Arc<Account>>,
+        run: impl FnOnce(&Self) -> Worked,
+    ) -> Wake {
+        let began = self.clock.monotonic_nanos();
+        let worked = caught(&"a worker's job", || run(self));
+        if let Some(account) = account.filter(|it| it.is_timed()) {
+            let nanos = self.clock.monotonic_nanos() - began;
+            account.took(nanos, self.clock.monotonic_ms());
+        }
+        match worked {
+            Some(Worked::Answer(output)) => Wake::Answer(parked, output),
+            Some(Worked::Waits(now)) => Wake::Waits(parked, now),
+            Some(Worked::Fails) | None => Wake::Fail(parked),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::broker::policy::{Event, Policy};
+    use crate::broker::requests::broker::Settings;
+    use crate::broker::requests::reply::Output;
+    use crate::broker::requests::service::Mailbox;
+    use crate::broker::state::store::Store;
+    use crate::clock::SystemClock;
+
+    struct Undecided;
+
+    impl Policy for Undecided {
+        fn submit(&self, _: Event) {}
+        fn hurry(&self) {}
+    }
+
+    struct Mail(std::sync::mpsc::Sender<(u64, bool)>);
+
+    impl Mailbox<Wake> for Mail {
+        fn post(&self, _: usize, wake: Wake) {
+            let _ = self.0.send(match wake {
+                Wake::Answer(parked, _) => (parked.0, true),
+                Wake::Fail(parked) => (parked.0, false),
+                _ => return,
+            });
+        }
+    }
+
+    /// A broker with one worker, and the names of requests that were answered or failed.
+    fn broker() -> (Arc<Broker>, Receiver<(u64, bool)>) {
+        let settings = Settings { worker_threads: 1, ..Settings::default() };
+        let store = Store::new(Vec::new());
+        let broker = Broker::new(settings, store, Arc::new(Undecided), Arc::new(SystemClock));
+        let (mail, wakes) = channel();
+        broker.connect(Arc::new(Mail(mail)));
+        (broker, wakes)
+    }
+
+    fn answers(_: &Broker) -> Worked {
+        Worked::Answer(Output::default())
+    }
+
+    #[test]
+    fn a_job_whose_connection_closed_is_dropped_unless_it_runs() {
+        let (broker, wakes) = broker();
+        let (go_on, blocked) = channel::<()>();
+        let (began, begun) = channel();
+        let running = broker.work_on((0, ParkedId(1)), None, move |broker: &Broker| {
+            began.send(()).unwrap();
+            let _ = blocked.recv();
+            answers(broker)
+        });
+        begun.recv().unwrap();
+        let dropped = broker.work_on((0, ParkedId(2)), None, answers);
+        broker.work_on((0, ParkedId(3)), None, answers);
+        for (id, operation) in [(1, running), (2, dropped)] {
+            operation.cancel(&broker, 0, ParkedId(id));
+        }
+        drop(go_on);
+        assert_eq!([wakes.recv(), wakes.recv()], [Ok((1, true)), Ok((3, true))]);
+        broker.close().unwrap();
+        assert!(wakes.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_job_that_panics_costs_its_own_connection_only() {
+        let (broker, wakes) = broker();
+        broker.work_on((0, ParkedId(1)), None, |_| panic!("on purpose"));
+        broker.work_on((0, ParkedId(2)), None, answers);
+        assert_eq!([wakes.recv(), wakes.recv()], [Ok((1, false)), Ok((2, true))]);
+    }
+
+    #[test]
+    fn at_the_end_what_did_not_begin_is_dropped() {
+        let (broker, wakes) = broker();
+        broker.close().unwrap();
+        broker.work_on((0, ParkedId(1)), None, answers);
+        assert!(wakes.try_recv().is_err());
+    }
+}

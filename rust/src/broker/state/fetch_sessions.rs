@@ -1,0 +1,521 @@
+//! What clients said they read (KIP-227): so that a Fetch names only what changed, and its answer
+//! too.
+//!
+//! A session is an [`Interest`] under an id. Its partitions are numbered; those that may have
+//! something to say are *active*: changed since they were looked at, named by the request, or with
+//! records or an error at the last look. An idle poll looks at the active ones only, and there are
+//! none.
+//! Limits: `max.incremental.fetch.session.cache.slots` sessions. When full, the one unused longest
+//! goes if that is two minutes; else one smaller than the newcomer that has lived two minutes; else
+//! the newcomer gets none (id 0) and goes on with full fetches. So does who names more than
+//! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
+//! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
+//! A session ends with the connection that it was used through last.
+//! Memory: a partition of a session takes about 145 bytes: 104 as an [`Entry`], 4 in `active`, 16
+//! and 5 in lists of watches, about 14 in the map of numbers. Of its newest records the log keeps
+//! up to 2 KiB (`storage/log/recent`).
+//! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
+//! Threads: the cache behind one lock, each session behind its own; never both at once but in
+//! [`FetchSessions::create`], which locks a fresh session nobody else has. What takes longer the
+//! more partitions a session has is done without the cache's lock.
+//! Not promised: privileged places for followers.
+
+use std::sync::Arc;
+
+use ahash::HashMap;
+use parking_lot::Mutex;
+
+use crate::broker::state::image::{ClusterImage, TopicImage};
+use crate::broker::state::lookup::{Named, led};
+use crate::broker::state::partition::{Partition, Watch};
+use crate::ids::{Epoch, TopicId};
+use crate::protocol::ErrorCode;
+
+/// A session in use less than this ago keeps its place.
+const EVICTION_MS: i64 = 120_000;
+
+/// The partitions that a fetch or a session reads.
+#[derive(Debug)]
+pub(crate) struct Interest {
+    /// Topics are named by id.
+    pub(crate) by_id: bool,
+    /// By number; `None` where a partition was forgotten.
+    pub(crate) entries: Vec<Option<Entry>>,
+    /// Numbers of the entries to look at, each once.
+    pub(crate) active: Vec<u32>,
+    /// Where to begin, so that all partitions get their turn.
+    pub(crate) next: u32,
+    /// The image that the entries were resolved with.
+    pub(crate) image_number: u64,
+    /// Collects changes, once somebody waits.
+    pub(crate) watch: Option<Arc<Watch>>,
+}
+
+/// One partition of an interest.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) topic: Arc<str>,
+    pub(crate) id: TopicId,
+    pub(crate) partition: i32,
+    pub(crate) asked: Asked,
+    /// The partition and the leader's epoch, or why it cannot be read here.
+    pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
+    /// The leader, for clients that ask the wrong broker.
+    pub(crate) leader: (i32, Epoch),
+    /// The topic asks for zstd, which old clients do not know.
+    pub(crate) zstd: bool,
+    pub(crate) is_active: bool,
+    /// What the client was last told; -1: nothing.
+    pub(crate) told_high_watermark: i64,
+    pub(crate) told_log_start: i64,
+}
+
+const _: () = assert!(size_of::<Option<Entry>>() <= 104);
+
+/// What the client wants of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) fetch_offset: i64,
+    pub(crate) max_bytes: i32,
+    pub(crate) current_leader_epoch: i32,
+    pub(crate) last_fetched_epoch: i32,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct FetchSession {
+    pub(crate) id: i32,
+    /// The epoch that the next request must have.
+    pub(crate) epoch: i32,
+    pub(crate) interest: Interest,
+    names: HashMap<Arc<str>, Numbers>,
+    ids: HashMap<TopicId, Numbers>,
+    free: Vec<u32>,
+    closed: bool,
+}
+
+type Numbers = HashMap<i32, u32>;
+
+/// How much sessions may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub slots: usize,
+    /// `krust.fetch.session.max.partitions`: partitions of one session.
+    pub session_partitions: usize,
+    /// `krust.fetch.session.cache.max.partitions`: partitions of all sessions together.
+    pub all_partitions: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { slots: 1000, session_partitions: 50_000, all_partitions: 200_000 }
+    }
+}
+
+/// All sessions.
+pub(crate) struct FetchSessions {
+    cache: Mutex<Cache>,
+}
+
+/// Invariant: partitions = sum of the sizes of all sessions.
+struct Cache {
+    limits: SessionLimits,
+    next_id: i32,
+    sessions: HashMap<i32, Cached>,
+    partitions: usize,
+}
+
+struct Cached {
+    session: Arc<Mutex<FetchSession>>,
+    /// The connection that used it last.
+    connection: u64,
+    created_ms: i64,
+    used_ms: i64,
+    size: usize,
+}
+
+impl Interest {
+    /// An interest in nothing yet.
+    pub(crate) fn new(by_id: bool) -> Self {
+        Self {
+            by_id,
+            entries: Vec::new(),
+            active: Vec::new(),
+            next: 0,
+            image_number: 0,
+            watch: None,
+        }
+    }
+
+    /// Makes room for so many more partitions.
+    pub(crate) fn reserve(&mut self, partitions: usize) {
+        self.entries.reserve_exact(partitions);
+        self.active.reserve_exact(partitions);
+    }
+
+    /// Adds a partition, active; returns its number.
+    pub(crate) fn push(&mut self, entry: Entry) -> u32 {
+        let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        self.active.push(number);
+        self.entries.push(Some(entry));
+        number
+    }
+
+    /// The entry of a number.
+    pub(crate) fn entry(&mut self, number: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Has these entries looked at, each of which is named once, and no others.
+    pub(crate) fn set_active(&mut self, numbers: Vec<u32>) {
+        for number in &numbers {
+            if let Some(entry) = self.entry(*number) {
+                entry.is_active = true;
+            }
+        }
+        self.active = numbers;
+    }
+
+    /// Has an entry looked at.
+    pub(crate) fn activate(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if !std::mem::replace(&mut entry.is_active, true) {
+            self.active.push(number);
+        }
+    }
+
+    /// Looks up all partitions again if the image changed.
+    pub(crate) fn resolve(&mut self, node: i32, (image, number): (&ClusterImage, u64)) {
+        if self.image_number == number {
+            return;
+        }
+        self.image_number = number;
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
+            let before = entry.partition().map(Arc::as_ptr);
+            let old = entry.partition().cloned();
+            entry.resolve(self.by_id, (image, node));
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            if entry.partition().map(Arc::as_ptr) != before
+                && let Some(watch) = &self.watch
+            {
+                old.iter().for_each(|old| old.unwatch(watch));
+                entry.partition().iter().for_each(|new| new.watch(watch, at));
+            }
+            self.activate(at);
+        }
+    }
+
+    /// Begins to collect changes; the caller looks at everything once more.
+    pub(crate) fn start_watch(&mut self) -> Arc<Watch> {
+        if let Some(watch) = &self.watch {
+            return Arc::clone(watch);
+        }
+        let watch = Arc::new(Watch::default());
+        for (number, entry) in (0..).zip(&self.entries) {
+            if let Some(partition) = entry.as_ref().and_then(Entry::partition) {
+                partition.watch(&watch, number);
+            }
+        }
+        self.watch = Some(Arc::clone(&watch));
+        watch
+    }
+
+    /// Activates what changed since it was last asked.
+    pub(crate) fn collect_changes(&mut self) {
+        let mut changed = Vec::new();
+        if let Some(watch) = &self.watch {
+            watch.take(&mut changed);
+        }
+        for number in changed {
+            self.activate(number);
+        }
+    }
+
+    fn end_watch(&mut self) {
+        let Some(watch) = self.watch.take() else { return };
+        for partition in self.entries.iter().flatten().filter_map(Entry::partition) {
+            partition.unwatch(&watch);
+        }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.end_watch();
+    }
+}
+
+impl Entry {
+    /// The partition where it is here.
+    pub(crate) fn partition(&self) -> Option<&Arc<Partition>> {
+        self.local.as_ref().ok().map(|(partition, _)| partition)
+    }
+
+    /// Looks the partition up in `image`.
+    fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
+        let id = by_id.then_some(self.id);
+        let topic = Named { topic: &self.topic, id }.find(image);
+        self.resolve_in(topic, node);
+    }
+
+    /// Looks the partition up in its topic, or notes why there is none.
+    pub(crate) fn resolve_in(&mut self, topic: Result<&Arc<TopicImage>, ErrorCode>, node: i32) {
+        self.zstd = topic.is_ok_and(|topic| {
+            topic.settings.log.compression_type
+                == Some(crate::record::compression::Codec::Zstd as u8)
+        });
+        let state = topic.ok().and_then(|topic| topic.partition(self.partition)).map(|p| &p.state);
+        self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
+        self.local = topic.and_then(|topic| {
+            let (image, partition) = led(topic, self.partition, node)?;
+            Ok((Arc::clone(partition), image.state.leader_epoch))
+        });
+    }
+}
+
+impl FetchSession {
+    /// The number of a partition, where the session has it.
+    pub(crate) fn number(&self, topic: &str, id: TopicId, partition: i32) -> Option<u32> {
+        let numbers = if self.interest.by_id { self.ids.get(&id) } else { self.names.get(topic) };
+        numbers?.get(&partition).copied()
+    }
+
+    /// Adds a partition that the session has not.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        let (topic, id, partition) = (Arc::clone(&entry.topic), entry.id, entry.partition);
+        let local = entry.partition().cloned();
+        let number = match self.free.pop() {
+            Some(number) => {
+                if let Some(place) = self.interest.entries.get_mut(number as usize) {
+                    *place = Some(Entry { is_active: false, ..entry });
+                }
+                self.interest.activate(number);
+                number
+            }
+            None => self.interest.push(entry),
+        };
+        if let (Some(watch), Some(partition)) = (&self.interest.watch, local) {
+            partition.watch(watch, number);
+        }
+        self.note((topic, id, partition), number);
+    }
+
+    fn note(&mut self, (topic, id, partition): (Arc<str>, TopicId, i32), number: u32) {
+        let numbers = if self.interest.by_id {
+            self.ids.entry(id).or_default()
+        } else {
+            self.names.entry(topic).or_default()
+        };
+        numbers.insert(partition, number);
+    }
+
+    /// Takes a partition out.
+    pub(crate) fn forget(&mut self, topic: &str, id: TopicId, partition: i32) {
+        let Some(number) = self.number(topic, id, partition) else { return };
+        let numbers =
+            if self.interest.by_id { self.ids.get_mut(&id) } else { self.names.get_mut(topic) };
+        if let Some(numbers) = numbers {
+            numbers.remove(&partition);
+        }
+        let place = self.interest.entries.get_mut(number as usize);
+        let Some(entry) = place.and_then(Option::take) else { return };
+        if let (Some(watch), Some(partition)) = (&self.interest.watch, entry.partition()) {
+            partition.unwatch(watch);
+        }
+        self.interest.active.retain(|active| *active != number);
+        self.free.push(number);
+    }
+
+    /// How many partitions it has.
+    pub(crate) fn size(&self) -> usize {
+        self.interest.entries.len() - self.free.len()
+    }
+}
+
+impl Cache {
+    /// Makes room for a session of `size` partitions, and says its id and which session had to go
+    /// for it; `None`: there is no room.
+    fn place(&mut self, size: usize, now_ms: i64) -> Option<(i32, Option<Cached>)> {
+        if size > self.limits.session_partitions {
+            return None;
+        }
+        let is_full = self.sessions.len() >= self.limits.slots
+            || self.partitions + size > self.limits.all_partitions;
+        let evicted = match is_full {
+            true => Some(evictable(&self.sessions, size, now_ms)?),
+            false => None,
+        };
+        let freed = evicted.and_then(|id| self.sessions.get(&id)).map_or(0, |cached| cached.size);
+        if self.partitions - freed + size > self.limits.all_partitions {
+            return None;
+        }
+        let evicted = evicted.and_then(|id| self.take(id));
+        loop {
+            self.next_id = self.next_id.wrapping_add(0x3779_79b9) & i32::MAX;
+            if self.next_id != 0 && !self.sessions.contains_key(&self.next_id) {
+                return Some((self.next_id, evicted));
+            }
+        }
+    }
+
+    fn take(&mut self, id: i32) -> Option<Cached> {
+        let cached = self.sessions.remove(&id)?;
+        self.partitions -= cached.size;
+        Some(cached)
+    }
+}
+
+impl FetchSessions {
+    /// No session yet.
+    pub(crate) fn new(limits: SessionLimits) -> Self {
+        let sessions = HashMap::default();
+        Self { cache: Mutex::new(Cache { limits, next_id: 0, sessions, partitions: 0 }) }
+    }
+
+    /// Other limits; sessions beyond them stay until they are evicted.
+    pub(crate) fn set_limits(&self, limits: SessionLimits) {
+        self.cache.lock().limits = limits;
+    }
+
+    /// The session that goes on with `epoch`, one further now.
+    pub(crate) fn resume(
+        &self,
+        (id, epoch): (i32, i32),
+        by_id: bool,
+        (connection, now_ms): (u64, i64),
+    ) -> Result<Arc<Mutex<FetchSession>>, ErrorCode> {
+        let session = {
+            let mut cache = self.cache.lock();
+            let cached = cache.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+            cached.used_ms = now_ms;
+            cached.connection = connection;
+            Arc::clone(&cached.session)
+        };
+        {
+            let mut session = session.lock();
+            if session.closed {
+                return Err(ErrorCode::FetchSessionIdNotFound);
+            }
+            if session.epoch != epoch {
+                return Err(ErrorCode::InvalidFetchSessionEpoch);
+            }
+            if session.interest.by_id != by_id {
+                return Err(ErrorCode::FetchSessionTopicIdError);
+            }
+            session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        }
+        Ok(session)
+    }
+
+    /// Says how many partitions a session has from now on. Where that is more than it may have,
+    /// the session ends, and this is an error.
+    pub(crate) fn resize(&self, id: i32, size: usize) -> Result<(), ErrorCode> {
+        let ended = {
+            let mut cache = self.cache.lock();
+            let limits = cache.limits;
+            let Some(cached) = cache.sessions.get_mut(&id) else { return Ok(()) };
+            let before = std::mem::replace(&mut cached.size, size);
+            cache.partitions = cache.partitions - before + size;
+            let is_too_large =
+                size > limits.session_partitions || cache.partitions > limits.all_partitions;
+            (size > before && is_too_large).then(|| cache.take(id)).flatten()
+        };
+        match ended {
+            Some(cached) => {
+                close(Some(cached));
+                Err(ErrorCode::FetchSessionIdNotFound)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a session of `interest`, if there is room or room can be made.
+    pub(crate) fn create(
+        &self,
+        interest: Interest,
+        (connection, now_ms): (u64, i64),
+    ) -> Result<Arc<Mutex<FetchSession>>, Interest> {
+        let size = interest.entries.len();
+        let fresh = Arc::new(Mutex::new(FetchSession {
+            id: 0,
+            epoch: 1,
+            interest,
+            names: HashMap::default(),
+            ids: HashMap::default(),
+            free: Vec::new(),
+            closed: false,
+        }));
+        let mut session = fresh.lock();
+        let evicted = {
+            let mut cache = self.cache.lock();
+            let Some((id, evicted)) = cache.place(size, now_ms) else {
+                let by_id = session.interest.by_id;
+                return Err(std::mem::replace(&mut session.interest, Interest::new(by_id)));
+            };
+            session.id = id;
+            let cached = Cached {
+                session: Arc::clone(&fresh),
+                connection,
+                created_ms: now_ms,
+                used_ms: now_ms,
+                size,
+            };
+            cache.sessions.insert(id, cached);
+            cache.partitions += size;
+            evicted
+        };
+        for number in 0..u32::try_from(size).unwrap_or(u32::MAX) {
+            let entry = session.interest.entry(number);
+            let key = entry.map(|entry| (Arc::clone(&entry.topic), entry.id, entry.partition));
+            if let Some(key) = key {
+                session.note(key, number);
+            }
+        }
+        session.interest.start_watch();
+        drop(session);
+        close(evicted);
+        Ok(fresh)
+    }
+
+    /// Ends a session.
+    pub(crate) fn remove(&self, id: i32) {
+        let cached = self.cache.lock().take(id);
+        close(cached);
+    }
+
+    /// Ends those of `ids` that `connection`, which is closed, used last.
+    pub(crate) fn closed(&self, connection: u64, ids: &[i32]) {
+        for id in ids {
+            let cached = {
+                let mut cache = self.cache.lock();
+                let is_its = |cached: &Cached| cached.connection == connection;
+                cache.sessions.get(id).is_some_and(is_its).then(|| cache.take(*id)).flatten()
+            };
+            close(cached);
+        }
+    }
+}
+
+/// Ends a session that has left the cache; the caller holds neither its lock nor the cache's.
+fn close(cached: Option<Cached>) {
+    if let Some(cached) = cached {
+        let mut session = cached.session.lock();
+        session.closed = true;
+        session.interest.end_watch();
+    }
+}
+
+/// The session whose place a newcomer of `size` partitions may have.
+fn evictable(sessions: &HashMap<i32, Cached>, size: usize, now_ms: i64) -> Option<i32> {
+    let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.used_ms)?;
+    if now_ms - cached.used_ms > EVICTION_MS {
+        return Some(*oldest);
+    }
+    let settled = sessions.iter().filter(|(_, cached)| now_ms - cached.created_ms > EVICTION_MS);
+    let (smallest, cached) = settled.min_by_key(|(_, cached)| cached.size)?;
+    (cached.size < size).then_some(*smallest)
+}

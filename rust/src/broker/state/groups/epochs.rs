@@ -1,0 +1,94 @@
+//! Consumer groups (KIP-848) as their fences judge them: each member has an epoch of its own. The
+//! answers are those of Apache Kafka 4.3 (`ConsumerGroup.validateOffsetCommit`,
+//! `validateOffsetFetch`), but that an older epoch than the member's is refused for each partition.
+//!
+//! In a group that is being converted some members still speak the classic protocol; their epoch is
+//! a generation to them, and another one ILLEGAL_GENERATION (22), not STALE_MEMBER_EPOCH (113).
+//! Threads: as `fences`.
+
+use crate::broker::state::groups::fences::{Claim, Fence, Fences, GroupKind, Member, Role, Row};
+use crate::protocol::ErrorCode;
+
+/// The first version of OffsetCommit that has member epochs.
+const EPOCHS_FROM: i16 = 9;
+
+impl Fences {
+    /// A member of a consumer group says that it is alive, and nothing else: how long it may be
+    /// silent now, if there is nothing to tell it. Its session begins anew then. `None`: the policy
+    /// is to be asked.
+    pub(crate) fn check_quiet(
+        &self,
+        claim: &Claim<'_>,
+        connection: u64,
+        now_ms: i64,
+    ) -> Option<i32> {
+        let rows = self.rows.read();
+        let Some(Row::Known(fence)) = rows.get(claim.group_id) else { return None };
+        let GroupKind::Consumer { heartbeat_interval_ms } = fence.kind else { return None };
+        let member = fence.named(claim).ok()?;
+        match member.role {
+            Role::Consumer { epoch, quiet: true } if epoch == claim.generation && epoch > 0 => {}
+            _ => return None,
+        }
+        self.heard_of(member, connection, now_ms);
+        Some(heartbeat_interval_ms)
+    }
+
+    /// Whether who asks may see what a group has committed: a member with its epoch, or somebody
+    /// who claims to be none.
+    pub(crate) fn check_fetch(
+        &self,
+        group_id: &str,
+        (member_id, epoch): (Option<&str>, i32),
+    ) -> Result<(), ErrorCode> {
+        if member_id.is_none() && epoch < 0 {
+            return Ok(());
+        }
+        match self.rows.read().get(group_id) {
+            Some(Row::Expected) => Err(ErrorCode::CoordinatorLoadInProgress),
+            Some(Row::Known(fence)) if fence.is_of_consumers() => {
+                let member = member_id.and_then(|member_id| fence.members.get(member_id));
+                member.ok_or(ErrorCode::UnknownMemberId)?.check_epoch(epoch)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Fence {
+    /// Whether its members have epochs.
+    pub(crate) fn is_of_consumers(&self) -> bool {
+        self.kind != GroupKind::Classic
+    }
+
+    /// Whether a commit by a request of this version is taken.
+    pub(crate) fn check_epoch_of_commit(&self, claim: &Claim<'_>, version: i16) -> ErrorCode {
+        if claim.generation < 0 && self.members.is_empty() {
+            return ErrorCode::None;
+        }
+        match self.members.get(claim.member_id) {
+            None => ErrorCode::UnknownMemberId,
+            Some(Member { role: Role::Consumer { .. }, .. }) if version < EPOCHS_FROM => {
+                ErrorCode::UnsupportedVersion
+            }
+            Some(member) => match member.check_epoch(claim.generation) {
+                Ok(()) => ErrorCode::None,
+                Err(error) => error,
+            },
+        }
+    }
+}
+
+impl Member {
+    fn check_epoch(&self, epoch: i32) -> Result<(), ErrorCode> {
+        match self.role {
+            Role::Consumer { epoch: wanted, .. } if epoch != wanted => {
+                Err(ErrorCode::StaleMemberEpoch)
+            }
+            Role::Guest { generation, .. } if epoch != generation => {
+                Err(ErrorCode::IllegalGeneration)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,667 @@
+//! Who is a member, as the policy said last: a row a group, against which heartbeats and commits
+//! are judged without asking the policy.
+//!
+//! A published row replaces the one before; members that stay keep their sessions. Between the
+//! replay of a group and its first row the group is *expected*: it counts as being loaded.
+//! The answers are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); of
+//! consumer groups see `epochs`.
+//! Invariant: each member's instance id leads back to that member; a session is in its row alone.
+//! Threads: shared; a check takes the rows' lock for reading and writes atomics, publishing takes
+//!     it for writing. No other lock but that of the sessions is taken under it.
+//! Not promised: that a row is what the policy thinks now; it is what the log and the members know.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::broker::state::groups::offsets::Stored;
+use crate::broker::state::groups::sessions::{Entry, Expired, Session, Sessions};
+use crate::protocol::ErrorCode;
+
+/// What the policy publishes of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FenceRow {
+    /// Which protocol it follows.
+    pub kind: GroupKind,
+    /// The state of the group.
+    pub state: FenceState,
+    /// Its generation; of a consumer group its epoch.
+    pub generation: i32,
+    /// `consumer`, or another; empty where no member ever joined.
+    pub protocol_type: String,
+    /// When it entered the state, wall clock.
+    pub since_ms: i64,
+    /// The topics that any member subscribes to; `None`: unknown.
+    pub subscribed: Option<Vec<String>>,
+    /// Its members, those included whose join waits.
+    pub members: Vec<FenceMember>,
+}
+
+/// A member as the policy publishes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FenceMember {
+    /// Its name.
+    pub member_id: String,
+    /// The name that a static member keeps.
+    pub instance_id: Option<String>,
+    /// How long it may be silent.
+    pub session_timeout_ms: i64,
+    /// Whether its time runs; not while its join waits.
+    pub timed: bool,
+    /// The connection it joined through.
+    pub connection: Option<u64>,
+    /// How it speaks.
+    pub role: Role,
+}
+
+/// The protocol of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupKind {
+    /// Members join a generation together.
+    #[default]
+    Classic,
+    /// Each member has an epoch (KIP-848).
+    Consumer {
+        /// How often members are to speak.
+        heartbeat_interval_ms: i32,
+    },
+}
+
+/// How a member speaks, and what it was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// As its classic group.
+    #[default]
+    Classic,
+    /// For itself, in a consumer group.
+    Consumer {
+        /// Its epoch.
+        epoch: i32,
+        /// Whether there is nothing to tell it.
+        quiet: bool,
+    },
+    /// In the classic protocol, in a consumer group.
+    Guest {
+        /// The generation that it believes in: its epoch.
+        generation: i32,
+        /// Whether it has to join again.
+        rejoin: bool,
+    },
+}
+
+/// The states of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceState {
+    /// No members.
+    Empty,
+    /// Of a consumer group: a target assignment is being made.
+    Assigning,
+    /// Of a consumer group: members are on their way to the target.
+    Reconciling,
+    /// Members are joining.
+    PreparingRebalance,
+    /// The assignment is on its way.
+    CompletingRebalance,
+    /// Members work.
+    Stable,
+    /// It is being deleted.
+    Dead,
+}
+
+/// Who a request says it comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claim<'a> {
+    pub(crate) group_id: &'a str,
+    pub(crate) member_id: &'a str,
+    pub(crate) instance_id: Option<&'a str>,
+    pub(crate) generation: i32,
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pub(crate) rows: RwLock<HashMap<Arc<str>, Row>>,
+    sessions: Sessions,
+}
+
+#[derive(Debug)]
+pub(crate) enum Row {
+    /// It was replayed; its row is on the way.
+    Expected,
+    Known(Arc<Fence>),
+}
+
+/// A row.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    pub(crate) kind: GroupKind,
+    pub(crate) state: FenceState,
+    generation: i32,
+    pub(crate) protocol_type: String,
+    pub(crate) since_ms: i64,
+    pub(crate) subscribed: Option<Vec<String>>,
+    pub(crate) members: HashMap<Arc<str>, Member>,
+    instances: HashMap<String, Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) role: Role,
+    session: Arc<Session>,
+    timed: bool,
+    is_static: bool,
+    /// As published; the session knows where the member really is.
+    connection: Option<u64>,
+}
+
+/// What is known of a group's members.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// It never had any.
+    Absent,
+    /// Its row is on the way.
+    Expected,
+    /// Its row.
+    Known(Arc<Fence>),
+}
+
+impl Standing {
+    /// Whether no member was ever heard of.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
+    /// Whether offsets may be deleted: the group is empty, or of consumers, whose subscriptions
+    /// say which.
+    pub(crate) fn lets_offsets_go(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Expected => false,
+            Self::Known(fence) => {
+                fence.state == FenceState::Empty || fence.protocol_type == "consumer"
+            }
+        }
+    }
+
+    /// Whether a member subscribes to a topic, as far as is known.
+    pub(crate) fn subscribes(&self, topic: &str) -> bool {
+        let Self::Known(fence) = self else { return false };
+        let named = |topics: &Vec<String>| topics.iter().any(|other| other == topic);
+        fence.state != FenceState::Empty && fence.subscribed.as_ref().is_none_or(named)
+    }
+
+    /// Whether the group has no members.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Expected => false,
+            Self::Known(fence) => fence.state == FenceState::Empty,
+        }
+    }
+
+    /// Whether an offset has lived `retention_ms` by now.
+    pub(crate) fn expired(
+        &self,
+        (topic, stored): (&str, &Stored),
+        (now_ms, retention_ms): (i64, i64),
+    ) -> bool {
+        if matches!(self, Self::Expected) {
+            return false;
+        }
+        if stored.expire_timestamp >= 0 {
+            return now_ms >= stored.expire_timestamp && !self.subscribes(topic);
+        }
+        let since_ms = match self {
+            Self::Known(fence) if fence.is_of_consumers() => {
+                if self.subscribes(topic) {
+                    return false;
+                }
+                stored.commit_timestamp
+            }
+            Self::Known(fence) if fence.state == FenceState::Empty => {
+                fence.since_ms.max(stored.commit_timestamp)
+            }
+            Self::Known(fence)
+                if fence.state != FenceState::Stable
+                    || fence.protocol_type != "consumer"
+                    || self.subscribes(topic) =>
+            {
+                return false;
+            }
+            _ => stored.commit_timestamp,
+        };
+        now_ms.saturating_sub(since_ms) >= retention_ms
+    }
+}
+
+impl FenceState {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Assigning,
+        Self::Reconciling,
+        Self::PreparingRebalance,
+        Self::CompletingRebalance,
+        Self::Stable,
+        Self::Dead,
+    ];
+
+    /// Kafka's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Assigning => "Assigning",
+            Self::Reconciling => "Reconciling",
+            Self::PreparingRebalance => "PreparingRebalance",
+            Self::CompletingRebalance => "CompletingRebalance",
+            Self::Stable => "Stable",
+            Self::Dead => "Dead",
+        }
+    }
+
+    /// The state of that name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+impl Fences {
+    /// How long the loss of its connection is forgiven a member; negative: for ever.
+    pub(crate) fn set_grace(&self, grace_ms: i64) {
+        self.sessions.set_grace(grace_ms);
+    }
+
+    /// What a heartbeat is answered; the member's session begins anew where it is one, and the
+    /// member is known to speak through `connection`.
+    pub(crate) fn check_heartbeat(
+        &self,
+        claim: &Claim<'_>,
+        connection: u64,
+        now_ms: i64,
+    ) -> ErrorCode {
+        let rows = self.rows.read();
+        let fence = match rows.get(claim.group_id) {
+            Some(Row::Known(fence)) => fence,
+            // As Kafka: a group that is being loaded takes every heartbeat.
+            Some(Row::Expected) => return ErrorCode::None,
+            None => return ErrorCode::UnknownMemberId,
+        };
+        match fence.member(claim) {
+            Err(error) => error,
+            Ok(member) => {
+                self.heard(&member.session, connection, now_ms);
+                match member.role {
+                    Role::Guest { rejoin: true, .. } => ErrorCode::RebalanceInProgress,
+                    _ if fence.state == FenceState::PreparingRebalance => {
+                        ErrorCode::RebalanceInProgress
+                    }
+                    _ => ErrorCode::None,
+                }
+            }
+        }
+    }
+
+    /// Whether this member may commit by a request of this version; its session begins anew then.
+    /// Who claims neither a generation nor a name may while the group has no members.
+    pub(crate) fn check_commit(&self, claim: &Claim<'_>, version: i16, now_ms: i64) -> ErrorCode {
+        let rows = self.rows.read();
+        let fence = match rows.get(claim.group_id) {
+            Some(Row::Known(fence)) => fence,
+            Some(Row::Expected) => return ErrorCode::CoordinatorLoadInProgress,
+            None if claim.generation < 0 => return ErrorCode::None,
+            None => return ErrorCode::IllegalGeneration,
+        };
+        if fence.state == FenceState::Dead {
+            return ErrorCode::CoordinatorNotAvailable;
+        }
+        if fence.is_of_consumers() {
+            return fence.check_epoch_of_commit(claim, version);
+        }
+        if claim.generation < 0 && fence.state == FenceState::Empty {
+            return ErrorCode::None;
+        }
+        if claim.generation < 0 && claim.member_id.is_empty() && claim.instance_id.is_none() {
+            return ErrorCode::UnknownMemberId;
+        }
+        match fence.member(claim) {
+            Err(error) => error,
+            Ok(_) if fence.state == FenceState::CompletingRebalance => {
+                ErrorCode::RebalanceInProgress
+            }
+            Ok(member) => {
+                member.session.refresh(now_ms);
+                ErrorCode::None
+            }
+        }
+    }
+
+    /// A request that the policy decides came from this member, if it is one.
+    pub(crate) fn touch(&self, claim: &Claim<'_>, connection: u64, now_ms: i64) {
+        if let Some(Row::Known(fence)) = self.rows.read().get(claim.group_id)
+            && let Some(member) = fence.members.get(claim.member_id)
+        {
+            self.heard(&member.session, connection, now_ms);
+        }
+    }
+
+    /// A member of a consumer group was heard of.
+    #[inline]
+    pub(crate) fn heard_of(&self, member: &Member, connection: u64, now_ms: i64) {
+        self.heard(&member.session, connection, now_ms);
+    }
+
+    #[inline]
+    fn heard(&self, session: &Arc<Session>, connection: u64, now_ms: i64) {
+        session.refresh(now_ms);
+        if session.is_elsewhere(connection) {
+            self.sessions.opened(connection);
+            self.sessions.speaks(session, connection, now_ms);
+        }
+    }
+
+    /// A connection is about to speak for some group; [`Fences::closed`] says when it ends.
+    pub(crate) fn opened(&self, connection: u64) {
+        self.sessions.opened(connection);
+    }
+
+    /// A connection is gone. True: some member's time is up earlier than was said before.
+    pub(crate) fn closed(&self, connection: u64, now_ms: i64) -> bool {
+        self.sessions.closed(connection, now_ms)
+    }
+
+    /// When to look for expired members at the latest.
+    pub(crate) fn next_deadline(&self) -> Option<i64> {
+        self.sessions.next_deadline()
+    }
+
+    /// Takes out the members whose time is up; each is told once, unless it is published again.
+    pub(crate) fn expired(&self, now_ms: i64) -> Expired {
+        self.sessions.expired(now_ms)
+    }
+
+    /// The group was replayed, and is the policy's to publish.
+    pub(crate) fn expect(&self, group_id: &str) {
+        let old = self.rows.write().insert(Arc::from(group_id), Row::Expected);
+        self.forget(old, None);
+    }
+
+    /// What holds of a group from now on; `None`: it is gone.
+    pub(crate) fn publish(&self, group_id: &str, row: Option<FenceRow>, now_ms: i64) {
+        let mut rows = self.rows.write();
+        let Some(row) = row else {
+            let old = rows.remove(group_id);
+            return self.forget(old, None);
+        };
+        let name = rows.get_key_value(group_id).map(|(name, _)| Arc::clone(name));
+        let name = name.unwrap_or_else(|| Arc::from(group_id));
+        let before = match rows.get(group_id) {
+            Some(Row::Known(fence)) => Some(Arc::clone(fence)),
+            _ => None,
+        };
+        let fence = Arc::new(self.build((&name, row), before.as_deref(), now_ms));
+        let old = rows.insert(name, Row::Known(Arc::clone(&fence)));
+        self.forget(old, Some(&fence));
+    }
+
+    /// The row of a group.
+    pub(crate) fn of(&self, group_id: &str) -> Option<Arc<Fence>> {
+        match self.rows.read().get(group_id) {
+            Some(Row::Known(fence)) => Some(Arc::clone(fence)),
+            _ => None,
+        }
+    }
+
+    /// What is known of a group's members.
+    pub(crate) fn standing(&self, group_id: &str) -> Standing {
+        match self.rows.read().get(group_id) {
+            None => Standing::Absent,
+            Some(Row::Expected) => Standing::Expected,
+            Some(Row::Known(fence)) => Standing::Known(Arc::clone(fence)),
+        }
+    }
+
+    /// All groups that there is a row of.
+    pub(crate) fn groups(&self) -> Vec<Arc<str>> {
+        self.rows.read().keys().cloned().collect()
+    }
+
+    /// The groups without members.
+    pub(crate) fn idle(&self) -> Vec<String> {
+        let is_empty = |row: &Row| matches!(row, Row::Known(it) if it.state == FenceState::Empty);
+        let rows = self.rows.read();
+        rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn build(
+        &self,
+        (name, row): (&Arc<str>, FenceRow),
+        before: Option<&Fence>,
+        now_ms: i64,
+    ) -> Fence {
+        let mut members = HashMap::with_capacity(row.members.len());
+        let mut instances = HashMap::new();
+        for member in row.members {
+            let old = before.and_then(|fence| fence.members.get(member.member_id.as_str()));
+            let is_static = member.instance_id.is_some();
+            let old = old.filter(|old| old.is_static == is_static);
+            let session = match old {
+                Some(old) => Arc::clone(&old.session),
+                None => self.sessions.add(Entry {
+                    group_id: Arc::clone(name),
+                    member_id: Arc::from(member.member_id),
+                    is_static,
+                }),
+            };
+            if member.timed && !old.is_some_and(|old| old.timed) {
+                session.refresh_time(now_ms);
+            }
+            self.sessions.time(&session, member.timed.then_some(member.session_timeout_ms));
+            if let Some(connection) = member.connection
+                && old.is_none_or(|old| old.connection != member.connection)
+                && session.is_elsewhere(connection)
+            {
+                self.sessions.speaks(&session, connection, now_ms);
+            }
+            let member_id = Arc::clone(session.member_id());
+            if let Some(instance_id) = member.instance_id {
+                instances.insert(instance_id, Arc::clone(&member_id));
+            }
+            let FenceMember { timed, connection, role, .. } = member;
+            members.insert(member_id, Member { role, session, timed, is_static, connection });
+        }
+        let FenceRow { kind, state, generation, protocol_type, since_ms, subscribed, .. } = row;
+        Fence { kind, state, generation, protocol_type, since_ms, subscribed, members, instances }
+    }
+
+    /// Ends the sessions of a row that are not in the next one.
+    fn forget(&self, old: Option<Row>, next: Option<&Fence>) {
+        let Some(Row::Known(old)) = old else { return };
+        for (member_id, member) in &old.members {
+            let stays = next.and_then(|next| next.members.get(member_id));
+            if !stays.is_some_and(|stays| Arc::ptr_eq(&stays.session, &member.session)) {
+                self.sessions.remove(&member.session);
+            }
+        }
+    }
+}
+
+impl Fence {
+    /// The member of the classic protocol that a claim is true of, or what is wrong with it.
+    fn member(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
+        if self.state == FenceState::Dead {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let member = self.named(claim)?;
+        let generation = match member.role {
+            Role::Classic => self.generation,
+            Role::Guest { generation, .. } => generation,
+            Role::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
+        };
+        if claim.generation != generation {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        Ok(member)
+    }
+
+    /// The member of that name, if its instance id is not another's.
+    pub(crate) fn named(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
+        if let Some(instance_id) = claim.instance_id {
+            match self.instances.get(instance_id) {
+                None => return Err(ErrorCode::UnknownMemberId),
+                Some(member_id) if **member_id != *claim.member_id => {
+                    return Err(ErrorCode::FencedInstanceId);
+                }
+                Some(_) => {}
+            }
+        }
+        self.members.get(claim.member_id).ok_or(ErrorCode::UnknownMemberId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use FenceState::*;
+
+    fn member(member_id: &str) -> FenceMember {
+        FenceMember {
+            member_id: member_id.into(),
+            instance_id: None,
+            session_timeout_ms: 1000,
+            timed: true,
+            ..FenceMember::default()
+        }
+    }
+
+    fn row(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
+        Some(FenceRow {
+            kind: GroupKind::Classic,
+            state,
+            generation: 7,
+            protocol_type: "consumer".into(),
+            since_ms: 0,
+            subscribed: None,
+            members,
+        })
+    }
+
+    fn group(state: FenceState) -> Fences {
+        let fences = Fences::default();
+        let fixed = FenceMember { instance_id: Some("i".into()), ..member("s") };
+        let members = if state == Empty { vec![] } else { vec![member("m"), fixed] };
+        fences.publish("g", row(state, members), 0);
+        fences
+    }
+
+    fn claim(
+        member_id: &'static str,
+        instance_id: Option<&'static str>,
+        generation: i32,
+    ) -> Claim<'static> {
+        Claim { group_id: "g", member_id, instance_id, generation }
+    }
+
+    #[test]
+    fn a_heartbeat_is_answered_as_kafka_does() {
+        for (state, wanted) in
+            [(PreparingRebalance, 27), (CompletingRebalance, 0), (Stable, 0), (Dead, 15)]
+        {
+            let fences = group(state);
+            let check = |claim: Claim<'_>| fences.check_heartbeat(&claim, 1, 0).code();
+            assert_eq!(check(claim("m", None, 7)), wanted, "{state:?}");
+            assert_eq!(check(claim("s", Some("i"), 7)), wanted, "{state:?}");
+            if state != Dead {
+                assert_eq!(check(claim("m", Some("i"), 7)), 82);
+                assert_eq!(check(claim("m", Some("other"), 7)), 25);
+                assert_eq!(check(claim("other", None, 7)), 25);
+                assert_eq!(check(claim("m", None, 6)), 22);
+                assert_eq!(check(claim("m", None, -1)), 22);
+            }
+            assert_eq!(check(Claim { group_id: "other", ..claim("m", None, 7) }), 25);
+        }
+        assert_eq!(group(Empty).check_heartbeat(&claim("m", None, 7), 1, 0).code(), 25);
+    }
+
+    #[test]
+    fn a_commit_is_judged_as_kafka_does() {
+        for (state, wanted) in
+            [(PreparingRebalance, 0), (CompletingRebalance, 27), (Stable, 0), (Dead, 15)]
+        {
+            let fences = group(state);
+            let check = |claim: Claim<'_>| fences.check_commit(&claim, 8, 0).code();
+            assert_eq!(check(claim("m", None, 7)), wanted, "{state:?}");
+            if state != Dead {
+                assert_eq!(check(claim("m", Some("i"), 7)), 82);
+                assert_eq!(check(claim("other", None, 7)), 25);
+                assert_eq!(check(claim("m", None, 8)), 22);
+                assert_eq!(check(claim("m", None, -1)), 22);
+                assert_eq!(check(claim("", None, -1)), 25, "it has members");
+            }
+        }
+        let fences = group(Empty);
+        assert_eq!(fences.check_commit(&claim("", None, -1), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 25);
+        let elsewhere = |generation| Claim { group_id: "other", ..claim("", None, generation) };
+        assert_eq!(fences.check_commit(&elsewhere(-1), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&elsewhere(1), 8, 0).code(), 22);
+    }
+
+    #[test]
+    fn a_replayed_group_is_loading_until_it_is_published() {
+        let fences = group(Stable);
+        fences.expect("g");
+        assert!(fences.of("g").is_none());
+        assert_eq!(fences.next_deadline(), None, "sessions wait for the policy too");
+        assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 0);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 14);
+        fences.publish("g", row(Stable, vec![member("m")]), 0);
+        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 0);
+        fences.expect("g");
+        fences.publish("g", None, 0);
+        assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 25);
+    }
+
+    #[test]
+    fn who_stays_keeps_its_session_and_who_comes_begins_one() {
+        let fences = group(Stable);
+        fences.check_heartbeat(&claim("m", None, 7), 1, 500);
+        fences.publish("g", row(Stable, vec![member("m"), member("n")]), 900);
+        let expired = |now_ms| {
+            let groups = fences.expired(now_ms);
+            groups.into_iter().flat_map(|(_, m)| m).map(|id| id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(expired(1499), [""; 0], "s is gone, m was heard of at 500");
+        assert_eq!(expired(1500), ["m"]);
+        assert_eq!(expired(1900), ["n"]);
+    }
+
+    #[test]
+    fn a_session_does_not_run_while_the_join_waits() {
+        let fences = Fences::default();
+        let waits = |timed| row(PreparingRebalance, vec![FenceMember { timed, ..member("m") }]);
+        fences.publish("g", waits(false), 0);
+        assert!(fences.expired(100_000).is_empty());
+        fences.publish("g", waits(true), 100_000);
+        assert!(fences.expired(100_999).is_empty(), "it begins when it is timed");
+        assert_eq!(fences.expired(101_000).len(), 1);
+    }
+
+    #[test]
+    fn a_member_whose_connection_closed_before_it_was_published_has_its_grace() {
+        let fences = Fences::default();
+        fences.set_grace(500);
+        fences.opened(1);
+        fences.opened(2);
+        assert!(!fences.closed(1, 0));
+        let joined = |connection| FenceMember { connection: Some(connection), ..member("m") };
+        fences.publish("g", row(Stable, vec![joined(1)]), 100);
+        assert_eq!(fences.next_deadline(), Some(600));
+        fences.check_heartbeat(&claim("m", None, 7), 2, 200);
+        fences.publish("g", row(Stable, vec![joined(1)]), 300);
+        assert!(fences.expired(600).is_empty(), "it speaks through 2 now");
+        assert_eq!(fences.next_deadline(), Some(1200));
+        assert!(fences.closed(2, 601));
+        assert_eq!(fences.expired(1101).len(), 1);
+    }
+}

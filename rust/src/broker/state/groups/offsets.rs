@@ -1,0 +1,150 @@
+//! What groups have committed, in memory: group -> topic -> partition -> offset. It answers every
+//! OffsetFetch.
+//!
+//! Invariant: what is here is in the log; the newest record of a key wins.
+//! Threads: behind the lock of the group's shard.
+//! Not promised: that the topics exist.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::protocol::offset_commit_key::OffsetCommitKey;
+use crate::protocol::offset_commit_value::OffsetCommitValue;
+
+/// The longest metadata that a record's value can hold, in bytes.
+pub(crate) const METADATA_MAX: usize = 0x7fff;
+
+/// Group, topic and partition of an offset.
+pub(crate) type Key = (Arc<str>, Arc<str>, i32);
+
+/// A committed offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// The next record to be read.
+    pub(crate) offset: i64,
+    /// The leader epoch of the last record read; -1: not known.
+    pub(crate) leader_epoch: i32,
+    /// What the member wrote beside it; `None`: nothing.
+    metadata: Option<Box<str>>,
+    /// When it was committed, wall clock.
+    pub(crate) commit_timestamp: i64,
+    /// When it expires whatever the settings say; -1: it does not.
+    pub(crate) expire_timestamp: i64,
+}
+
+/// The offsets of one topic by partition.
+pub(crate) type Partitions = BTreeMap<i32, Stored>;
+
+/// What one group has committed; no topic is empty.
+#[derive(Debug, Default)]
+pub(crate) struct GroupOffsets {
+    pub(crate) topics: ahash::HashMap<Arc<str>, Partitions>,
+}
+
+/// What the groups of one shard have committed; no group is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    pub(crate) groups: HashMap<Arc<str>, GroupOffsets>,
+}
+
+impl Stored {
+    fn of(value: &OffsetCommitValue<'_>) -> Self {
+        Self {
+            offset: value.offset,
+            leader_epoch: value.leader_epoch,
+            metadata: (!value.metadata.is_empty()).then(|| value.metadata.into()),
+            commit_timestamp: value.commit_timestamp,
+            expire_timestamp: value.expire_timestamp,
+        }
+    }
+
+    /// What the member wrote beside it.
+    pub(crate) fn metadata(&self) -> &str {
+        self.metadata.as_deref().unwrap_or_default()
+    }
+}
+
+impl GroupOffsets {
+    /// What was committed for a partition.
+    pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&Stored> {
+        self.topics.get(topic)?.get(&partition)
+    }
+
+    /// Everything, by topic.
+    pub(crate) fn topics(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Partitions)> {
+        self.topics.iter()
+    }
+}
+
+impl Offsets {
+    /// What a group has committed; `None`: nothing.
+    pub(crate) fn of(&self, group: &str) -> Option<&GroupOffsets> {
+        self.groups.get(group)
+    }
+
+    /// Keeps an offset of `topic`.
+    pub(crate) fn put(
+        &mut self,
+        (group, partition): (&str, i32),
+        topic: &(impl AsRef<str> + Clone + Into<Arc<str>>),
+        value: &OffsetCommitValue<'_>,
+    ) {
+        let stored = Stored::of(value);
+        if !self.groups.contains_key(group) {
+            self.groups.insert(group.into(), GroupOffsets::default());
+        }
+        let Some(of_group) = self.groups.get_mut(group) else { return };
+        match of_group.topics.get_mut(topic.as_ref()) {
+            Some(partitions) => drop(partitions.insert(partition, stored)),
+            None => {
+                let partitions = Partitions::from([(partition, stored)]);
+                of_group.topics.insert(topic.clone().into(), partitions);
+            }
+        }
+    }
+
+    /// Forgets an offset; whether there was one.
+    pub(crate) fn remove(&mut self, (group, topic, partition): (&str, &str, i32)) -> bool {
+        let Some(of_group) = self.groups.get_mut(group) else { return false };
+        let Some(partitions) = of_group.topics.get_mut(topic) else { return false };
+        let was = partitions.remove(&partition).is_some();
+        if partitions.is_empty() {
+            of_group.topics.remove(topic);
+        }
+        if of_group.topics.is_empty() {
+            self.groups.remove(group);
+        }
+        was
+    }
+
+    /// Forgets offsets.
+    pub(crate) fn remove_all(&mut self, keys: &[Key]) {
+        for (group, topic, partition) in keys {
+            self.remove((group, topic, *partition));
+        }
+    }
+
+    /// Everything that a group has committed.
+    pub(crate) fn keys_of(&self, group: &str) -> Vec<Key> {
+        let Some((group, offsets)) = self.groups.get_key_value(group) else { return Vec::new() };
+        let mut keys = Vec::new();
+        for (topic, partitions) in offsets.topics() {
+            let key = |partition: &i32| (Arc::clone(group), Arc::clone(topic), *partition);
+            keys.extend(partitions.keys().map(key));
+        }
+        keys
+    }
+
+    /// Takes over a record that was read.
+    pub(crate) fn replay(
+        &mut self,
+        key: &OffsetCommitKey<'_>,
+        value: Option<&OffsetCommitValue<'_>>,
+    ) {
+        let (group, topic, partition) = (key.group, key.topic, key.partition);
+        match value {
+            Some(value) => self.put((group, partition), &topic, value),
+            None => drop(self.remove((group, topic, partition))),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The records of `__consumer_offsets`, as Kafka lays them out: keys and values that begin with
+//! their version, made from `rust/schema/records/`.
+//!
+//! ```text
+//! key 0, 1  group, topic, partition  value 0-4  a committed offset; 1 where it has an expiry of
+//!                                               its own, 3 otherwise, as Kafka 3.9 writes them
+//! key 2     group                    value 0-4  a classic group's metadata; 3 is written
+//! 3-8, 16   group and more           value 0    consumer groups, see `kinds`
+//! ```
+//! Keys of other versions (share and streams groups) are nobody's here. No value: a tombstone.
+//! Not promised: that a record means anything to a later Kafka than 4.3.
+
+use crate::broker::state::groups::kinds;
+use crate::protocol::ErrorCode;
+use crate::protocol::group_metadata_key::GroupMetadataKey;
+use crate::protocol::group_metadata_value::GroupMetadataValue;
+use crate::protocol::offset_commit_key::OffsetCommitKey;
+use crate::protocol::offset_commit_value::OffsetCommitValue;
+use crate::protocol::value::{Value, ValueError};
+use crate::record::RecordError;
+use crate::record::batch::{Builder, Entry, Fields};
+use crate::wire::{DecodeError, Writer};
+
+const OFFSET_KEY: i16 = 1;
+const OFFSET_VALUE: i16 = 3;
+const OFFSET_VALUE_WITH_EXPIRY: i16 = 1;
+const GROUP_KEY: i16 = 2;
+const GROUP_VALUE: i16 = 3;
+/// The first version of a group's metadata that has a rebalance timeout of its own.
+const REBALANCE_TIMEOUT_FROM: i16 = 1;
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Read<'a> {
+    /// An offset, or its tombstone.
+    Offset(OffsetCommitKey<'a>, Option<OffsetCommitValue<'a>>),
+    /// A group's metadata, not yet looked at, or its tombstone.
+    Group(&'a str, Option<&'a [u8]>),
+    /// A record of a consumer group by its whole key, not yet looked at, or its tombstone.
+    Consumer(&'a str, &'a [u8], Option<&'a [u8]>),
+    /// Nobody's here.
+    Other,
+}
+
+/// Reads a record. Errors: key or value are not what their version says.
+pub(crate) fn read<'a>(
+    key: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+) -> Result<Read<'a>, DecodeError> {
+    let key = key.unwrap_or_default();
+    match key {
+        [0, 0 | 1, ..] => {
+            let Some(key) = OffsetCommitKey::read(key)? else { return Ok(Read::Other) };
+            let Some(value) = value else { return Ok(Read::Offset(key, None)) };
+            let value = OffsetCommitValue::read(value)?;
+            Ok(value.map_or(Read::Other, |value| Read::Offset(key, Some(value))))
+        }
+        [0, 2, ..] => {
+            let key = GroupMetadataKey::read(key)?;
+            Ok(key.map_or(Read::Other, |key| Read::Group(key.group, value)))
+        }
+        [_, _, ..] => {
+            let group = kinds::group_of(key)?;
+            Ok(group.map_or(Read::Other, |group| Read::Consumer(group, key, value)))
+        }
+        _ => Ok(Read::Other),
+    }
+}
+
+/// A group's metadata as the policy sees it: the fields of the newest version, whatever the
+/// record's. `None`: of a version not known.
+pub(crate) fn metadata(value: &[u8]) -> Result<Option<Value>, DecodeError> {
+    let Some(mut metadata) = GroupMetadataValue::read(value)? else { return Ok(None) };
+    if matches!(value, [0, version, ..] if i16::from(*version) < REBALANCE_TIMEOUT_FROM) {
+        for member in &mut metadata.members {
+            member.rebalance_timeout = member.session_timeout;
+        }
+    }
+    Ok(Some(metadata.to_value(GROUP_VALUE)))
+}
+
+/// Writes the records of one group as one batch; keeps its buffers for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Pen {
+    builder: Builder,
+    key: Writer,
+    value: Writer,
+    now_ms: i64,
+    /// Whether Kafka would count the records from sequence 0, though no producer wrote them.
+    counted: bool,
+    bytes: Vec<u8>,
+}
+
+/// What a buffer may keep of its memory between batches.
+const KEPT: usize = 64 << 10;
+
+impl Pen {
+    /// Begins a batch of this time.
+    pub(crate) fn begin(&mut self, now_ms: i64) {
+        self.builder.clear();
+        self.now_ms = now_ms;
+        self.counted = false;
+    }
+
+    /// Whether there is no record yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.builder.is_empty()
+    }
+
+    /// Bytes of the batch as it is.
+    pub(crate) fn size(&self) -> usize {
+        self.builder.size()
+    }
+
+    /// Adds an offset, or its tombstone.
+    pub(crate) fn offset(&mut self, key: (&str, &str, i32), value: Option<&OffsetCommitValue<'_>>) {
+        let (group, topic, partition) = key;
+        self.key.buf.clear();
+        OffsetCommitKey { group, topic, partition }.write(OFFSET_KEY, &mut self.key);
+        self.value.buf.clear();
+        if let Some(value) = value {
+            let expires = value.expire_timestamp >= 0;
+            let version = if expires { OFFSET_VALUE_WITH_EXPIRY } else { OFFSET_VALUE };
+            value.write(version, &mut self.value);
+        }
+        self.counted = true;
+        self.add(value.is_some());
+    }
+
+    /// Adds a group's metadata, or its tombstone. Errors: the value is not what it should be.
+    pub(crate) fn group(&mut self, group: &str, value: Option<&Value>) -> Result<(), ErrorCode> {
+        self.key.buf.clear();
+        GroupMetadataKey { group }.write(GROUP_KEY, &mut self.key);
+        self.value.buf.clear();
+        if let Some(value) = value {
+            let metadata = GroupMetadataValue::from_value(value);
+            let metadata = metadata.map_err(|error| nonsense(group, &error))?;
+            metadata.write(GROUP_VALUE, &mut self.value);
+        }
+        self.add(value.is_some());
+        Ok(())
+    }
+
+    /// Adds a record of a consumer group, or its tombstone. Errors: there is no such kind, or key
+    /// or value are not what they should be.
+    pub(crate) fn consumer(
+        &mut self,
+        group: &str,
+        (kind, key, value): (i16, &Value, Option<&Value>),
+    ) -> Result<(), ErrorCode> {
+        let Some(kind) = kinds::find(kind) else {
+            tracing::error!(group, "the policy's record of a group: no kind {kind}");
+            return Err(ErrorCode::UnknownServerError);
+        };
+        self.key.buf.clear();
+        let key = kind.write_key((group, key), &mut self.key);
+        key.map_err(|error| nonsense(group, &error))?;
+        self.value.buf.clear();
+        if let Some(value) = value {
+            let value = kind.write_value(value, &mut self.value);
+            value.map_err(|error| nonsense(group, &error))?;
+        }
+        self.counted = true;
+        self.add(value.is_some());
+        Ok(())
+    }
+
+    fn add(&mut self, has_value: bool) {
+        self.builder.add(&Entry {
+            timestamp: self.now_ms,
+            key: Some(&self.key.buf),
+            value: has_value.then_some(&self.value.buf),
+            headers: &[],
+        });
+    }
+
+    /// The batch. Kafka counts the offsets of a commit and all that consumer groups write; only the
+    /// metadata of classic groups it does not.
+    pub(crate) fn finish(&mut self) -> Result<&[u8], RecordError> {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+        let base_sequence = if self.counted { 0 } else { -1 };
+        self.builder.finish(&Fields { base_sequence, ..Fields::default() }, &mut self.bytes)?;
+        Ok(&self.bytes)
+    }
+}
+
+/// The policy wants something written that is no record.
+fn nonsense(group: &str, error: &ValueError) -> ErrorCode {
+    tracing::error!(group, "the policy's record of a group: {error}");
+    ErrorCode::UnknownServerError
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pen_gives_back_what_a_large_batch_took() {
+        let mut pen = Pen::default();
+        let metadata = "x".repeat(30_000);
+        let large = OffsetCommitValue { metadata: &metadata, ..OffsetCommitValue::default() };
+        for (count, value) in [(10, Some(&large)), (1, None)] {
+            pen.begin(0);
+            (0..count).for_each(|partition| pen.offset(("g", "t", partition), value));
+            let size = pen.finish().unwrap().len();
+            assert_eq!(size > KEPT, value.is_some());
+            assert_eq!(pen.bytes.capacity() > KEPT, value.is_some());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What this broker knows of the cluster: names, ids, leaders, epochs, typed settings, and the
+//! partitions that live here. Immutable; a change is a numbered [`Delta`] that makes a new image.
+//!
+//! Every request reads one image and nothing else, so that it sees one moment of the cluster.
+//! Format: topics lie in 64 shards, by name and by id, so that a delta of one topic copies one
+//! shard of each and not ten thousand entries.
+//! Invariant: versions rise; a topic is in the shard of its name and, if it has an id, of its id.
+//! Hashes are keyed, because clients choose names: any that may create topics could choose such as
+//! collide.
+//! Threads: swapped whole; each reactor thread keeps an `Arc` and looks at the number only.
+//! Not promised: that other brokers have the same image at the same time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ahash::{HashMap, RandomState};
+
+use crate::broker::state::partition::Partition;
+use crate::broker::state::quotas;
+use crate::ids::{Epoch, TopicId, TopicPartition};
+use crate::storage::LogConfig;
+
+const SHARDS: usize = 64;
+
+/// The cluster at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterImage {
+    /// The number of the last delta in it.
+    pub version: u64,
+    /// The cluster's id, 22 characters.
+    pub cluster_id: Arc<str>,
+    /// The controller's node id; -1 where there is none.
+    pub controller_id: i32,
+    /// All brokers that are alive, this one included.
+    pub brokers: Arc<[BrokerImage]>,
+    /// True while the controller has not said yet what there is: clients are better served by
+    /// another broker.
+    pub waits: bool,
+    /// What clients may use, where anything is limited.
+    pub quotas: Option<Arc<quotas::Table>>,
+    keys: RandomState,
+    names: Vec<Arc<Shard<Arc<str>>>>,
+    ids: Vec<Arc<Shard<TopicId>>>,
+}
+
+type Shard<K> = HashMap<K, Arc<TopicImage>>;
+
+/// A broker and where to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerImage {
+    /// Its node id.
+    pub id: i32,
+    /// Its rack.
+    pub rack: Option<Arc<str>>,
+    /// One entry per listener with an advertised address. A listener of this broker without one
+    /// is advertised as the address the client connected to.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// An advertised address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The listener's name.
+    pub listener: Arc<str>,
+    /// The host as clients are told it.
+    pub host: Arc<str>,
+    /// The port as clients are told it.
+    pub port: u16,
+}
+
+/// A topic.
+#[derive(Clone, Debug)]
+pub struct TopicImage {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its id; zero where it has none.
+    pub id: TopicId,
+    /// True for topics that hold the broker's own state.
+    pub internal: bool,
+    /// Its settings as far as the data path needs them.
+    pub settings: Arc<TopicSettings>,
+    /// Its partitions by number.
+    pub partitions: Vec<PartitionImage>,
+}
+
+/// A partition.
+#[derive(Clone, Debug)]
+pub struct PartitionImage {
+    /// Who leads it and who follows.
+    pub state: PartitionState,
+    /// The partition itself where a replica of it lives here and its log directory is online.
+    pub local: Option<Arc<Partition>>,
+}
+
+/// Who leads a partition and who follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionState {
+    /// The leader's node id; -1 where there is none.
+    pub leader: i32,
+    /// The leader's epoch.
+    pub leader_epoch: Epoch,
+    /// In-sync replicas.
+    pub isr: Vec<i32>,
+    /// All replicas, the preferred leader first.
+    pub replicas: Vec<i32>,
+    /// Rises with each change of leader or in-sync replicas: the version of the partition's state
+    /// in the metadata store, Kafka's partition epoch. -1: nobody knows.
+    pub partition_epoch: i32,
+}
+
+/// A topic's settings, typed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicSettings {
+    /// What the log is told.
+    pub log: LogConfig,
+    /// `min.insync.replicas`.
+    pub min_insync_replicas: i32,
+    /// `krust.validate.compressed=header`: compressed batches are checked by their header alone.
+    pub trusts_compressed: bool,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        Self { log: LogConfig::default(), min_insync_replicas: 1, trusts_compressed: false }
+    }
+}
+
+/// A change of the image.
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    /// Its number; above the image's, or the delta is ignored.
+    pub version: u64,
+    /// The cluster's id, where it becomes known.
+    pub cluster_id: Option<Arc<str>>,
+    /// The controller, where it changed.
+    pub controller_id: Option<i32>,
+    /// All brokers, where one came, went or moved.
+    pub brokers: Option<Vec<BrokerImage>>,
+    /// Whether the controller still has to say what there is, where that changed.
+    pub waits: Option<bool>,
+    /// All quotas, where one changed.
+    pub quotas: Option<Vec<(quotas::Entity, quotas::Limits)>>,
+    /// The topics that changed; `None` for one that is gone.
+    pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
+    /// Partitions whose files are kept under another name where they do not live here any more;
+    /// the files of others are deleted.
+    pub strays: HashSet<TopicPartition>,
+}
+
+/// A topic as it is from now on.
+#[derive(Clone, Debug)]
+pub struct TopicDelta {
+    /// Its id; one that differs from the image's means the old topic is gone.
+    pub id: TopicId,
+    /// True for topics that hold the broker's own state.
+    pub internal: bool,
+    /// Its settings.
+    pub settings: TopicSettings,
+    /// The partitions that changed, by rising number. A partition that is not named stays as it
+    /// is; a topic that is new to the image names all of its partitions, from 0 on.
+    pub partitions: Vec<(i32, PartitionState)>,
+}
+
+impl ClusterImage {
+    /// An image without topics.
+    pub fn empty() -> Self {
+        Self {
+            controller_id: -1,
+            names: vec![Arc::default(); SHARDS],
+            ids: vec![Arc::default(); SHARDS],
+            ..Self::default()
+        }
+    }
+
+    /// The topic of this name.
+    #[inline]
+    pub fn topic(&self, name: &str) -> Option<&Arc<TopicImage>> {
+        self.names.get(shard(&self.keys, name.as_bytes()))?.get(name)
+    }
+
+    /// The topic with this id.
+    #[inline]
+    pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicImage>> {
+        self.ids.get(shard(&self.keys, &id.0))?.get(&id)
+    }
+
+    /// All topics, in no order.
+    pub fn topics(&self) -> impl Iterator<Item = &Arc<TopicImage>> {
+        self.names.iter().flat_map(|shard| shard.values())
+    }
+
+    /// How many topics there are.
+    pub fn topic_count(&self) -> usize {
+        self.names.iter().map(|shard| shard.len()).sum()
+    }
+
+    /// The broker with this node id.
+    pub fn broker(&self, id: i32) -> Option<&BrokerImage> {
+        self.brokers.iter().find(|broker| broker.id == id)
+    }
+
+    /// Adds a topic, or puts it in place of the one of its name.
+    pub fn put(&mut self, topic: Arc<TopicImage>) {
+        self.remove(&topic.name);
+        if topic.id != TopicId::ZERO
+            && let Some(shard) = self.ids.get_mut(shard(&self.keys, &topic.id.0))
+        {
+            Arc::make_mut(shard).insert(topic.id, Arc::clone(&topic));
+        }
+        if let Some(shard) = self.names.get_mut(shard(&self.keys, topic.name.as_bytes())) {
+            Arc::make_mut(shard).insert(Arc::clone(&topic.name), topic);
+        }
+    }
+
+    /// Takes a topic out.
+    pub fn remove(&mut self, name: &str) -> Option<Arc<TopicImage>> {
+        let names = self.names.get_mut(shard(&self.keys, name.as_bytes()))?;
+        let topic = Arc::make_mut(names).remove(name)?;
+        if let Some(ids) = self.ids.get_mut(shard(&self.keys, &topic.id.0)) {
+            Arc::make_mut(ids).remove(&topic.id);
+        }
+        Some(topic)
+    }
+}
+
+impl TopicImage {
+    /// The partition of this number.
+    #[inline]
+    pub fn partition(&self, index: i32) -> Option<&PartitionImage> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+}
+
+/// In which shard a key lies.
+#[inline]
+fn shard(keys: &RandomState, key: &[u8]) -> usize {
+    (keys.hash_one(key) >> 40) as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &str, id: u8) -> Arc<TopicImage> {
+        Arc::new(TopicImage {
+            name: name.into(),
+            id: TopicId([id; 16]),
+            internal: false,
+            settings: Arc::default(),
+            partitions: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_topic_is_found_by_name_and_by_id() {
+        let mut image = ClusterImage::empty();
+        for index in 0..200 {
+            image.put(topic(&format!("orders-{index}"), index as u8 + 1));
+        }
+        assert_eq!(image.topic_count(), 200);
+        assert_eq!(image.topic("orders-17").unwrap().id, TopicId([18; 16]));
+        assert_eq!(&*image.topic_by_id(TopicId([18; 16])).unwrap().name, "orders-17");
+        assert!(image.topic("orders-200").is_none());
+    }
+
+    #[test]
+    fn a_topic_created_again_loses_its_old_id() {
+        let mut image = ClusterImage::empty();
+        image.put(topic("a", 1));
+        let before = image.clone();
+        image.put(topic("a", 2));
+        assert!(image.topic_by_id(TopicId([1; 16])).is_none());
+        assert_eq!(&*image.topic_by_id(TopicId([2; 16])).unwrap().name, "a");
+        assert!(before.topic_by_id(TopicId([1; 16])).is_some(), "an image never changes");
+        image.remove("a");
+        assert_eq!(image.topic_count(), 0);
+    }
+}

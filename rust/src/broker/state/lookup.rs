@@ -1,0 +1,56 @@
+//! From what a request names to what the image has of it, with Kafka's codes where it has nothing.
+//!
+//! Threads: any; pure.
+
+use std::sync::Arc;
+
+use crate::broker::state::image::{ClusterImage, PartitionImage, TopicImage};
+use crate::broker::state::partition::Partition;
+use crate::ids::{Epoch, TopicId};
+use crate::protocol::ErrorCode;
+
+/// A topic as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named<'a> {
+    /// The topic's name, where the version has names.
+    pub(crate) topic: &'a str,
+    /// The topic's id, where the version has ids.
+    pub(crate) id: Option<TopicId>,
+}
+
+impl Named<'_> {
+    /// The topic, or the error of its absence.
+    #[inline]
+    pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<TopicImage>, ErrorCode> {
+        match self.id {
+            None => image.topic(self.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
+            Some(id) => image.topic_by_id(id).ok_or(ErrorCode::UnknownTopicId),
+        }
+    }
+}
+
+/// The partition of a topic that this broker leads.
+#[inline]
+pub(crate) fn led(
+    topic: &TopicImage,
+    index: i32,
+    node: i32,
+) -> Result<(&PartitionImage, &Arc<Partition>), ErrorCode> {
+    let image = topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    if image.state.leader != node {
+        return Err(ErrorCode::NotLeaderOrFollower);
+    }
+    let local = image.local.as_ref().ok_or(ErrorCode::KafkaStorageError)?;
+    Ok((image, local))
+}
+
+/// Compares the leader epoch that a client believes in with the real one; -1 believes in none.
+#[inline]
+pub(crate) fn fence(believed: i32, real: Epoch) -> Result<(), ErrorCode> {
+    match believed {
+        -1 => Ok(()),
+        older if older < real.0 => Err(ErrorCode::FencedLeaderEpoch),
+        newer if newer > real.0 => Err(ErrorCode::UnknownLeaderEpoch),
+        _ => Ok(()),
+    }
+}

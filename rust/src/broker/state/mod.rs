@@ -1,0 +1,16 @@
+//! What the broker knows and keeps: the cluster's image, partitions, groups, quotas, fetch
+//! sessions. Nothing here knows a request, or how it is answered.
+
+pub mod fetch_sessions;
+pub mod groups;
+pub mod image;
+pub(crate) mod lookup;
+pub mod partition;
+pub(crate) mod places;
+pub(crate) mod producer_ids;
+pub(crate) mod proven;
+pub mod quotas;
+pub mod store;
+pub(crate) mod topic_pattern;
+pub(crate) mod unserved;
+pub mod waking;

@@ -1,0 +1,338 @@
+//! A partition that lives here: its log, and who waits for it.
+//!
+//! Three kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
+//! last record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
+//! collects the numbers of the partitions that changed since it was last asked, so that an idle
+//! poll over a thousand partitions looks at none. An *action* is run, once, by whoever moves the
+//! watermark past its offset.
+//! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
+//! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
+//! of the two sees the other.
+//! Threads: shared; the lists are behind short locks, and not touched while nobody waits.
+//! Not promised: that whoever is woken finds what it waited for; it looks, and may wait again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicUsize, Ordering, fence};
+
+use parking_lot::Mutex;
+
+use crate::broker::state::waking::{ParkedId, Wakes};
+use crate::ids::{Offset, TopicId, TopicPartition};
+use crate::protocol::ErrorCode;
+use crate::storage::{Log, LogConfig, StorageError};
+
+/// A partition of which a replica lives here.
+pub struct Partition {
+    /// Its topic and number.
+    pub name: TopicPartition,
+    /// The id of its topic.
+    pub topic_id: TopicId,
+    /// Its records.
+    pub log: Arc<Log>,
+    /// A [`ReplicaRole`], as its number.
+    role: AtomicU8,
+    /// So many records beyond the flushed offset may be acknowledged.
+    ahead_of_disk: AtomicI64,
+    waiting: AtomicUsize,
+    waiters: Mutex<Vec<Waiter>>,
+    pending: AtomicUsize,
+    actions: Mutex<Vec<(Offset, Committed)>>,
+    watched: AtomicUsize,
+    watches: Mutex<Vec<(Arc<Watch>, u32)>>,
+}
+
+/// Told once that an append is committed, or that it never will be. It must not block.
+pub type Committed = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+
+/// What this broker is to a partition. Only a delta of the image changes it.
+///
+/// The high watermark belongs to the leader: [`Partition::advance`] raises it while the leader is
+/// the only in-sync replica, and nothing else in the broker writes it. Within a leader epoch it
+/// never falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReplicaRole {
+    /// It leads, and no other replica is in sync: the high watermark follows the log's end.
+    SoleLeader,
+    /// It leads, and others are in sync: the high watermark waits for them.
+    Leader,
+    /// Another broker leads, or none.
+    Follower,
+    /// No replica of it lives here any more.
+    Removed,
+}
+
+/// A Produce that waits for its acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiter {
+    /// What must have passed `wanted`.
+    pub acks: Acks,
+    /// One past the last record.
+    pub wanted: Offset,
+    /// Its reactor thread.
+    pub thread: usize,
+    /// Its name there.
+    pub parked: ParkedId,
+}
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// The leader has it (on disk, where each append is flushed).
+    Leader,
+    /// All in-sync replicas have it.
+    All,
+}
+
+/// Which of a fetch's partitions changed, and whom to wake then. Partitions are numbered by the
+/// fetch itself.
+#[derive(Debug, Default)]
+pub struct Watch {
+    state: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    changed: Vec<u32>,
+    is_changed: Vec<bool>,
+    parked: Option<(usize, ParkedId)>,
+}
+
+impl Partition {
+    /// A partition over `log`.
+    pub fn new(name: TopicPartition, topic_id: TopicId, log: Arc<Log>) -> Self {
+        Self {
+            role: AtomicU8::new(ReplicaRole::Leader as u8),
+            ahead_of_disk: AtomicI64::new(log.config().ahead_of_disk()),
+            name,
+            topic_id,
+            log,
+            waiting: AtomicUsize::new(0),
+            waiters: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            actions: Mutex::default(),
+            watched: AtomicUsize::new(0),
+            watches: Mutex::default(),
+        }
+    }
+
+    /// What this broker is to the partition.
+    pub fn role(&self) -> ReplicaRole {
+        match self.role.load(Ordering::SeqCst) {
+            role if role == ReplicaRole::SoleLeader as u8 => ReplicaRole::SoleLeader,
+            role if role == ReplicaRole::Leader as u8 => ReplicaRole::Leader,
+            role if role == ReplicaRole::Follower as u8 => ReplicaRole::Follower,
+            _ => ReplicaRole::Removed,
+        }
+    }
+
+    /// This broker leads it from now on; `is_sole_in_sync`: no other replica is in sync.
+    pub fn lead(&self, is_sole_in_sync: bool) {
+        let role = if is_sole_in_sync { ReplicaRole::SoleLeader } else { ReplicaRole::Leader };
+        self.role.store(role as u8, Ordering::SeqCst);
+    }
+
+    /// Another broker leads it from now on, or none does. Whoever waits here is woken by
+    /// [`Partition::abandon`], once the image says so too.
+    pub fn follow(&self) {
+        self.role.store(ReplicaRole::Follower as u8, Ordering::SeqCst);
+    }
+
+    /// The offset up to which records are acknowledged under `acks`.
+    pub fn acknowledged(&self, acks: Acks) -> Offset {
+        match acks {
+            Acks::All => self.log.high_watermark().min(self.flushed_if_asked()),
+            Acks::Leader => self.flushed_if_asked(),
+        }
+    }
+
+    fn flushed_if_asked(&self) -> Offset {
+        let ahead = self.ahead_of_disk.load(Ordering::Acquire);
+        Offset(self.log.flushed_offset().0.saturating_add(ahead)).min(self.log.log_end_offset())
+    }
+
+    /// Follows other settings from now on.
+    pub fn reconfigure(&self, config: Arc<LogConfig>) {
+        self.ahead_of_disk.store(config.ahead_of_disk(), Ordering::Release);
+        self.log.reconfigure(config);
+        if let Err(error) = self.settle() {
+            tracing::error!(partition = %self.name, "cannot flush: {error}");
+        }
+    }
+
+    /// Flushes what is older than the wish to wait for the disk, as after a crash: no append is to
+    /// come that would, and a retried batch waits for it. Blocks; never on a reactor thread.
+    pub fn settle(&self) -> Result<(), StorageError> {
+        if self.flushed_if_asked() < self.log.log_end_offset() {
+            self.log.flush()?;
+        }
+        Ok(())
+    }
+
+    /// A watermark moved: lets the high watermark follow where this replica is alone, and wakes
+    /// whoever may go on.
+    pub fn advance(&self, wakes: &mut Wakes<'_>) {
+        if self.role() == ReplicaRole::SoleLeader {
+            // Two threads may do this at once: the mark only rises. The log itself holds it back
+            // to what is flushed, where it must.
+            self.log.raise_high_watermark(self.log.log_end_offset());
+        }
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.wake_waiters(wakes, false);
+        }
+        if self.pending.load(Ordering::Relaxed) > 0 {
+            self.run_actions(false);
+        }
+        if self.watched.load(Ordering::Relaxed) > 0 {
+            for (watch, index) in self.watches.lock().iter() {
+                watch.mark(*index, wakes);
+            }
+        }
+    }
+
+    /// No replica of it lives here from now on. Whoever waits here is woken as by
+    /// [`Partition::follow`].
+    pub fn remove(&self) {
+        self.role.store(ReplicaRole::Removed as u8, Ordering::SeqCst);
+    }
+
+    /// Whether this broker does not lead it: whoever waits here waits for nothing.
+    pub fn is_led_elsewhere(&self) -> bool {
+        matches!(self.role(), ReplicaRole::Follower | ReplicaRole::Removed)
+    }
+
+    /// Nothing more will happen here: wakes everybody, to find that out.
+    pub fn abandon(&self, wakes: &mut Wakes<'_>) {
+        self.wake_waiters(wakes, true);
+        self.run_actions(true);
+        for (watch, index) in self.watches.lock().iter() {
+            watch.mark(*index, wakes);
+        }
+    }
+
+    fn wake_waiters(&self, wakes: &mut Wakes<'_>, all: bool) {
+        let (leader, every) = (self.acknowledged(Acks::Leader), self.acknowledged(Acks::All));
+        let mut waiters = self.waiters.lock();
+        waiters.retain(|waiter| {
+            let mark = match waiter.acks {
+                Acks::Leader => leader,
+                Acks::All => every,
+            };
+            let waits = !all && mark < waiter.wanted;
+            if !waits {
+                wakes.wake(waiter.thread, waiter.parked);
+            }
+            waits
+        });
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+    }
+
+    /// Runs `action` once all in-sync replicas have what lies below `end`: here and now, or on the
+    /// thread that moves the watermark. Actions whose offset was passed run in the order given.
+    pub fn when(&self, end: Offset, action: Committed) {
+        {
+            let mut actions = self.actions.lock();
+            actions.push((end, action));
+            self.pending.store(actions.len(), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        self.run_actions(self.is_led_elsewhere() || self.log.is_offline());
+    }
+
+    fn run_actions(&self, all: bool) {
+        let mark = self.acknowledged(Acks::All);
+        let due: Vec<(Offset, Committed)> = {
+            let mut actions = self.actions.lock();
+            let due = actions.extract_if(.., |(end, _)| all || *end <= mark).collect();
+            self.pending.store(actions.len(), Ordering::Relaxed);
+            due
+        };
+        for (end, action) in due {
+            action(if end <= mark { Ok(()) } else { Err(ErrorCode::NotCoordinator) });
+        }
+    }
+
+    /// Begins to wait; the caller looks at [`Partition::acknowledged`] once more afterwards.
+    pub fn wait(&self, waiter: Waiter) {
+        let mut waiters = self.waiters.lock();
+        waiters.push(waiter);
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Stops waiting.
+    pub fn forget(&self, thread: usize, parked: ParkedId) {
+        let mut waiters = self.waiters.lock();
+        waiters.retain(|waiter| waiter.thread != thread || waiter.parked != parked);
+        self.waiting.store(waiters.len(), Ordering::Relaxed);
+    }
+
+    /// Marks this partition as `index` in `watch` from now on; the caller looks at it once more.
+    pub fn watch(&self, watch: &Arc<Watch>, index: u32) {
+        let mut watches = self.watches.lock();
+        watches.push((Arc::clone(watch), index));
+        self.watched.store(watches.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends [`Partition::watch`].
+    pub fn unwatch(&self, watch: &Arc<Watch>) {
+        let mut watches = self.watches.lock();
+        if let Some(at) = watches.iter().position(|(other, _)| Arc::ptr_eq(other, watch)) {
+            watches.swap_remove(at);
+        }
+        self.watched.store(watches.len(), Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Partition").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Partition `index` changed.
+    fn mark(&self, index: u32, wakes: &mut Wakes<'_>) {
+        let mut state = self.state.lock();
+        let at = index as usize;
+        if state.is_changed.len() <= at {
+            state.is_changed.resize(at + 1, false);
+        }
+        let is_changed = state.is_changed.get_mut(at);
+        if is_changed.is_some_and(|is_changed| !std::mem::replace(is_changed, true)) {
+            state.changed.push(index);
+        }
+        if let Some((thread, parked)) = state.parked.take() {
+            wakes.wake(thread, parked);
+        }
+    }
+
+    /// Moves the numbers of the partitions that changed to the end of `into`.
+    pub fn take(&self, into: &mut Vec<u32>) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for index in state.changed.drain(..) {
+            if let Some(is_changed) = state.is_changed.get_mut(index as usize) {
+                *is_changed = false;
+            }
+            into.push(index);
+        }
+    }
+
+    /// Asks to wake `parked` at the next change. False where something changed already: nothing is
+    /// asked then.
+    pub fn park(&self, thread: usize, parked: ParkedId) -> bool {
+        let mut state = self.state.lock();
+        if state.changed.is_empty() {
+            state.parked = Some((thread, parked));
+        }
+        state.changed.is_empty()
+    }
+
+    /// Takes back what [`Watch::park`] asked.
+    pub fn unpark(&self) {
+        self.state.lock().parked = None;
+    }
+}

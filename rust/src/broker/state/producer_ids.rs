@@ -1,0 +1,43 @@
+//! The producer ids that this broker may hand out, and who waits for more of them.
+//!
+//! Threads: any; a short lock.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use crate::broker::state::waking::ParkedId;
+
+/// The ids at hand, and who waits for more.
+#[derive(Debug, Default)]
+pub(crate) struct ProducerIds {
+    pub(crate) state: Mutex<Block>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) left: Range<i64>,
+    /// Ids below this one are known to logs.
+    pub(crate) floor: i64,
+    /// Blocks since the last one that had an id above the floor.
+    pub(crate) useless: u32,
+    pub(crate) asked: bool,
+    /// The last answer was this error: those who waited for it are told.
+    pub(crate) error_code: i16,
+    pub(crate) waiting: Vec<(usize, ParkedId)>,
+}
+
+impl ProducerIds {
+    /// From now on only ids above `highest` are given.
+    pub(crate) fn begin_above(&self, highest: i64) {
+        let mut block = self.state.lock();
+        block.floor = block.floor.max(highest.saturating_add(1));
+        let first = block.left.start.max(block.floor).min(block.left.end);
+        block.left.start = first;
+    }
+
+    /// The lowest id that may be given.
+    pub(crate) fn floor(&self) -> i64 {
+        self.state.lock().floor
+    }
+}

@@ -1,0 +1,11 @@
+//! What the logs that were opened prove and the policy has not yet heard (see `lifecycle::proven`).
+
+use parking_lot::Mutex;
+
+use crate::ids::{Epoch, TopicPartition};
+
+/// What logs prove and the policy has to hear.
+#[derive(Debug, Default)]
+pub(crate) struct Proven {
+    pub(crate) epochs: Mutex<Vec<(TopicPartition, Epoch)>>,
+}

@@ -1,0 +1,162 @@
+//! What holds for the client of one connection: its allowances and the buckets they draw from.
+//!
+//! An account is opened by the first request of a client id while there are quotas, and again when
+//! the table is another; what was used stays in the buckets. A connection is told to wait by its
+//! answers (`throttle_time_ms`), which leave at once, and is not read from meanwhile, whatever the
+//! client makes of it (KIP-219).
+//! Threads: the connection's reactor thread; parked fetches keep the account they came with.
+//! Not promised: that time for sending answers is counted; it is not.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::broker::state::quotas::bucket::{Bucket, Windows};
+use crate::broker::state::quotas::buckets::Buckets;
+use crate::broker::state::quotas::{Kind, Table};
+
+/// Who everybody is who did not say so with a password.
+pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
+
+/// What a broker keeps of quotas: what was used.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    windows: Windows,
+    buckets: Buckets,
+}
+
+/// What holds for a client.
+#[derive(Debug)]
+pub(crate) struct Account {
+    table: Arc<Table>,
+    client_id: Box<str>,
+    windows: Windows,
+    produce: Option<Share>,
+    fetch: Option<Share>,
+    request: Option<Share>,
+}
+
+/// An allowance and what was used of it.
+#[derive(Debug)]
+struct Share {
+    limit: f64,
+    bucket: Arc<Bucket>,
+}
+
+/// What becomes of an answer to Fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// For how long nothing more may be asked.
+    pub(crate) throttle_time_ms: i32,
+    /// The answer goes without what was found.
+    pub(crate) is_empty: bool,
+}
+
+impl Quotas {
+    pub(crate) fn new(windows: Windows) -> Self {
+        Self { windows, buckets: Buckets::default() }
+    }
+
+    /// Opens the account of who calls itself `client_id`.
+    pub(crate) fn account(&self, table: &Arc<Table>, client_id: &str, now_ms: i64) -> Account {
+        let now = (self.windows, now_ms);
+        let who = (ANONYMOUS, client_id);
+        let share = |kind| {
+            let allowance = table.allowance(kind, who)?;
+            let bucket = self.buckets.of_client((kind, allowance), who, now);
+            Some(Share { limit: allowance.limit, bucket })
+        };
+        Account {
+            table: Arc::clone(table),
+            client_id: client_id.into(),
+            windows: self.windows,
+            produce: share(Kind::Produce),
+            fetch: share(Kind::Fetch),
+            request: share(Kind::Request),
+        }
+    }
+
+    /// Counts a new connection from `ip`: `Some` where it is one too many, and for how many
+    /// milliseconds it is left without a word before it is closed; such a one is not counted.
+    pub(crate) fn refuses(&self, table: &Table, ip: IpAddr, now_ms: i64) -> Option<i64> {
+        let limit = table.connection_rate(ip)?;
+        let now = (self.windows, now_ms);
+        let bucket = self.buckets.of_address(ip, now);
+        bucket.add(1.0, now);
+        let wait_ms = bucket.wait_ms(limit, now).min(self.windows.size_ms);
+        (wait_ms > 0).then(|| {
+            bucket.add(-1.0, now);
+            wait_ms
+        })
+    }
+}
+
+impl Account {
+    /// Whether this is the account of `client_id` by `table`.
+    #[inline]
+    pub(crate) fn is_of(&self, table: &Arc<Table>, client_id: &str) -> bool {
+        Arc::ptr_eq(&self.table, table) && *self.client_id == *client_id
+    }
+
+    /// Counts a Produce request of `bytes`: for how long its sender has to wait.
+    pub(crate) fn produced(&self, bytes: usize, now_ms: i64) -> i32 {
+        let Some(Share { limit, bucket }) = &self.produce else { return 0 };
+        let now = (self.windows, now_ms);
+        bucket.add(bytes as f64, now);
+        millis(bucket.wait_ms(*limit, now))
+    }
+
+    /// For how long the client has to wait for the time its requests took; at most one window.
+    pub(crate) fn requests_wait_ms(&self, now_ms: i64) -> i32 {
+        let Some(Share { limit, bucket }) = &self.request else { return 0 };
+        millis(bucket.wait_ms(*limit, (self.windows, now_ms)).min(self.windows.size_ms))
+    }
+
+    /// Whether the time that its requests take is counted.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// Counts time that its requests took.
+    pub(crate) fn took(&self, nanos: i64, now_ms: i64) {
+        if let Some(Share { bucket, .. }) = &self.request {
+            // In percent of a second.
+            bucket.add(nanos as f64 * 100.0 / 1e9, (self.windows, now_ms));
+        }
+    }
+
+    /// The most that one answer to Fetch may hold: more could never be sent within the limit.
+    pub(crate) fn fetch_max_bytes(&self) -> usize {
+        let at_once = |share: &Share| self.windows.at_once(share.limit) as usize;
+        self.fetch.as_ref().map_or(usize::MAX, at_once)
+    }
+
+    /// Whether bytes that it reads are counted.
+    pub(crate) fn reads_are_counted(&self) -> bool {
+        self.fetch.is_some()
+    }
+
+    /// Counts an answer to Fetch of `bytes`. One that is over the limit goes empty and counts
+    /// nothing; but whoever has read nothing lately gets it, and waits afterwards, because one
+    /// batch may be larger than what a limit ever allows.
+    pub(crate) fn fetched(&self, bytes: usize, now_ms: i64) -> Verdict {
+        let requests = self.requests_wait_ms(now_ms);
+        let mut throttle_time_ms = requests;
+        let mut is_empty = requests > 0;
+        if let Some(Share { limit, bucket }) = &self.fetch {
+            let now = (self.windows, now_ms);
+            let is_first = bucket.is_empty(now);
+            bucket.add(bytes as f64, now);
+            let wait_ms = millis(bucket.wait_ms(*limit, now));
+            throttle_time_ms = wait_ms.max(requests);
+            is_empty |= wait_ms > 0 && !is_first;
+            if is_empty {
+                bucket.add(-(bytes as f64), now);
+            }
+        }
+        Verdict { throttle_time_ms, is_empty }
+    }
+}
+
+fn millis(wait_ms: i64) -> i32 {
+    i32::try_from(wait_ms).unwrap_or(i32::MAX)
+}

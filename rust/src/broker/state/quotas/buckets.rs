@@ -1,0 +1,179 @@
+//! Every bucket there is, by whose it is.
+//!
+//! Invariant: a bucket that a connection holds stays under its name, so that all who share an
+//! allowance draw from one. The others go when what was used of them counts no more, and all of
+//! them as soon as names and buckets take [`MOST_BYTES`]: whoever invents client ids by the million
+//! gets a fresh allowance for each, as it would anyway, but no memory.
+//! Threads: asked once for each connection and client id, behind a lock.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::broker::state::quotas::bucket::{Bucket, Windows};
+use crate::broker::state::quotas::{Allowance, Kind};
+
+/// Names and buckets that no connection holds take at most this.
+const MOST_BYTES: usize = 4 << 20;
+/// As many bytes are let come before it is looked who has gone quiet.
+const LOOK_BYTES: usize = 64 << 10;
+/// What a bucket takes, its name aside, with a window's sample or two.
+const COST: usize = 256;
+
+/// Whose a bucket is.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Client { kind: Kind, user: Option<Box<str>>, client_id: Option<Box<str>> },
+    Address(IpAddr),
+}
+
+/// The buckets of a broker.
+#[derive(Debug, Default)]
+pub(crate) struct Buckets {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: HashMap<Owner, Arc<Bucket>>,
+    bytes: usize,
+    /// At this many bytes it is looked again who may go.
+    look_at: usize,
+}
+
+impl Buckets {
+    /// The bucket that `user` and `client_id` draw from where `allowance` holds for them.
+    pub(crate) fn of_client(
+        &self,
+        (kind, allowance): (Kind, Allowance),
+        (user, client_id): (&str, &str),
+        now: (Windows, i64),
+    ) -> Arc<Bucket> {
+        let part = |is_shared_by: bool, name: &str| is_shared_by.then(|| name.into());
+        let user = part(allowance.by_user, user);
+        let client_id = part(allowance.by_client_id, client_id);
+        self.of(Owner::Client { kind, user, client_id }, now)
+    }
+
+    /// The bucket that connections from `ip` draw from.
+    pub(crate) fn of_address(&self, ip: IpAddr, now: (Windows, i64)) -> Arc<Bucket> {
+        self.of(Owner::Address(ip.to_canonical()), now)
+    }
+
+    fn of(&self, owner: Owner, now: (Windows, i64)) -> Arc<Bucket> {
+        let mut state = self.state.lock();
+        if let Some(bucket) = state.all.get(&owner) {
+            return Arc::clone(bucket);
+        }
+        if state.bytes >= state.look_at {
+            state.tidy(now);
+        }
+        state.bytes += owner.cost();
+        Arc::clone(state.all.entry(owner).or_default())
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.state.lock().all.len()
+    }
+}
+
+impl State {
+    fn tidy(&mut self, now: (Windows, i64)) {
+        let is_held = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) > 1;
+        self.all.retain(|_, bucket| is_held(bucket) || !bucket.is_empty(now));
+        self.count();
+        if self.bytes >= MOST_BYTES {
+            self.all.retain(|_, bucket| is_held(bucket));
+            self.count();
+        }
+        let next = (2 * self.bytes).min(MOST_BYTES);
+        self.look_at = next.max(self.bytes + LOOK_BYTES);
+    }
+
+    fn count(&mut self) {
+        self.bytes = self.all.keys().map(Owner::cost).sum();
+    }
+}
+
+impl Owner {
+    fn cost(&self) -> usize {
+        let names = match self {
+            Self::Client { user, client_id, .. } => {
+                [user, client_id].into_iter().flatten().map(|name| name.len()).sum()
+            }
+            Self::Address(_) => 0,
+        };
+        COST + names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOWS: Windows = Windows { number: 11, size_ms: 1000 };
+
+    fn allowance(by_user: bool, by_client_id: bool) -> (Kind, Allowance) {
+        (Kind::Produce, Allowance { limit: 1.0, by_user, by_client_id })
+    }
+
+    #[test]
+    fn a_bucket_is_shared_as_its_level_says() {
+        let buckets = Buckets::default();
+        let now = (WINDOWS, 0);
+        let same = |kind: (Kind, Allowance), one, other| {
+            let (one, other) =
+                (buckets.of_client(kind, one, now), buckets.of_client(kind, other, now));
+            Arc::ptr_eq(&one, &other)
+        };
+        assert!(same(allowance(true, false), ("ann", "app"), ("ann", "web")));
+        assert!(!same(allowance(true, false), ("ann", "app"), ("bob", "app")));
+        assert!(same(allowance(false, true), ("ann", "app"), ("bob", "app")));
+        assert!(!same(allowance(false, true), ("ann", "app"), ("ann", "web")));
+        assert!(!same(allowance(true, true), ("ann", "app"), ("ann", "web")));
+        assert!(!same(allowance(true, true), ("ann", "app"), ("bob", "app")));
+        let fetch = (Kind::Fetch, allowance(true, true).1);
+        let produced = buckets.of_client(allowance(true, true), ("ann", "app"), now);
+        assert!(!Arc::ptr_eq(&produced, &buckets.of_client(fetch, ("ann", "app"), now)));
+    }
+
+    #[test]
+    fn a_million_client_ids_stay_bounded() {
+        let buckets = Buckets::default();
+        let held = buckets.of_client(allowance(false, true), ("ann", "held"), (WINDOWS, 0));
+        held.add(5.0, (WINDOWS, 0));
+        for number in 0..1_000_000 {
+            let now = (WINDOWS, number / 100_000);
+            let name = format!("client-{number}");
+            buckets.of_client(allowance(false, true), ("ann", &name), now).add(1.0, now);
+            assert!(number % 1000 != 0 || buckets.len() <= MOST_BYTES / COST);
+        }
+        let now = (WINDOWS, 10);
+        let again = buckets.of_client(allowance(false, true), ("ann", "held"), now);
+        assert!(Arc::ptr_eq(&held, &again), "what a connection holds stays");
+        let long = "x".repeat(30_000);
+        for number in 0..1000 {
+            buckets.of_client(allowance(false, true), ("ann", &format!("{long}{number}")), now);
+        }
+        assert!(buckets.state.lock().bytes <= MOST_BYTES + COST + long.len());
+    }
+
+    #[test]
+    fn clients_that_went_quiet_are_dropped() {
+        let buckets = Buckets::default();
+        for number in 0..1000 {
+            let name = format!("client-{number}");
+            let bucket = buckets.of_client(allowance(false, true), ("ann", &name), (WINDOWS, 0));
+            bucket.add(1.0, (WINDOWS, 0));
+        }
+        assert_eq!(buckets.len(), 1000);
+        let later = (WINDOWS, 11_000);
+        for number in 0..1000 {
+            buckets.of_client(allowance(false, true), ("ann", &format!("new-{number}")), later);
+        }
+        assert!(buckets.len() < 1500, "{}", buckets.len());
+    }
+}

@@ -1,0 +1,75 @@
+//! The log directories of a broker, and which partition lies in which.
+//!
+//! Threads: any; each table has a short lock of its own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::broker::state::places::Places;
+use crate::ids::TopicPartition;
+use crate::storage::{Found, LogDir};
+
+/// The log directories of a broker, and which partition lies in which.
+pub struct Store {
+    pub(crate) dirs: Vec<Arc<LogDir>>,
+    pub(crate) places: Mutex<Places>,
+    /// Where replicas that are not here shall be made.
+    pub(crate) wishes: Mutex<HashMap<TopicPartition, usize>>,
+    /// Replicas whose loss the policy was told.
+    pub(crate) lost: Mutex<BTreeSet<TopicPartition>>,
+    /// Copies that earlier starts began to make (see `moves`).
+    pub(crate) futures: Mutex<HashMap<TopicPartition, (usize, PathBuf)>>,
+}
+
+/// A partition that was found in a log directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// What was found.
+    pub found: Found,
+    /// The log directory, as a number from 0.
+    pub dir: usize,
+}
+
+impl Store {
+    /// Over log directories that are open.
+    pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
+        Self {
+            dirs,
+            places: Mutex::default(),
+            wishes: Mutex::default(),
+            lost: Mutex::default(),
+            futures: Mutex::default(),
+        }
+    }
+
+    /// The log directories.
+    pub fn dirs(&self) -> &[Arc<LogDir>] {
+        &self.dirs
+    }
+
+    /// The directory of a partition: where it lies; if it is new where somebody wished it, or where
+    /// there are the fewest. `None`: it may lie where nobody can look now.
+    pub(crate) fn place(&self, name: &TopicPartition, is_new: bool) -> Option<usize> {
+        let mut places = self.places.lock();
+        if let Some(dir) = places.at(name) {
+            return Some(dir);
+        }
+        if !is_new && self.dirs.iter().any(|dir| dir.is_offline()) {
+            return None;
+        }
+        let wish = self.wishes.lock().remove(name);
+        if let Some(index) = wish
+            && self.dirs.get(index).is_some_and(|dir| !dir.is_offline())
+        {
+            places.insert(name.clone(), index);
+            return Some(index);
+        }
+        let usable = self.dirs.iter().enumerate().filter(|(_, dir)| !dir.is_offline());
+        let (index, _) = usable.min_by_key(|(index, _)| places.count(*index))?;
+        places.insert(name.clone(), index);
+        Some(index)
+    }
+}
