@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, Mailbox, Policy, Settings, Store};
+use krust::broker::{Broker, Delta, Event, LogManager, Mailbox, Policy, Settings};
 use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
@@ -77,7 +77,7 @@ fn main() {
     let policy = Arc::new(Post(Mutex::new(sender)));
     let broker = Broker::new(
         Settings::default(),
-        Store::new(vec![Arc::clone(&dir)]),
+        LogManager::new(vec![Arc::clone(&dir)]),
         policy,
         Arc::clone(&clock),
     );

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, Policy, Settings, Store};
+use krust::broker::{Broker, Delta, Event, LogManager, Policy, Settings};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, TopicId};
 use krust::record::batch::{Builder, Entry, Fields};
@@ -128,7 +128,7 @@ impl Plan {
     fn start(&self, threads: usize) -> (Arc<Broker>, (f64, f64)) {
         let (began, before) = (Instant::now(), process_cpu_seconds());
         let settings = Settings { recovery_threads_per_dir: threads, ..Settings::default() };
-        let store = Store::new((0..self.dirs).map(|number| self.dir(number)).collect());
+        let store = LogManager::new((0..self.dirs).map(|number| self.dir(number)).collect());
         let broker = Broker::new(settings, store, Arc::new(Silent), Arc::new(SystemClock));
         broker.load().unwrap();
         let state = PartitionState {

@@ -3,7 +3,7 @@
 //! ```text
 //! 6 py        the native boundary to Python
 //! 5 net       threads, sockets, order, back-pressure
-//! 4 broker    handlers, image, partitions, parked requests      4 columns   records as Arrow
+//! 4 broker    handlers, image, partitions, delayed requests      4 columns   records as Arrow
 //! 3 client    the Kafka client
 //! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
 //! 1 record    batches and their older forms

@@ -10,7 +10,7 @@
 //! A file imports from its own folder and from those below it.
 //!
 //! Threads: [`Broker`] is shared by all network threads; each has its own [`ThreadState`], each
-//! connection its own [`Session`]. Deltas are applied on the caller's thread, one at a time.
+//! connection its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a time.
 //! Not promised: replication; a partition with more than one in-sync replica is not advanced here.
 
 mod errors;
@@ -26,16 +26,16 @@ pub use lifecycle::opening::ApplyError;
 pub use policy::{Client, Event, Policy, Ticket};
 pub use requests::apis;
 pub use requests::broker::{Broker, Settings};
-pub use requests::connection::Session;
+pub use requests::connection::ConnectionContext;
 pub use requests::delayed::{NowWaits, Wake};
 pub use requests::reply::{Output, Replies, Slot};
 pub use requests::service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 pub use state::fetch_sessions::SessionLimits;
-pub use state::groups::GroupState;
+pub use state::groups::CoordinatorState;
 pub use state::groups::appending::{AppendedAt, GroupRecord};
-pub use state::groups::fences::{FenceMember, FenceRow, FenceState, GroupKind, Role};
+pub use state::groups::snapshots::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
 pub use state::image::{self, ClusterImage, Delta};
-pub use state::partition::{Acks, Committed, Partition, ReplicaRole};
+pub use state::partition::{Acks, CommitCallback, Partition, ReplicaRole};
 pub use state::quotas;
-pub use state::store::{Loaded, Store};
-pub use state::waking::{ParkedId, Waker};
+pub use state::store::{LoadedLog, LogManager};
+pub use state::waking::{DelayedId, Waker};

@@ -162,7 +162,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn serve_turn(&mut self, context: &mut ReactorContext<S>) -> io::Result<ServeOutcome> {
-        if self.held && self.replies.parked() == 0 {
+        if self.held && self.replies.delayed() == 0 {
             self.held = false;
             self.frame_ms = context.now_ms;
         }
@@ -254,7 +254,7 @@ impl<S: Service> Connection<S> {
         self.frame_ms = context.now_ms;
         self.update_muted(context.now_ms);
         self.closing |= flow == Flow::Close;
-        self.held = flow == Flow::Hold && self.replies.parked() > 0;
+        self.held = flow == Flow::Hold && self.replies.delayed() > 0;
         let may_leave_all = self.replies.is_full() || self.muted_until_ms.is_some();
         if handled == 0 && !may_leave_all { Handled::Invalid } else { Handled::Frames }
     }
@@ -289,13 +289,13 @@ impl<S: Service> Connection<S> {
             && !self.held
             && self.muted_until_ms.is_none()
             && self.send_queue.memory() + self.replies.held() < options.out_max_bytes
-            && self.replies.parked() < options.parked_max
+            && self.replies.delayed() < options.delayed_max
     }
 
     /// When this connection is closed if nothing more happens on it (monotonic milliseconds).
     pub(super) fn deadline_ms(&self, options: &Options) -> i64 {
         let mut deadline = i64::MAX;
-        if self.replies.parked() == 0 {
+        if self.replies.delayed() == 0 {
             deadline = self.active_ms.saturating_add(options.idle_ms);
         }
         if self.read_buffer.is_pending() && self.may_read(options) {

@@ -28,8 +28,8 @@ pub struct Options {
     pub stalled_ms: i64,
     /// A connection with this many bytes of unsent replies is not read from.
     pub out_max_bytes: usize,
-    /// A connection with this many requests parked is not read from.
-    pub parked_max: usize,
+    /// A connection with this many requests delayed is not read from.
+    pub delayed_max: usize,
     /// For how many microseconds a thread polls before it blocks; 0: not at all. Polling costs CPU
     /// and saves the wake-up of a halted core.
     pub busy_poll_us: u64,
@@ -50,7 +50,7 @@ impl Default for Options {
             frame_rate: 16 << 10,
             stalled_ms: 600_000,
             out_max_bytes: 1 << 20,
-            parked_max: 1024,
+            delayed_max: 1024,
             busy_poll_us: 0,
             near_send_buffer: 256 << 10,
         }

@@ -191,8 +191,8 @@ impl<S: Service> Reactor<S> {
             return Some(Duration::ZERO);
         }
         let next = self.sweep_ms.min(self.trim_ms).min(self.accept_ms.unwrap_or(i64::MAX));
-        let parked = self.shared().service.next_deadline(&self.context.thread).unwrap_or(i64::MAX);
-        let next = next.min(parked).min(self.throttled.next_ms()).min(self.evict_ms);
+        let delayed = self.shared().service.next_deadline(&self.context.thread).unwrap_or(i64::MAX);
+        let next = next.min(delayed).min(self.throttled.next_ms()).min(self.evict_ms);
         if next == i64::MAX {
             return None;
         }

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::convert::from_python;
 use super::settings::Table;
 use crate::broker::{
-    Decided, FenceMember, FenceRow, FenceState, GroupKind, GroupRecord, Role, Ticket,
+    Decided, GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Role, Ticket,
 };
 
 /// The word that stands for tombstones of all that a group committed.
@@ -61,14 +61,14 @@ fn of_consumers(item: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
     Ok(GroupRecord::Consumer { kind, key: from_python(&key)?, value })
 }
 
-fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<FenceRow>)> {
+fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<GroupSnapshot>)> {
     let (group_id, row): (String, Option<Bound<'py, PyDict>>) = item.extract()?;
     Ok((group_id, row.map(|row| fence(&Table(&row))).transpose()?))
 }
 
-fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
+fn fence(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
     let state: String = table.must("state")?;
-    let state = FenceState::of(&state)
+    let state = GroupState::of(&state)
         .ok_or_else(|| PyValueError::new_err(format!("state: there is no {state:?}")))?;
     let named: Option<String> = table.maybe("type")?;
     let kind = match named.as_deref() {
@@ -83,14 +83,14 @@ fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
     let mut members = Vec::new();
     for (member_id, member) in table.table("members")? {
         let named = |error| under(error, format!("members.{member_id}"));
-        let read = || FenceMember::of(kind, &member_id, &Table(member.cast::<PyDict>()?));
+        let read = || MemberSnapshot::of(kind, &member_id, &Table(member.cast::<PyDict>()?));
         members.push(read().map_err(named)?);
     }
     let (generation, protocol_type) = match kind {
         GroupKind::Classic => ("generation", String::new()),
         GroupKind::Consumer { .. } => ("epoch", "consumer".to_owned()),
     };
-    Ok(FenceRow {
+    Ok(GroupSnapshot {
         kind,
         state,
         generation: table.must(generation)?,
@@ -101,13 +101,13 @@ fn fence(table: &Table<'_, '_>) -> PyResult<FenceRow> {
     })
 }
 
-impl FenceMember {
+impl MemberSnapshot {
     fn of(kind: GroupKind, member_id: &Bound<'_, PyAny>, table: &Table<'_, '_>) -> PyResult<Self> {
         let role = match kind {
             GroupKind::Classic => Role::Classic,
             GroupKind::Consumer { .. } if table.or("classic", false)? => {
                 let rejoin = table.or("rejoin", false)?;
-                Role::Guest { generation: table.must("epoch")?, rejoin }
+                Role::ClassicMember { generation: table.must("epoch")?, rejoin }
             }
             GroupKind::Consumer { .. } => {
                 Role::Consumer { epoch: table.must("epoch")?, quiet: table.must("quiet")? }

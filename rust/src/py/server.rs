@@ -20,7 +20,7 @@ use super::decided;
 use super::errors::{of_start, of_storage, server};
 use super::events::EventQueue;
 use super::settings::{self, Table};
-use crate::broker::{Broker, Event, Loaded, Partition, Settings, Store, Ticket, Wake};
+use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
 use crate::clock::SystemClock;
 use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::memory::{Lease, PoolUse};
@@ -98,7 +98,7 @@ impl Server {
         let opened = py.detach(|| open_dirs(&paths, &dir_options));
         let dirs = opened.map_err(|error| of_storage(py, &error))?;
         let events = Arc::new(EventQueue::default());
-        let store = Store::new(dirs.clone());
+        let store = LogManager::new(dirs.clone());
         let policy = Arc::clone(&events);
         let broker = Broker::new(settings.clone(), store, policy, Arc::new(SystemClock));
         let mailboxes = Mailboxes::new(threads);
@@ -142,7 +142,7 @@ impl Server {
         };
         let (found, epochs) = py.detach(load).map_err(|error| of_storage(py, &error))?;
         let list = PyList::empty(py);
-        for (Loaded { found, dir }, leader_epoch) in found.iter().zip(epochs) {
+        for (LoadedLog { found, dir }, leader_epoch) in found.iter().zip(epochs) {
             let entry = PyDict::new(py);
             entry.set_item("topic", &*found.name.topic)?;
             entry.set_item("partition", found.name.partition)?;

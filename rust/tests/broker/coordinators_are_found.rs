@@ -1,6 +1,6 @@
 //! The first who looks for a coordinator has the topic of groups created, and waits for it.
 
-use krust::broker::{Flow, GroupState};
+use krust::broker::{CoordinatorState, Flow};
 use krust::protocol::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 use krust::protocol::value::Value;
 use krust::wire::Reader;
@@ -36,7 +36,11 @@ fn the_first_use_creates_the_topic() {
         let names = Value::List(vec![Value::Str(GROUPS.into())]);
         assert_eq!(event.request.field("topics"), Some(&names));
         fixture.topic(GROUPS, groups_topic());
-        assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::Ready, "at once: it is new");
+        assert_eq!(
+            fixture.broker.coordinator_state(GROUP.0),
+            CoordinatorState::Ready,
+            "at once: it is new"
+        );
         fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
         fixture.turn(&mut [&mut conn]);
         assert_eq!(found(version, &conn.reply(&request)), (0, 0, 9092));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{
-    At, Broker, ConnId, Delta, Done, Event, Flow, Mailbox, NetworkThread, Output, Peer, Policy,
-    Received, Replies, Service, Session, Settings, Store, Wake,
+    At, Broker, ConnId, ConnectionContext, Delta, Done, Event, Flow, LogManager, Mailbox,
+    NetworkThread, Output, Peer, Policy, Received, Replies, Service, Settings, Wake,
 };
 use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, TopicId};
@@ -76,7 +76,7 @@ pub struct TestBroker {
 /// A connection.
 pub struct Conn {
     pub id: ConnId,
-    session: Option<Session>,
+    session: Option<ConnectionContext>,
     replies: Replies,
     /// Frames that wait until the replies before them were sent.
     left: Vec<Vec<u8>>,
@@ -128,7 +128,7 @@ impl TestBroker {
     pub fn at(dir: Arc<TempDir>, settings: Settings) -> Self {
         let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
-        let store = Store::new(vec![log_dir]);
+        let store = LogManager::new(vec![log_dir]);
         let broker = Broker::new(settings, store, policy.clone(), Arc::new(clock.clone()));
         broker.start_syncing(Intervals::default(), None).unwrap();
         let mail = Arc::<Mail>::default();
@@ -244,7 +244,7 @@ impl TestBroker {
             conn.drain();
         }
         for conn in conns {
-            let may_go_on = conn.replies.parked() == 0 && conn.until_ms <= now_ms;
+            let may_go_on = conn.replies.delayed() == 0 && conn.until_ms <= now_ms;
             if may_go_on && !conn.left.is_empty() {
                 let left = std::mem::take(&mut conn.left);
                 self.event(conn, &left);
@@ -316,7 +316,7 @@ impl Conn {
     }
 
     pub fn is_waiting(&self) -> bool {
-        self.replies.parked() > 0
+        self.replies.delayed() > 0
     }
 }
 

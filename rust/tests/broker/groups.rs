@@ -1,6 +1,6 @@
 //! Requests of groups as tests need them.
 
-use krust::broker::GroupState;
+use krust::broker::CoordinatorState;
 use krust::ids::TopicId;
 use krust::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -43,7 +43,8 @@ pub fn groups_topic() -> Made {
 /// Waits while any partition is replayed.
 pub fn wait_until_loaded(fixture: &TestBroker) {
     let ids: Vec<String> = (0..400).map(|number| format!("g{number}")).collect();
-    let is_loading = |id: &String| fixture.broker.group_state(id) == GroupState::Loading;
+    let is_loading =
+        |id: &String| fixture.broker.coordinator_state(id) == CoordinatorState::Loading;
     until("still loading", || !ids.iter().any(is_loading));
 }
 

@@ -155,7 +155,7 @@ fn requests_behind_a_join_are_handled_after_it() {
     assert_eq!(conn.flow, Flow::Hold);
     let ticket = fixture.events().remove(0).ticket;
     let row = crate::members::row(
-        krust::broker::FenceState::Stable,
+        krust::broker::GroupState::Stable,
         vec![crate::members::member(MEMBER)],
     );
     let answer = Decided {

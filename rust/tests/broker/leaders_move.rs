@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use krust::broker::image::{BrokerImage, Endpoint, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Delta, GroupState, ReplicaRole};
+use krust::broker::{CoordinatorState, Delta, ReplicaRole};
 use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::protocol::metadata::{MetadataRequest, MetadataResponse};
 use krust::protocol::value::Value;
@@ -125,7 +125,7 @@ fn groups_leave_with_their_partition_and_come_back_with_it() {
     };
     let config = groups_topic().config;
     change(&mut fixture, GROUPS, Some(led(9, &state(-1), config.clone())), &[]);
-    assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::NotHere);
+    assert_eq!(fixture.broker.coordinator_state(GROUP.0), CoordinatorState::NotHere);
     fixture.events();
     fixture.broker.reload_groups(&[GROUP.0.to_owned()]);
     let event = fixture.events().remove(0);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{ApplyError, Broker, Delta, Settings, Store};
+use krust::broker::{ApplyError, Broker, Delta, LogManager, Settings};
 use krust::clock::ManualClock;
 use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
@@ -160,7 +160,7 @@ fn broker(home: &Path, threads: usize, disk: Arc<dyn Disk>) -> Arc<Broker> {
     let options = DirOptions { disk, ..DirOptions::default() };
     let open = |name| LogDir::open(&home.join(name), &options).unwrap();
     let settings = Settings { recovery_threads_per_dir: threads, ..Settings::default() };
-    let (store, clock) = (Store::new(DIRS.map(open).into()), ManualClock::at(NOW_MS));
+    let (store, clock) = (LogManager::new(DIRS.map(open).into()), ManualClock::at(NOW_MS));
     let broker = Broker::new(settings, store, Arc::<Decisions>::default(), Arc::new(clock));
     broker.load().unwrap();
     broker

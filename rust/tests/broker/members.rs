@@ -1,6 +1,8 @@
 //! Members of groups as tests need them: their requests, and what a policy says of them.
 
-use krust::broker::{Decided, FenceMember, FenceRow, FenceState, GroupKind, GroupRecord, Ticket};
+use krust::broker::{
+    Decided, GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Ticket,
+};
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::protocol::join_group::{
     JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse, JoinGroupResponseMember,
@@ -18,19 +20,19 @@ pub const GENERATION: i32 = 7;
 /// How long a member may be silent.
 pub const SESSION_MS: i64 = 10_000;
 
-pub fn member(member_id: &str) -> FenceMember {
-    FenceMember {
+pub fn member(member_id: &str) -> MemberSnapshot {
+    MemberSnapshot {
         member_id: member_id.into(),
         instance_id: None,
         session_timeout_ms: SESSION_MS,
         timed: true,
-        ..FenceMember::default()
+        ..MemberSnapshot::default()
     }
 }
 
 /// A row with these members.
-pub fn row(state: FenceState, members: Vec<FenceMember>) -> FenceRow {
-    FenceRow {
+pub fn row(state: GroupState, members: Vec<MemberSnapshot>) -> GroupSnapshot {
+    GroupSnapshot {
         kind: GroupKind::Classic,
         state,
         generation: GENERATION,
@@ -42,12 +44,12 @@ pub fn row(state: FenceState, members: Vec<FenceMember>) -> FenceRow {
 }
 
 /// Publishes [`MEMBER`] and [`STATIC`] as members of [`GROUP`].
-pub fn publish(fixture: &TestBroker, state: FenceState) {
-    let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..member(STATIC.0) };
+pub fn publish(fixture: &TestBroker, state: GroupState) {
+    let fixed = MemberSnapshot { instance_id: Some(STATIC.1.into()), ..member(STATIC.0) };
     publish_row(fixture, Some(row(state, vec![member(MEMBER), fixed])));
 }
 
-pub fn publish_row(fixture: &TestBroker, row: Option<FenceRow>) {
+pub fn publish_row(fixture: &TestBroker, row: Option<GroupSnapshot>) {
     let decided = Decided { fences: vec![(GROUP.0.into(), row)], ..Decided::default() };
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }

@@ -1,6 +1,6 @@
 //! Offsets go when their time is up, and the policy hears of groups that have none left.
 
-use krust::broker::{Event, FenceRow, FenceState, GroupKind, GroupRecord};
+use krust::broker::{Event, GroupKind, GroupRecord, GroupSnapshot, GroupState};
 use krust::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -88,10 +88,10 @@ fn an_empty_groups_offset_lives_from_its_last_member_or_its_commit() {
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
     store(&fixture);
-    publish_row(&fixture, Some(row(FenceState::Stable, vec![member("m")])));
+    publish_row(&fixture, Some(row(GroupState::Stable, vec![member("m")])));
     assert_eq!(left(&mut fixture, &mut conn, 2 * WEEK_MS), [(0, 1)], "who subscribes is not known");
     let since_ms = NOW_MS + 2 * WEEK_MS;
-    publish_row(&fixture, Some(FenceRow { since_ms, ..row(FenceState::Empty, vec![]) }));
+    publish_row(&fixture, Some(GroupSnapshot { since_ms, ..row(GroupState::Empty, vec![]) }));
     assert_eq!(left(&mut fixture, &mut conn, WEEK_MS - 1), [(0, 1)]);
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(1, 2, -1, None)]));
     assert!(fixture.events().is_empty());
@@ -106,7 +106,7 @@ fn an_empty_groups_offset_lives_from_its_last_member_or_its_commit() {
 fn an_empty_group_that_never_committed_is_named_at_once() {
     let fixture = fixture();
     store(&fixture);
-    publish_row(&fixture, Some(row(FenceState::Empty, vec![])));
+    publish_row(&fixture, Some(row(GroupState::Empty, vec![])));
     fixture.broker.expire_offsets();
     let group = Value::Str(GROUP.0.into());
     assert_eq!(named(&fixture.events()), [("OffsetsExpired", Some(&group))]);
@@ -117,13 +117,13 @@ fn a_stable_group_loses_offsets_of_topics_it_does_not_subscribe_to() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
-    let stable = |topics: &[&str]| FenceRow {
+    let stable = |topics: &[&str]| GroupSnapshot {
         subscribed: Some(topics.iter().map(ToString::to_string).collect()),
-        ..row(FenceState::Stable, vec![member("m")])
+        ..row(GroupState::Stable, vec![member("m")])
     };
     publish_row(&fixture, Some(stable(&[TOPIC])));
     assert_eq!(left(&mut fixture, &mut conn, 2 * WEEK_MS), [(0, 1)]);
-    let moving = FenceRow { state: FenceState::PreparingRebalance, ..stable(&["another"]) };
+    let moving = GroupSnapshot { state: GroupState::PreparingRebalance, ..stable(&["another"]) };
     publish_row(&fixture, Some(moving));
     assert_eq!(left(&mut fixture, &mut conn, 0), [(0, 1)], "a rebalance may bring it back");
     publish_row(&fixture, Some(stable(&["another"])));
@@ -136,23 +136,23 @@ fn a_consumer_groups_offsets_live_from_their_commits_in_each_state() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let kind = GroupKind::Consumer { heartbeat_interval_ms: 5000 };
-    let group = |state, topics: &[&str]| FenceRow {
+    let group = |state, topics: &[&str]| GroupSnapshot {
         kind,
         subscribed: Some(topics.iter().map(ToString::to_string).collect()),
         ..row(state, vec![])
     };
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
-    publish_row(&fixture, Some(group(FenceState::Reconciling, &[TOPIC])));
+    publish_row(&fixture, Some(group(GroupState::Reconciling, &[TOPIC])));
     assert_eq!(left(&mut fixture, &mut conn, WEEK_MS), [(0, 1)], "somebody subscribes");
-    publish_row(&fixture, Some(group(FenceState::Assigning, &["another"])));
+    publish_row(&fixture, Some(group(GroupState::Assigning, &["another"])));
     assert_eq!(left(&mut fixture, &mut conn, 0), []);
 
-    publish_row(&fixture, Some(group(FenceState::Empty, &[])));
+    publish_row(&fixture, Some(group(GroupState::Empty, &[])));
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));
     fixture.events();
     assert_eq!(left(&mut fixture, &mut conn, WEEK_MS - 1), [(0, 1)]);
     let since_ms = NOW_MS + 2 * WEEK_MS;
-    publish_row(&fixture, Some(FenceRow { since_ms, ..group(FenceState::Empty, &[]) }));
+    publish_row(&fixture, Some(GroupSnapshot { since_ms, ..group(GroupState::Empty, &[]) }));
     assert_eq!(left(&mut fixture, &mut conn, 1), [], "when the last member left does not count");
     assert_eq!(named(&fixture.events()).len(), 1);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use krust::broker::{GroupRecord, GroupState, Settings};
+use krust::broker::{CoordinatorState, GroupRecord, Settings};
 use krust::ids::TopicId;
 use krust::protocol::group_metadata_value::GroupMetadataValue;
 use krust::protocol::offset_commit_key::OffsetCommitKey;
@@ -152,7 +152,7 @@ fn a_group_that_the_policy_lost_is_read_again() {
     found.sort_by(|a, b| a.0.cmp(&b.0));
     let wanted = [(GROUP.0.to_owned(), metadata(5)), ("unheard".to_owned(), Value::Null)];
     assert_eq!(found, wanted);
-    assert_eq!(fixture.broker.group_state(GROUP.0), GroupState::Ready);
+    assert_eq!(fixture.broker.coordinator_state(GROUP.0), CoordinatorState::Ready);
     let (_, rows) = ask(&mut fixture, &mut conn, (8, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 3)]);
 }

@@ -1,7 +1,7 @@
 //! What the policy decides of groups is written, then holds, then is told: in that order.
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Decided, Delta, FenceState, Flow, GroupRecord};
+use krust::broker::{Decided, Delta, Flow, GroupRecord, GroupState};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::value::Value;
@@ -44,7 +44,7 @@ fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, 
 fn decided(ticket: krust::broker::Ticket) -> Decided {
     Decided {
         records: vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))],
-        fences: vec![(GROUP.0.into(), Some(row(FenceState::Stable, vec![member(MEMBER)])))],
+        fences: vec![(GROUP.0.into(), Some(row(GroupState::Stable, vec![member(MEMBER)])))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
     }
 }

@@ -1,7 +1,7 @@
 //! A member that is not heard of for its session timeout is named to the policy; in dev mode one
 //! whose connection closed is named after the grace.
 
-use krust::broker::{FenceMember, FenceState, Settings};
+use krust::broker::{GroupState, MemberSnapshot, Settings};
 
 use crate::double::TestBroker;
 use crate::groups::{GROUP, commit_as, committed, create_topics, fixture};
@@ -18,7 +18,7 @@ fn named(member_id: &str) -> String {
 fn each_request_of_a_member_restarts_its_session() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    let stable = || Some(row(FenceState::Stable, vec![member(MEMBER), member("m-2")]));
+    let stable = || Some(row(GroupState::Stable, vec![member(MEMBER), member("m-2")]));
     publish_row(&fixture, stable());
     fixture.clock.advance(SESSION_MS - 1);
     assert_eq!(fixture.broker.session_due_ms(), Some(1));
@@ -45,7 +45,7 @@ fn each_request_of_a_member_restarts_its_session() {
 fn a_wrong_generation_does_not_restart_the_session() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    publish(&fixture, FenceState::Stable);
+    publish(&fixture, GroupState::Stable);
     fixture.clock.advance(SESSION_MS);
     assert_eq!(beat(&mut fixture, &mut conn, &heartbeat(4, MEMBER, GENERATION + 1)), 22);
     assert_eq!(expired(&fixture), [named(MEMBER), named(STATIC.0)]);
@@ -59,10 +59,10 @@ fn dev() -> (TestBroker, crate::double::Conn, u64) {
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[join(5, GROUP.0, "").bytes]);
     let number = fixture.events().remove(0).client.connection;
-    let joined = |member| FenceMember { connection: Some(number), ..member };
-    let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..member(STATIC.0) };
+    let joined = |member| MemberSnapshot { connection: Some(number), ..member };
+    let fixed = MemberSnapshot { instance_id: Some(STATIC.1.into()), ..member(STATIC.0) };
     let members = vec![joined(member(MEMBER)), joined(fixed)];
-    publish_row(&fixture, Some(row(FenceState::Stable, members)));
+    publish_row(&fixture, Some(row(GroupState::Stable, members)));
     (fixture, conn, number)
 }
 
@@ -103,11 +103,11 @@ fn a_join_whose_connection_closes_is_given_up() {
     fixture.event(&mut conn, &[join(5, GROUP.0, "").bytes]);
     let number = fixture.events().remove(0).client.connection;
     fixture.close(conn);
-    let waits = FenceMember { timed: false, connection: Some(number), ..member("late") };
-    publish_row(&fixture, Some(row(FenceState::PreparingRebalance, vec![waits.clone()])));
+    let waits = MemberSnapshot { timed: false, connection: Some(number), ..member("late") };
+    publish_row(&fixture, Some(row(GroupState::PreparingRebalance, vec![waits.clone()])));
     assert_eq!(fixture.broker.session_due_ms(), Some(500), "closed before it was published");
     fixture.clock.advance(500);
     assert_eq!(expired(&fixture), [named("late")]);
-    publish_row(&fixture, Some(row(FenceState::PreparingRebalance, vec![waits])));
+    publish_row(&fixture, Some(row(GroupState::PreparingRebalance, vec![waits])));
     assert_eq!(expired(&fixture), [named("late")], "and it is still so");
 }

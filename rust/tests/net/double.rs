@@ -1,10 +1,10 @@
 //! A service whose requests say what is to be done with them, and a client to send them.
 //!
-//! The first byte of a frame: `e` echo the frame; `p` park; `h` park and hold; `b` answer with as
+//! The first byte of a frame: `e` echo the frame; `p` delay; `h` delay and hold; `b` answer with as
 //! many bytes as the next four say; `l` leave it the first time and mute for a second, then echo;
 //! `m` echo, and mute for as many ms as they say; `w` count as much work as they say, no reply;
 //! `n` no reply; `c` echo and close; `x` panic; `g` stand still until the test opens that gate, no
-//! reply; all else echo. The test fills parked slots by posting [`Word::Fill`] with the frame's
+//! reply; all else echo. The test fills delayed slots by posting [`Word::Fill`] with the frame's
 //! second byte as its name.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a test tells the reactor.
 pub enum Word {
-    /// Answer the parked request of this name.
+    /// Answer the delayed request of this name.
     Fill(u8),
     /// Nothing: the loop is to take a turn.
     Turn,
@@ -35,7 +35,7 @@ pub enum Word {
 /// What one reactor thread keeps.
 pub struct NetworkThread {
     index: usize,
-    parked: HashMap<u8, (ConnId, Slot)>,
+    delayed: HashMap<u8, (ConnId, Slot)>,
 }
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Service for Double {
     type Wake = Word;
 
     fn thread(&self, index: usize) -> Self::Thread {
-        NetworkThread { index, parked: HashMap::new() }
+        NetworkThread { index, delayed: HashMap::new() }
     }
 
     fn opened(&self, _thread: &mut Self::Thread, peer: Peer) -> ConnId {
@@ -91,7 +91,7 @@ impl Service for Double {
             self.frames.fetch_add(1, Ordering::SeqCst);
             match frame {
                 [kind @ (b'p' | b'h'), name, ..] => {
-                    at.thread.parked.insert(*name, (*at.session, replies.park()));
+                    at.thread.delayed.insert(*name, (*at.session, replies.reserve()));
                     if *kind == b'h' {
                         flow = Flow::Hold;
                     }
@@ -135,7 +135,7 @@ impl Service for Double {
             match word {
                 Word::Turn => {}
                 Word::Fill(name) => {
-                    let (conn, slot) = thread.parked.remove(&name).unwrap();
+                    let (conn, slot) = thread.delayed.remove(&name).unwrap();
                     let mut output = Output::default();
                     put(&mut output, &[b'f', name]);
                     done.push(Done { conn, slot, output, flow: Flow::Go });

@@ -56,7 +56,7 @@ fn a_slow_reader_that_reads_again_gets_all_replies() {
 
 #[test]
 fn too_many_delayed_requests_pause_reading() {
-    let site = Site::with(1, |options| options.parked_max = 3);
+    let site = Site::with(1, |options| options.delayed_max = 3);
     let mut client = site.connect();
     for name in 0..3 {
         client.send(&[b'p', name]);
@@ -66,7 +66,7 @@ fn too_many_delayed_requests_pause_reading() {
         client.send(&[b'p', name]);
     }
     client.delivered();
-    assert_eq!(settled(&site), 3, "requests are parked");
+    assert_eq!(settled(&site), 3, "requests are delayed");
     for name in 0..5 {
         until(|| site.double.frames.load(Ordering::SeqCst) > usize::from(name));
         site.fill(name);

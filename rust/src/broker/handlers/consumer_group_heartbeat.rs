@@ -9,8 +9,8 @@
 use crate::broker::handlers::policy;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::groups::GroupState;
-use crate::broker::state::groups::fences::Claim;
+use crate::broker::state::groups::CoordinatorState;
+use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
@@ -33,10 +33,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 /// The interval to answer with, where the policy need not hear of it.
 fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<i32> {
     let group_id = request.group_id;
-    if has_news(request) || call.broker.group_state(group_id) != GroupState::Ready {
+    if has_news(request) || call.broker.coordinator_state(group_id) != CoordinatorState::Ready {
         return None;
     }
-    let claim = Claim {
+    let identity = MemberIdentity {
         group_id,
         member_id: request.member_id,
         instance_id: request.instance_id,
@@ -44,7 +44,7 @@ fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>
     };
     call.session.is_speaker = true;
     let now_ms = call.broker.clock.monotonic_ms();
-    call.broker.groups.fences.check_quiet(&claim, call.session.connection, now_ms)
+    call.broker.groups.snapshots.check_quiet(&identity, call.session.connection, now_ms)
 }
 
 fn has_news(request: &ConsumerGroupHeartbeatRequest<'_>) -> bool {

@@ -25,7 +25,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let partitions = wanted(&image, &request);
-    let dirs = call.broker.store.dirs();
+    let dirs = call.broker.log_manager.dirs();
     let paths: Vec<String> = dirs.iter().map(|dir| dir.path().display().to_string()).collect();
     let moves = call.broker.moves();
     let found = (&partitions[..], &moves[..]);

@@ -1,4 +1,4 @@
-//! The broker as net sees it: frames in, replies and parked requests out.
+//! The broker as net sees it: frames in, replies and delayed requests out.
 //!
 //! The Produce requests of one readable event are staged one after the other and committed
 //! together, once per partition; any other request in between comes after that commit, so that a
@@ -14,16 +14,16 @@ use crate::broker::handlers::{handler, policy, produce};
 use crate::broker::requests::apis::{self, Run};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
-use crate::broker::requests::connection::{Behind, Session};
+use crate::broker::requests::connection::{Behind, ConnectionContext};
 use crate::broker::requests::delayed::{
-    Delayed, NowWaits, Parked, ParkedRequests, Progress, ThreadState, Wake, Work,
+    Delayed, DelayedRequest, DelayedRequests, NowWaits, Progress, ThreadState, Wake, Work,
 };
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::meter::Meter;
 use crate::broker::requests::reply::{Output, Replies};
 use crate::broker::requests::service::{At, ConnId, Done, Flow, Peer, Received, Service};
 use crate::broker::state::groups;
-use crate::broker::state::waking::{ParkedId, Wakes};
+use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::header::RequestHeader;
 use crate::protocol::{api_versions, consumer_group_heartbeat};
 use crate::wire::Reader;
@@ -52,7 +52,7 @@ pub struct NetworkThread {
 
 impl Service for Broker {
     type Thread = NetworkThread;
-    type Session = Session;
+    type Session = ConnectionContext;
     type Wake = Wake;
 
     fn thread(&self, index: usize) -> NetworkThread {
@@ -60,24 +60,24 @@ impl Service for Broker {
             index,
             image: self.image.load_full(),
             image_number: 0,
-            parked: ParkedRequests::default(),
+            delayed: DelayedRequests::default(),
             look: Vec::new(),
             groups: groups::Scratch::default(),
         };
         NetworkThread { state, produce: produce::Scratch::default() }
     }
 
-    fn opened(&self, _: &mut NetworkThread, peer: Peer) -> Session {
+    fn opened(&self, _: &mut NetworkThread, peer: Peer) -> ConnectionContext {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let own = &self.settings.load().inter_broker_listener;
         let is_brokers_own = own.as_ref() == Some(&peer.listener);
-        Session {
+        ConnectionContext {
             peer,
             is_brokers_own,
             connection,
             is_speaker: false,
             account: None,
-            parked: Vec::new(),
+            delayed: Vec::new(),
             fetch_sessions: Vec::new(),
             behind: Behind::IsNext,
         }
@@ -165,13 +165,14 @@ impl Service for Broker {
             match wake {
                 Wake::Look(id) => self.look(thread, id, done),
                 Wake::Answer(id, output) => {
-                    if let Some(parked) = thread.parked.take(id) {
-                        done.push(parked.done(output));
+                    if let Some(delayed) = thread.delayed.take(id) {
+                        done.push(delayed.done(output));
                     }
                 }
                 Wake::Created(id, refused) => {
-                    let Some(parked) = thread.parked.take(id) else { continue };
-                    let Parked { conn, slot, head, deadline_ms, operation, lease: _lease } = parked;
+                    let Some(delayed) = thread.delayed.take(id) else { continue };
+                    let DelayedRequest { conn, slot, head, deadline_ms, operation, lease: _lease } =
+                        delayed;
                     let mut at = Delayed { broker: self, thread, id, head, deadline_ms };
                     if let Some(output) = operation.topics_created(&mut at, refused) {
                         done.push(Done { conn, slot, output, flow: Flow::Go });
@@ -179,8 +180,8 @@ impl Service for Broker {
                 }
                 Wake::Waits(id, now) => self.now_waits(thread, id, now),
                 Wake::Fail(id) => {
-                    if let Some(parked) = thread.parked.take(id) {
-                        done.push(parked.failed());
+                    if let Some(delayed) = thread.delayed.take(id) {
+                        done.push(delayed.failed());
                     }
                 }
             }
@@ -194,27 +195,27 @@ impl Service for Broker {
         self.refresh(thread);
         let before = work::done();
         self.look_again(thread, done);
-        while let Some((id, parked)) = thread.parked.expired(now_ms) {
-            self.go_on(thread, (id, parked), true, done);
+        while let Some((id, delayed)) = thread.delayed.expired(now_ms) {
+            self.go_on(thread, (id, delayed), true, done);
         }
         self.work.note(before);
     }
 
     fn next_deadline(&self, thread: &NetworkThread) -> Option<i64> {
         let thread = &thread.state;
-        if thread.look.is_empty() { thread.parked.next_deadline() } else { Some(0) }
+        if thread.look.is_empty() { thread.delayed.next_deadline() } else { Some(0) }
     }
 
-    fn closed(&self, thread: &mut NetworkThread, _: ConnId, session: Session) {
+    fn closed(&self, thread: &mut NetworkThread, _: ConnId, session: ConnectionContext) {
         let thread = &mut thread.state;
-        for id in session.parked {
-            if let Some(parked) = thread.parked.take(id) {
-                parked.operation.cancel(self, thread.index, id);
+        for id in session.delayed {
+            if let Some(delayed) = thread.delayed.take(id) {
+                delayed.operation.cancel(self, thread.index, id);
             }
         }
         self.fetch_sessions.closed(session.connection, &session.fetch_sessions);
         let now_ms = self.clock.monotonic_ms();
-        if session.is_speaker && self.groups.fences.closed(session.connection, now_ms) {
+        if session.is_speaker && self.groups.snapshots.closed(session.connection, now_ms) {
             self.policy.hurry();
         }
     }
@@ -233,9 +234,9 @@ impl Broker {
     }
 
     /// Looks whether a delayed request may be answered; it may be gone.
-    fn look(&self, thread: &mut ThreadState, id: ParkedId, done: &mut Vec<Done>) {
-        if let Some(parked) = thread.parked.take(id) {
-            self.go_on(thread, (id, parked), false, done);
+    fn look(&self, thread: &mut ThreadState, id: DelayedId, done: &mut Vec<Done>) {
+        if let Some(delayed) = thread.delayed.take(id) {
+            self.go_on(thread, (id, delayed), false, done);
         }
     }
 
@@ -243,38 +244,39 @@ impl Broker {
     fn go_on(
         &self,
         thread: &mut ThreadState,
-        (id, parked): (ParkedId, Parked),
+        (id, delayed): (DelayedId, DelayedRequest),
         is_late: bool,
         done: &mut Vec<Done>,
     ) {
-        let Parked { conn, slot, head, deadline_ms, operation, lease } = parked;
+        let DelayedRequest { conn, slot, head, deadline_ms, operation, lease } = delayed;
         let mut at = Delayed { broker: self, thread, id, head, deadline_ms };
         let (output, flow) = match operation.try_complete(&mut at, is_late) {
             Progress::Answered(output) => (output, Flow::Go),
             Progress::Fails => (Output::default(), Flow::Close),
             Progress::Waits(operation) => {
                 let deadline_ms = deadline_ms.filter(|_| !is_late);
-                let parked = Parked { conn, slot, head, deadline_ms, operation, lease };
-                return thread.parked.keep(id, parked);
+                let delayed = DelayedRequest { conn, slot, head, deadline_ms, operation, lease };
+                return thread.delayed.keep(id, delayed);
             }
             Progress::Works(Work { account, run }) => {
                 let operation = self.work_on((thread.index, id), account, run);
-                let parked = Parked { conn, slot, head, deadline_ms: None, operation, lease };
-                return thread.parked.keep(id, parked);
+                let delayed =
+                    DelayedRequest { conn, slot, head, deadline_ms: None, operation, lease };
+                return thread.delayed.keep(id, delayed);
             }
         };
         done.push(Done { conn, slot, output, flow });
     }
 
     /// A request that a worker went on with waits for something else.
-    fn now_waits(&self, thread: &mut ThreadState, id: ParkedId, now: NowWaits) {
-        let Some(mut parked) = thread.parked.take(id) else { return };
-        parked.operation = now.operation;
-        parked.deadline_ms = Some(now.deadline_ms);
-        if parked.operation.begin(thread.index, id) {
+    fn now_waits(&self, thread: &mut ThreadState, id: DelayedId, now: NowWaits) {
+        let Some(mut delayed) = thread.delayed.take(id) else { return };
+        delayed.operation = now.operation;
+        delayed.deadline_ms = Some(now.deadline_ms);
+        if delayed.operation.begin(thread.index, id) {
             thread.look.push(id);
         }
-        thread.parked.keep(id, parked);
+        thread.delayed.keep(id, delayed);
     }
 
     /// Who is told of watermarks that move on this thread.

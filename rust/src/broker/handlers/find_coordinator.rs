@@ -1,7 +1,7 @@
 //! FindCoordinator (10), v0-6: which broker coordinates a group or a transactional id.
 //! Behaviour: a group (key type 0) is coordinated by the leader of its partition of
 //!     `__consumer_offsets`. The first use creates that topic: the policy is asked (`AutoCreate`),
-//!     the request parked, then answered; if the topic is not there even then, or the partition has
+//!     the request delayed, then answered; if the topic is not there even then, or the partition has
 //!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
 //!     Any other key type is INVALID_REQUEST (42). Closes while Metadata does.
@@ -17,13 +17,13 @@ use crate::broker::handlers::metadata::places;
 use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
 use crate::broker::state::groups::shard::{TOPIC, partition_for};
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::find_coordinator::{
     Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
@@ -38,7 +38,7 @@ const KEYS_FROM: i16 = 4;
 
 /// A request that waits for the topic of groups.
 #[derive(Debug)]
-struct Waiting {
+struct DelayedLookup {
     /// The request.
     body: Box<[u8]>,
     here: i32,
@@ -92,7 +92,7 @@ fn keys<'f>(request: FindCoordinatorRequest<'f>, version: i16) -> Vec<&'f str> {
     keys
 }
 
-impl Waiting {
+impl DelayedLookup {
     /// The reply: the policy has created the topic, or has not.
     fn reply(&self, at: &Delayed<'_>) -> Output {
         let mut reader = Reader::new(&self.body);
@@ -107,7 +107,7 @@ impl Waiting {
     }
 }
 
-impl DelayedOperation for Waiting {
+impl DelayedOperation for DelayedLookup {
     fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
         if !is_late {
             return Progress::Waits(self);
@@ -124,19 +124,19 @@ impl DelayedOperation for Waiting {
         Some(self.reply(at))
     }
 
-    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+    fn cancel(&self, broker: &Broker, _: usize, _: DelayedId) {
         broker.tickets.close(self.ticket);
     }
 }
 
 fn create(call: &mut Call<'_, '_>, here: i32) {
     let thread = call.thread.index;
-    let parked = call.thread.parked.name();
-    let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
+    let delayed = call.thread.delayed.name();
+    let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
     let (body, peer) = (call.request.body.into(), call.session.peer.clone());
-    let waiting = Box::new(Waiting { body, here, peer, ticket });
+    let waiting = Box::new(DelayedLookup { body, here, peer, ticket });
     let deadline_ms = call.decision_deadline_ms(0);
-    call.park_as(parked, Some(deadline_ms), waiting);
+    call.delay_as(delayed, Some(deadline_ms), waiting);
     let names = Value::List(vec![Value::Str(TOPIC.into())]);
     let request = Value::Map(vec![("topics".into(), names)]);
     let client = call.client();

@@ -9,8 +9,8 @@
 //! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
 
 use crate::broker::requests::call::Call;
-use crate::broker::state::groups::GroupState;
-use crate::broker::state::groups::fences::Claim;
+use crate::broker::state::groups::CoordinatorState;
+use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::protocol::value::Value;
 use crate::protocol::{
     ErrorCode, consumer_group_describe, consumer_group_heartbeat, delete_groups, describe_groups,
@@ -43,10 +43,10 @@ pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
 
 /// Whether this broker coordinates a group now.
 pub(crate) fn coordinates(call: &Call<'_, '_>, group_id: &str) -> Result<(), ErrorCode> {
-    match call.broker.group_state(group_id) {
-        GroupState::Ready => Ok(()),
-        GroupState::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
-        GroupState::NotHere => Err(ErrorCode::NotCoordinator),
+    match call.broker.coordinator_state(group_id) {
+        CoordinatorState::Ready => Ok(()),
+        CoordinatorState::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
+        CoordinatorState::NotHere => Err(ErrorCode::NotCoordinator),
     }
 }
 
@@ -73,11 +73,11 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
         return Admitted::Answer(response);
     }
     if key != leave_group::KEY {
-        let (fences, connection) = (&call.broker.groups.fences, call.session.connection);
-        let claim = Claim { group_id, member_id, ..Claim::default() };
+        let (fences, connection) = (&call.broker.groups.snapshots, call.session.connection);
+        let identity = MemberIdentity { group_id, member_id, ..MemberIdentity::default() };
         call.session.is_speaker = true;
         fences.opened(connection);
-        fences.touch(&claim, connection, call.broker.clock.monotonic_ms());
+        fences.touch(&identity, connection, call.broker.clock.monotonic_ms());
     }
     Admitted::Ask { request, settled: Vec::new() }
 }

@@ -13,13 +13,13 @@ use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::groups::appending::AppendedAt;
 use crate::broker::state::partition::{Acks, Waiter};
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::wire::Writer;
 
 /// A request whose reply is ready and waits.
 #[derive(Debug)]
-struct Waiting {
+struct DelayedGroupReply {
     at: Vec<AppendedAt>,
     reply: Output,
     body: Box<[u8]>,
@@ -41,22 +41,22 @@ pub(crate) fn answer(
         return Ok(Flow::Go);
     }
     let reply = call.request.head.output(encode);
-    let waiting = Waiting { at, reply, body: call.request.body.into(), refuse };
+    let waiting = DelayedGroupReply { at, reply, body: call.request.body.into(), refuse };
     let timeout_ms = call.broker.settings.load().offsets_commit_timeout_ms;
     let deadline_ms = call.broker.clock.monotonic_ms().saturating_add(timeout_ms);
-    let (thread, id) = (call.thread.index, call.thread.parked.name());
+    let (thread, id) = (call.thread.index, call.thread.delayed.name());
     waiting.begin(thread, id);
     if waiting.is_over() {
         call.thread.look.push(id);
     }
-    call.park_as(id, Some(deadline_ms), Box::new(waiting));
+    call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Go)
 }
 
-impl Waiting {
-    fn begin(&self, thread: usize, parked: ParkedId) {
+impl DelayedGroupReply {
+    fn begin(&self, thread: usize, delayed: DelayedId) {
         for AppendedAt { partition, end } in &self.at {
-            partition.wait(Waiter { acks: Acks::All, wanted: *end, thread, parked });
+            partition.wait(Waiter { acks: Acks::All, wanted: *end, thread, delayed });
         }
     }
 
@@ -73,7 +73,7 @@ impl Waiting {
     }
 }
 
-impl DelayedOperation for Waiting {
+impl DelayedOperation for DelayedGroupReply {
     /// The reply as things stand; what did not get so far has failed or timed out.
     fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
         if !self.is_over() && !is_late {
@@ -90,7 +90,7 @@ impl DelayedOperation for Waiting {
         Progress::Answered((self.refuse)(at.head, &self.body, error))
     }
 
-    fn cancel(&self, _: &Broker, thread: usize, id: ParkedId) {
+    fn cancel(&self, _: &Broker, thread: usize, id: DelayedId) {
         for at in &self.at {
             at.partition.forget(thread, id);
         }

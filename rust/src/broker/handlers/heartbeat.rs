@@ -9,37 +9,37 @@
 
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::groups::GroupState;
-use crate::broker::state::groups::fences::Claim;
+use crate::broker::state::groups::CoordinatorState;
+use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::protocol::ErrorCode;
 use crate::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = HeartbeatRequest::decode(&mut call.reader(), call.version())?;
-    let claim = Claim {
+    let identity = MemberIdentity {
         group_id: request.group_id,
         member_id: request.member_id,
         instance_id: request.group_instance_id,
         generation: request.generation_id,
     };
-    let error = judge(call, &claim);
+    let error = judge(call, &identity);
     let response = HeartbeatResponse { error_code: error.code(), ..Default::default() };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)
 }
 
-fn judge(call: &mut Call<'_, '_>, claim: &Claim<'_>) -> ErrorCode {
-    if claim.group_id.is_empty() {
+fn judge(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> ErrorCode {
+    if identity.group_id.is_empty() {
         return ErrorCode::InvalidGroupId;
     }
-    match call.broker.group_state(claim.group_id) {
-        GroupState::Loading => ErrorCode::None,
-        GroupState::NotHere => ErrorCode::NotCoordinator,
-        GroupState::Ready => {
+    match call.broker.coordinator_state(identity.group_id) {
+        CoordinatorState::Loading => ErrorCode::None,
+        CoordinatorState::NotHere => ErrorCode::NotCoordinator,
+        CoordinatorState::Ready => {
             call.session.is_speaker = true;
             let now_ms = call.broker.clock.monotonic_ms();
-            let fences = &call.broker.groups.fences;
-            fences.check_heartbeat(claim, call.session.connection, now_ms)
+            let fences = &call.broker.groups.snapshots;
+            fences.check_heartbeat(identity, call.session.connection, now_ms)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! InitProducerId (22), v0-5: an id for an idempotent producer.
 //! Behaviour: ids come in blocks from the policy (`AllocateProducerIds`); while none is left the
-//!     request is parked and the next block asked for once. The epoch is 0. A producer that names
+//!     request is delayed and the next block asked for once. The epoch is 0. A producer that names
 //!     the id and epoch it has (v3) gets a new id all the same, which Kafka's clients accept.
 //!     Each id lies above all that the logs of this broker name (see `proven`): the rest of a block
 //!     is not used; where nothing of it is left another one is asked for, a few times.
@@ -12,10 +12,10 @@
 use crate::broker::policy::{Client, Event};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::value::{Value, ValueError};
@@ -37,7 +37,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         call.reply(|writer, version| given(id).encode(writer, version));
         return Ok(Flow::Go);
     }
-    let id = call.park(Some(call.decision_deadline_ms(0)), Box::new(DelayedProducerId));
+    let id = call.delay(Some(call.decision_deadline_ms(0)), Box::new(DelayedProducerId));
     call.broker.wait_for_producer_ids(call.thread.index, id);
     Ok(Flow::Hold)
 }
@@ -64,7 +64,7 @@ impl DelayedOperation for DelayedProducerId {
         Progress::Answered(at.head.output(|writer, version| response.encode(writer, version)))
     }
 
-    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {}
+    fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {}
 }
 
 fn given(producer_id: i64) -> InitProducerIdResponse {
@@ -77,7 +77,7 @@ fn refused(error_code: i16) -> InitProducerIdResponse {
 
 impl Broker {
     /// Adds a request to those who wait, and asks for a block if nobody has.
-    fn wait_for_producer_ids(&self, thread: usize, id: ParkedId) {
+    fn wait_for_producer_ids(&self, thread: usize, id: DelayedId) {
         {
             let mut state = self.producer_ids.state.lock();
             state.waiting.push((thread, id));
@@ -89,7 +89,7 @@ impl Broker {
     }
 
     fn ask_for_producer_ids(&self) {
-        let ticket = self.tickets.open(Asked::ProducerIds);
+        let ticket = self.tickets.open(TicketHolder::ProducerIds);
         let node = i64::from(self.settings.load().node_id);
         self.policy.submit(Event {
             ticket,

@@ -1,7 +1,7 @@
 //! Metadata (3), v0-13: the brokers, the controller, topics with their partitions and leaders.
 //! Behaviour: answered from the image alone. A topic that does not exist is created first where the
 //!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
-//!     parked, then answered with what the image has; if it is not there, with the policy's error
+//!     delayed, then answered with what the image has; if it is not there, with the policy's error
 //!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here
 //!     whose disk failed is offline, and leads nothing. Brokers without the client's listener are
 //!     left out. Before the controller has told this broker what there is, the connection closes,
@@ -26,13 +26,13 @@ use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::connection::Behind;
-use crate::broker::requests::decisions::Asked;
+use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::ids::TopicId;
 use crate::memory::Lease;
 use crate::protocol::ErrorCode;
@@ -56,7 +56,7 @@ const NAME_MAX: usize = 249;
 
 /// A request that waits for topics to be created.
 #[derive(Debug)]
-struct Waiting {
+struct DelayedMetadata {
     asked: Vec<Asking>,
     node: i32,
     peer: Peer,
@@ -121,7 +121,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             call.replies.mute(AGAIN_MS);
             return Ok(Flow::Go);
         };
-        let waiting = Waiting {
+        let waiting = DelayedMetadata {
             asked: asked.unwrap_or_default(),
             node: settings.node_id,
             peer: call.session.peer.clone(),
@@ -158,7 +158,7 @@ fn absent(image: &ClusterImage, asked: Option<&[Asking]>) -> Vec<Value> {
     missing.take(CREATED_MAX).collect()
 }
 
-impl Waiting {
+impl DelayedMetadata {
     /// The reply: the policy has decided.
     fn reply(&self, at: &Delayed<'_>) -> Output {
         let answer = Answer {
@@ -176,7 +176,7 @@ impl Waiting {
     }
 }
 
-impl DelayedOperation for Waiting {
+impl DelayedOperation for DelayedMetadata {
     fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
         if !is_late {
             return Progress::Waits(self);
@@ -194,18 +194,22 @@ impl DelayedOperation for Waiting {
         Some(self.reply(at))
     }
 
-    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+    fn cancel(&self, broker: &Broker, _: usize, _: DelayedId) {
         broker.tickets.close(self.ticket);
     }
 }
 
-fn create(call: &mut Call<'_, '_>, (names, lease): (Vec<Value>, Lease), mut waiting: Waiting) {
+fn create(
+    call: &mut Call<'_, '_>,
+    (names, lease): (Vec<Value>, Lease),
+    mut waiting: DelayedMetadata,
+) {
     let thread = call.thread.index;
-    let parked = call.thread.parked.name();
-    let ticket = call.broker.tickets.open(Asked::AutoCreate { thread, parked });
+    let delayed = call.thread.delayed.name();
+    let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
     waiting.ticket = ticket;
     let deadline_ms = call.decision_deadline_ms(0);
-    call.park_as(parked, Some(deadline_ms), Box::new(waiting));
+    call.delay_as(delayed, Some(deadline_ms), Box::new(waiting));
     let client = call.client();
     call.submit(Event {
         ticket,
@@ -234,11 +238,12 @@ pub(crate) fn advertised(
 
 /// Whether a topic may be called so.
 pub(crate) fn is_legal(name: &str) -> bool {
-    let letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let pending_response =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_MAX).contains(&name.len())
         && name != "."
         && name != ".."
-        && name.as_bytes().iter().all(letter)
+        && name.as_bytes().iter().all(pending_response)
 }
 
 /// A broker's place in an answer: id, host, port, rack.

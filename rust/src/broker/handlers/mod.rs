@@ -27,10 +27,6 @@ pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;
 
-use std::hash::Hash;
-
-use ahash::{HashSet, RandomState};
-
 use crate::broker::requests::call::{Call, Outcome};
 use crate::protocol;
 

@@ -18,9 +18,9 @@ use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::groups::appending::AppendedAt;
-use crate::broker::state::groups::fences::Claim;
 use crate::broker::state::groups::offsets::METADATA_MAX;
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, Shard};
+use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::Named;
 use crate::protocol::ErrorCode;
@@ -141,12 +141,12 @@ impl Commit<'_, '_> {
         if !codes.contains(&ErrorCode::None) {
             return Ok(None);
         }
-        let pen = &mut call.thread.groups.pen;
-        pen.begin(self.now_ms);
+        let record_builder = &mut call.thread.groups.record_builder;
+        record_builder.begin(self.now_ms);
         self.each_accepted(codes, |topic, partition, value| {
-            pen.offset((group_id, &topic.name, partition), Some(value));
+            record_builder.offset((group_id, &topic.name, partition), Some(value));
         });
-        shard.append(&mut state, pen, self.now_ms)?;
+        shard.append(&mut state, record_builder, self.now_ms)?;
         self.each_accepted(codes, |topic, partition, value| {
             state.offsets.put((group_id, partition), &topic.name, value);
         });
@@ -159,14 +159,14 @@ impl Commit<'_, '_> {
     /// Whether this member may commit; `exists`: the group has committed before.
     fn fenced(&self, call: &Call<'_, '_>, exists: bool) -> Result<(), ErrorCode> {
         let request = self.request;
-        let fences = &call.broker.groups.fences;
-        let claim = Claim {
+        let fences = &call.broker.groups.snapshots;
+        let identity = MemberIdentity {
             group_id: request.group_id,
             member_id: request.member_id,
             instance_id: request.group_instance_id,
             generation: request.generation_id_or_member_epoch,
         };
-        let error = fences.check_commit(&claim, self.version, call.broker.clock.monotonic_ms());
+        let error = fences.check_commit(&identity, self.version, call.broker.clock.monotonic_ms());
         match error {
             ErrorCode::None => Ok(()),
             ErrorCode::IllegalGeneration if fences.of(request.group_id).is_none() => {

@@ -46,15 +46,15 @@ fn delete<'f>(
     let (image, now_ms) = (call.image(), call.broker.clock.wall_ms());
     let shard = call.broker.groups.shard(group_id)?;
     let mut state = shard.lock()?;
-    let standing = call.broker.groups.fences.standing(group_id);
+    let standing = call.broker.groups.snapshots.standing(group_id);
     if standing.is_absent() && state.offsets.of(group_id).is_none() {
         return Err(ErrorCode::GroupIdNotFound);
     }
-    if !standing.lets_offsets_go() {
+    if !standing.may_delete_offsets() {
         return Err(ErrorCode::NonEmptyGroup);
     }
-    let pen = &mut call.thread.groups.pen;
-    pen.begin(now_ms);
+    let record_builder = &mut call.thread.groups.record_builder;
+    record_builder.begin(now_ms);
     let mut gone = Vec::new();
     let topics = request.topics.iter().map(|topic| {
         let is_subscribed = standing.subscribes(topic.name);
@@ -63,7 +63,7 @@ fn delete<'f>(
             let error = judge((topic.name, index), &image, is_subscribed);
             let offsets = state.offsets.of(group_id).filter(|_| error == ErrorCode::None);
             if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
-                pen.offset((group_id, topic.name, index), None);
+                record_builder.offset((group_id, topic.name, index), None);
                 gone.push((topic.name, index));
             }
             respond(partition, error)
@@ -74,7 +74,7 @@ fn delete<'f>(
     if gone.is_empty() {
         return Ok((response, None));
     }
-    shard.append(&mut state, pen, now_ms)?;
+    shard.append(&mut state, record_builder, now_ms)?;
     for (topic, partition) in gone {
         state.offsets.remove((group_id, topic, partition));
     }

@@ -141,7 +141,7 @@ fn topics<'f>(
     let state = shard.lock()?;
     if version >= MEMBERS_FROM {
         let member = (group.member_id, group.member_epoch);
-        broker.groups.fences.check_fetch(group.group_id, member)?;
+        broker.groups.snapshots.check_fetch(group.group_id, member)?;
     }
     if !shard.is_committed(&state) {
         at.push(shard.end(&state));

@@ -20,7 +20,7 @@ use crate::broker::state::image::{
 };
 use crate::broker::state::partition::Partition;
 use crate::broker::state::quotas;
-use crate::broker::state::store::Loaded;
+use crate::broker::state::store::LoadedLog;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_MS: u64 = 1000;
 
 /// What a delta does to the partitions that live here.
-struct Step {
+struct DeltaStep {
     strays: HashSet<TopicPartition>,
     failures: Vec<ApplyError>,
     /// The first delta names what was there before this start.
@@ -45,7 +45,7 @@ struct Step {
 }
 
 /// A topic as a delta wants it, beside what it was.
-struct Plan {
+struct TopicPlan {
     name: Arc<str>,
     id: TopicId,
     internal: bool,
@@ -56,7 +56,7 @@ struct Plan {
     old: Option<Arc<TopicImage>>,
 }
 
-impl Plan {
+impl TopicPlan {
     fn new(name: Arc<str>, delta: TopicDelta, old: Option<Arc<TopicImage>>) -> Self {
         let TopicDelta { id, internal, settings, partitions } = delta;
         let settings = match &old {
@@ -95,14 +95,14 @@ fn merged(
 
 impl Broker {
     /// What partitions lie in the log directories. Until a delta names them they are not opened.
-    pub fn load(&self) -> Result<Vec<Loaded>, StorageError> {
-        settle(&self.store.dirs)?;
+    pub fn load(&self) -> Result<Vec<LoadedLog>, StorageError> {
+        settle(&self.log_manager.dirs)?;
         let mut all = Vec::new();
-        let dirs = self.store.dirs.iter().enumerate();
+        let dirs = self.log_manager.dirs.iter().enumerate();
         for (index, dir) in dirs.filter(|(_, dir)| !dir.is_offline()) {
             for found in dir.partitions()? {
                 self.note_found(index, dir, &found);
-                all.push(Loaded { found, dir: index });
+                all.push(LoadedLog { found, dir: index });
             }
         }
         Ok(all)
@@ -134,13 +134,13 @@ impl Broker {
             image.quotas = quotas::Table::of(rows).map(Arc::new);
         }
         let (strays, failures, left) = (delta.strays, Vec::new(), Vec::new());
-        let mut step = Step { strays, failures, is_first, left };
+        let mut step = DeltaStep { strays, failures, is_first, left };
         let deleted = self.remove_topics(&delta.topics, (&mut image, &mut step));
         let plan = |(name, topic): (Arc<str>, Option<TopicDelta>)| {
             let old = image.topic(&name).cloned();
-            topic.map(|topic| Plan::new(name, topic, old))
+            topic.map(|topic| TopicPlan::new(name, topic, old))
         };
-        let plans: Vec<Plan> = delta.topics.into_iter().filter_map(plan).collect();
+        let plans: Vec<TopicPlan> = delta.topics.into_iter().filter_map(plan).collect();
         let wanted = plans.iter().flat_map(|plan| self.wanted(plan, step.is_first)).collect();
         let mut opened = self.open_all(wanted);
         let mut changed = Vec::new();
@@ -175,7 +175,7 @@ impl Broker {
     fn remove_topics(
         &self,
         topics: &[(Arc<str>, Option<TopicDelta>)],
-        (image, step): (&mut ClusterImage, &mut Step),
+        (image, step): (&mut ClusterImage, &mut DeltaStep),
     ) -> Vec<Arc<str>> {
         let mut deleted = Vec::new();
         for (name, topic) in topics {
@@ -195,7 +195,7 @@ impl Broker {
     }
 
     /// The logs of a topic that live here from now on and are not open.
-    fn wanted(&self, plan: &Plan, is_first: bool) -> Vec<Wanted> {
+    fn wanted(&self, plan: &TopicPlan, is_first: bool) -> Vec<Wanted> {
         let node = self.settings.load().node_id;
         let mut wanted = Vec::new();
         for (number, (state, _)) in (0..).zip(&plan.partitions) {
@@ -219,7 +219,11 @@ impl Broker {
         wanted
     }
 
-    fn build(&self, mut plan: Plan, (opened, step): (&mut Opened, &mut Step)) -> TopicImage {
+    fn build(
+        &self,
+        mut plan: TopicPlan,
+        (opened, step): (&mut Opened, &mut DeltaStep),
+    ) -> TopicImage {
         let node = self.settings.load().node_id;
         let has_changed = plan.old.as_ref().is_some_and(|old| old.settings != plan.settings);
         let mut partitions = Vec::with_capacity(plan.partitions.len());
@@ -246,7 +250,7 @@ impl Broker {
             }
             partitions.push(PartitionImage { state, local });
         }
-        let Plan { name, id, internal, settings, .. } = plan;
+        let TopicPlan { name, id, internal, settings, .. } = plan;
         TopicImage { name, id, internal, settings, partitions }
     }
 
@@ -255,7 +259,7 @@ impl Broker {
         &self,
         partition: &Arc<Partition>,
         state: &PartitionState,
-        (node, step): (i32, &mut Step),
+        (node, step): (i32, &mut DeltaStep),
     ) {
         if state.leader != node {
             step.left.push(Arc::clone(partition));
@@ -269,8 +273,8 @@ impl Broker {
     }
 
     /// The partition does not live here any more.
-    fn drop_partition(&self, partition: &Arc<Partition>, step: &mut Step) {
-        self.store.places.lock().remove(&partition.name);
+    fn drop_partition(&self, partition: &Arc<Partition>, step: &mut DeltaStep) {
+        self.log_manager.places.lock().remove(&partition.name);
         let outcome = match step.strays.remove(&partition.name) {
             true => partition.log.set_aside(),
             false => partition.log.delete(),
@@ -283,15 +287,15 @@ impl Broker {
     }
 
     /// Deletes what lies in the log directories of a topic that was in no image.
-    fn delete_unopened(&self, topic: &str, step: &mut Step) {
-        let mut places = self.store.places.lock();
+    fn delete_unopened(&self, topic: &str, step: &mut DeltaStep) {
+        let mut places = self.log_manager.places.lock();
         let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
         let gone = places.extract(gone);
         drop(places);
         let names: Vec<_> = gone.iter().map(|(name, _)| name.clone()).collect();
         self.drop_futures(&names);
         for (partition, index) in gone {
-            let dir = self.store.dirs.get(index);
+            let dir = self.log_manager.dirs.get(index);
             if let Some(Err(error)) = dir.map(|dir| dir.delete_unopened(&partition)) {
                 step.failures.push(ApplyError { partition, error });
             }
@@ -299,15 +303,15 @@ impl Broker {
     }
 
     /// Sets aside what lies in the log directories and was in no image.
-    fn set_strays_aside(&self, step: &mut Step) {
+    fn set_strays_aside(&self, step: &mut DeltaStep) {
         let image = self.image.load();
         for partition in step.strays.drain() {
             let topic = image.topic(&partition.topic);
             if topic.and_then(|it| it.partition(partition.partition)?.local.as_ref()).is_some() {
                 continue;
             }
-            let place = self.store.places.lock().remove(&partition);
-            let dir = place.and_then(|index| self.store.dirs.get(index));
+            let place = self.log_manager.places.lock().remove(&partition);
+            let dir = place.and_then(|index| self.log_manager.dirs.get(index));
             if let Some(Err(error)) = dir.map(|dir| dir.set_stray_aside(&partition, None)) {
                 step.failures.push(ApplyError { partition, error });
             }
@@ -341,7 +345,7 @@ impl Broker {
                 broker.flushed(name);
             }
         }))?;
-        let dirs = self.store.dirs.clone();
+        let dirs = self.log_manager.dirs.clone();
         dirs.iter().for_each(|dir| dir.descriptors().sync_on(&syncer));
         let _ = self.syncer.set(syncer);
         let broker = Arc::downgrade(self);
@@ -408,6 +412,6 @@ impl Broker {
             cleaner.stop();
         }
         let logs = self.partitions().iter().map(|it| Arc::clone(&it.log)).collect();
-        close_all(&self.store.dirs, logs, PATIENCE)
+        close_all(&self.log_manager.dirs, logs, PATIENCE)
     }
 }

@@ -31,7 +31,7 @@ impl Broker {
             let here = here.map(|it| (it.name.clone(), false));
             (Arc::clone(dir), here.chain(coming.map(|it| (it.name().clone(), true))).collect())
         };
-        self.store.dirs().iter().map(contents).collect()
+        self.log_manager.dirs().iter().map(contents).collect()
     }
 
     /// Has a replica move to a log directory; one that is not here will be made there. A move to
@@ -39,7 +39,7 @@ impl Broker {
     /// Errors: there is no such directory, or it is offline.
     pub fn place_replica(&self, name: &TopicPartition, path: &Path) -> Result<(), StorageError> {
         let offline = || StorageError::Offline(path.display().to_string().into());
-        let dirs = self.store.dirs();
+        let dirs = self.log_manager.dirs();
         let index = dirs.iter().position(|dir| dir.path() == path).ok_or_else(offline)?;
         let dir = dirs.get(index).filter(|dir| !dir.is_offline()).ok_or_else(offline)?;
         let image = self.image();
@@ -50,7 +50,7 @@ impl Broker {
             }
             return Ok(());
         }
-        let mut wishes = self.store.wishes.lock();
+        let mut wishes = self.log_manager.wishes.lock();
         if wishes.len() < WISHES || wishes.contains_key(name) {
             wishes.insert(name.clone(), index);
         }
@@ -68,8 +68,10 @@ impl Broker {
         let mover = Mover::start(Box::new(move |log| {
             if let Some(broker) = broker.upgrade() {
                 let to = log.dir();
-                if let Some(index) = broker.store.dirs().iter().position(|d| Arc::ptr_eq(d, &to)) {
-                    broker.store.places.lock().insert(log.name().clone(), index);
+                if let Some(index) =
+                    broker.log_manager.dirs().iter().position(|d| Arc::ptr_eq(d, &to))
+                {
+                    broker.log_manager.places.lock().insert(log.name().clone(), index);
                 }
                 broker.flushed(log.name());
             }
@@ -80,8 +82,10 @@ impl Broker {
 
     /// Goes on with the move of a replica that an earlier start began.
     pub(crate) fn move_on(&self, partition: &Partition) {
-        let Some((index, path)) = self.store.futures.lock().remove(&partition.name) else { return };
-        let Some(dir) = self.store.dirs().get(index).filter(|dir| !dir.is_offline()) else {
+        let Some((index, path)) = self.log_manager.futures.lock().remove(&partition.name) else {
+            return;
+        };
+        let Some(dir) = self.log_manager.dirs().get(index).filter(|dir| !dir.is_offline()) else {
             return;
         };
         match self.mover.get() {
@@ -95,7 +99,7 @@ impl Broker {
     /// Tells the policy which replicas of this broker are lost with a log directory, when that is
     /// news (`LogDirFailed`).
     pub(crate) fn tell_lost(&self) {
-        if !self.store.dirs().iter().any(|dir| dir.is_offline()) {
+        if !self.log_manager.dirs().iter().any(|dir| dir.is_offline()) {
             return;
         }
         let (node, image) = (self.settings.load().node_id, self.image());
@@ -108,7 +112,7 @@ impl Broker {
                 }
             }
         }
-        let mut told = self.store.lost.lock();
+        let mut told = self.log_manager.lost.lock();
         if *told == lost {
             return;
         }
@@ -128,13 +132,13 @@ impl Broker {
     pub(crate) fn note_found(&self, index: usize, dir: &LogDir, found: &crate::storage::Found) {
         match found.kind {
             Kind::Live => {
-                self.store.places.lock().insert(found.name.clone(), index);
+                self.log_manager.places.lock().insert(found.name.clone(), index);
             }
             Kind::Future => {
                 let place = (index, found.path.clone());
-                let before = self.store.futures.lock().insert(found.name.clone(), place);
+                let before = self.log_manager.futures.lock().insert(found.name.clone(), place);
                 if let Some((other, path)) = before {
-                    let dirs = self.store.dirs();
+                    let dirs = self.log_manager.dirs();
                     dirs.get(other).map_or(dir, |other| other).remove_aside(&path);
                 }
             }
@@ -144,9 +148,9 @@ impl Broker {
 
     /// Removes the copies of partitions that are gone.
     pub(crate) fn drop_futures(&self, gone: &[TopicPartition]) {
-        let mut futures = self.store.futures.lock();
+        let mut futures = self.log_manager.futures.lock();
         for (index, path) in gone.iter().filter_map(|name| futures.remove(name)) {
-            if let Some(dir) = self.store.dirs().get(index) {
+            if let Some(dir) = self.log_manager.dirs().get(index) {
                 dir.remove_aside(&path);
             }
         }

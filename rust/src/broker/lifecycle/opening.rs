@@ -108,11 +108,11 @@ impl Broker {
 
     /// The logs by directory, and what there is to do, in bytes to check.
     fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<Queue>, u64) {
-        let dirs = self.store.dirs();
+        let dirs = self.log_manager.dirs();
         let mut queues: Vec<Vec<Job>> = dirs.iter().map(|_| Vec::new()).collect();
         let mut work = 0;
         for Wanted { name, open, is_new } in wanted {
-            let place = self.store.place(&name, is_new);
+            let place = self.log_manager.place(&name, is_new);
             let place = place.and_then(|at| Some((dirs.get(at)?, queues.get_mut(at)?)));
             let Some((dir, queue)) = place else {
                 let error = StorageError::Offline("where it may lie".into());

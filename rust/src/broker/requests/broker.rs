@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Policy, Ticket};
-use crate::broker::requests::decisions::{self, Answered, Asked, Tickets};
+use crate::broker::requests::decisions::{self, Answered, TicketHolder, Tickets};
 use crate::broker::requests::delayed::{ThreadState, Wake};
 use crate::broker::requests::service::Mailbox;
 use crate::broker::requests::workers::Workers;
@@ -23,9 +23,9 @@ use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::Proven;
 use crate::broker::state::quotas::account::Quotas;
 use crate::broker::state::quotas::bucket::Windows;
-use crate::broker::state::store::Store;
+use crate::broker::state::store::LogManager;
 use crate::broker::state::unserved::UnservedIds;
-use crate::broker::state::waking::{ParkedId, Waker};
+use crate::broker::state::waking::{DelayedId, Waker};
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
@@ -115,7 +115,7 @@ pub struct Broker {
     /// Rises with each new image; threads compare it before they take the new `Arc`.
     pub(crate) image_number: AtomicU64,
     pub(crate) applying: Mutex<()>,
-    pub(crate) store: Store,
+    pub(crate) log_manager: LogManager,
     pub(crate) progress: Arc<Progress>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) policy: Arc<dyn Policy>,
@@ -166,12 +166,12 @@ impl Broker {
     /// A broker over opened log directories.
     pub fn new(
         settings: Settings,
-        store: Store,
+        log_manager: LogManager,
         policy: Arc<dyn Policy>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let groups = Groups::default();
-        groups.fences.set_grace(settings.connection_grace_ms);
+        groups.snapshots.set_grace(settings.connection_grace_ms);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             fetch_sessions: FetchSessions::new(settings.fetch_sessions),
@@ -184,7 +184,7 @@ impl Broker {
             image: ArcSwap::from_pointee(ClusterImage::empty()),
             image_number: AtomicU64::new(0),
             applying: Mutex::new(()),
-            store,
+            log_manager,
             progress: Arc::default(),
             clock,
             policy,
@@ -245,7 +245,7 @@ impl Broker {
         self.fetch_sessions.set_limits(settings.fetch_sessions);
         self.memory.set_limit(settings.request_memory_bytes);
         self.converted_memory.set_limit(settings.converted_memory_bytes);
-        self.groups.fences.set_grace(settings.connection_grace_ms);
+        self.groups.snapshots.set_grace(settings.connection_grace_ms);
         self.settings.store(Arc::new(settings));
     }
 
@@ -254,17 +254,18 @@ impl Broker {
     /// Errors: the value is not a response of the event's API. The client that asked is
     /// disconnected then, so that it does not wait for ever.
     pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
-        if let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket) {
+        if let Some(TicketHolder::Request { thread, delayed, question }) = self.tickets.look(ticket)
+        {
             let (wake, outcome) = match question.answered(response) {
-                Ok(Answered::Whole(output)) => (Wake::Answer(parked, output), Ok(())),
+                Ok(Answered::Whole(output)) => (Wake::Answer(delayed, output), Ok(())),
                 Ok(Answered::Slice(part)) => match question.proceed(ticket, part) {
                     Ok(next) => {
                         self.policy.submit(*next);
                         return Ok(());
                     }
-                    Err(output) => (Wake::Answer(parked, output), Ok(())),
+                    Err(output) => (Wake::Answer(delayed, output), Ok(())),
                 },
-                Err(error) => (Wake::Fail(parked), Err(error)),
+                Err(error) => (Wake::Fail(delayed), Err(error)),
             };
             if self.tickets.close(ticket).is_some() {
                 self.post(thread, wake);
@@ -272,12 +273,12 @@ impl Broker {
             return outcome;
         }
         match self.tickets.close(ticket) {
-            Some(Asked::Request { .. }) | None => Ok(()),
-            Some(Asked::AutoCreate { thread, parked }) => {
-                self.post(thread, Wake::Created(parked, decisions::refused_topics(response)));
+            Some(TicketHolder::Request { .. }) | None => Ok(()),
+            Some(TicketHolder::AutoCreate { thread, delayed }) => {
+                self.post(thread, Wake::Created(delayed, decisions::refused_topics(response)));
                 Ok(())
             }
-            Some(Asked::ProducerIds) => self.producer_ids_came(response),
+            Some(TicketHolder::ProducerIds) => self.producer_ids_came(response),
         }
     }
 
@@ -304,7 +305,7 @@ impl Mailbox<Wake> for Broker {
 }
 
 impl Waker for Broker {
-    fn wake(&self, thread: usize, parked: ParkedId) {
-        self.post(thread, Wake::Look(parked));
+    fn wake(&self, thread: usize, delayed: DelayedId) {
+        self.post(thread, Wake::Look(delayed));
     }
 }

@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 use crate::broker::policy::{Client, Event, Ticket};
 use crate::broker::requests::apis::Api;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::connection::{Behind, Session};
-use crate::broker::requests::decisions::{self, Asked, Question, Slices};
+use crate::broker::requests::connection::{Behind, ConnectionContext};
+use crate::broker::requests::decisions::{self, Question, Slices, TicketHolder};
 use crate::broker::requests::delayed::{
-    Delayed, DelayedOperation, Parked, Progress, ThreadState, Worked,
+    Delayed, DelayedOperation, DelayedRequest, Progress, ThreadState, Worked,
 };
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
 use crate::protocol::value::Value;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -40,7 +40,7 @@ pub(crate) const POOL_WAIT_MS: i32 = 20;
 pub(crate) struct Call<'c, 'f> {
     pub(crate) broker: &'c Broker,
     pub(crate) thread: &'c mut ThreadState,
-    pub(crate) session: &'c mut Session,
+    pub(crate) session: &'c mut ConnectionContext,
     pub(crate) replies: &'c mut Replies,
     pub(crate) request: Request<'f>,
     /// Pays for a large one while it is handled.
@@ -81,20 +81,20 @@ impl<'f> Call<'_, 'f> {
     }
 
     /// Keeps the request until it is woken or its time is up.
-    pub(crate) fn park(
+    pub(crate) fn delay(
         &mut self,
         deadline_ms: Option<i64>,
         operation: Box<dyn DelayedOperation>,
-    ) -> ParkedId {
-        let id = self.thread.parked.name();
-        self.park_as(id, deadline_ms, operation);
+    ) -> DelayedId {
+        let id = self.thread.delayed.name();
+        self.delay_as(id, deadline_ms, operation);
         id
     }
 
     /// Keeps the request under a name it has already.
-    pub(crate) fn park_as(
+    pub(crate) fn delay_as(
         &mut self,
-        id: ParkedId,
+        id: DelayedId,
         deadline_ms: Option<i64>,
         operation: Box<dyn DelayedOperation>,
     ) {
@@ -104,21 +104,21 @@ impl<'f> Call<'_, 'f> {
         if is_leased && lease.is_none() {
             self.replies.mute(POOL_WAIT_MS);
         }
-        self.park_paid(id, (deadline_ms, operation), lease);
+        self.delay_paid(id, (deadline_ms, operation), lease);
     }
 
-    fn park_paid(
+    fn delay_paid(
         &mut self,
-        id: ParkedId,
+        id: DelayedId,
         (deadline_ms, operation): (Option<i64>, Box<dyn DelayedOperation>),
         lease: Option<Lease>,
     ) {
-        let slot = self.replies.park_holding(self.request.size);
+        let slot = self.replies.reserve_holding(self.request.size);
         let conn = self.session.peer.conn;
         let head = self.request.head;
-        self.thread.parked.begin(
+        self.thread.delayed.begin(
             id,
-            Parked { conn, slot, head, deadline_ms, operation, lease },
+            DelayedRequest { conn, slot, head, deadline_ms, operation, lease },
             self.session,
         );
     }
@@ -130,10 +130,10 @@ impl<'f> Call<'_, 'f> {
         lease: Option<Lease>,
         run: impl FnOnce(&Broker) -> Worked + Send + 'static,
     ) {
-        let id = self.thread.parked.name();
+        let id = self.thread.delayed.name();
         let account = self.session.account.clone();
         let wait = self.broker.work_on((self.thread.index, id), account, run);
-        self.park_paid(id, (None, wait), lease);
+        self.delay_paid(id, (None, wait), lease);
         self.session.behind = Behind::WaitsForTheAnswer;
     }
 
@@ -144,11 +144,11 @@ impl<'f> Call<'_, 'f> {
         self.broker.clock.monotonic_ms().saturating_add(usual_ms).saturating_add(more_ms)
     }
 
-    /// Hands the request to the policy, and parks it until the answer is there. To the answer's
+    /// Hands the request to the policy, and delays it until the answer is there. To the answer's
     /// list is added what was `settled` here; `lease` pays for the request.
     pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>, lease: Lease) {
         let thread = self.thread.index;
-        let parked = self.thread.parked.name();
+        let delayed = self.thread.delayed.name();
         let head = self.request.head;
         let client = self.client();
         let answer_max = self.broker.settings.load().policy_response_bytes;
@@ -158,10 +158,10 @@ impl<'f> Call<'_, 'f> {
             Err((request, lease)) => (request, None, Some(Arc::new(lease))),
         };
         let question = Arc::new(Question { head, settled, slices });
-        let ticket = self.broker.tickets.open(Asked::Request { thread, parked, question });
+        let ticket = self.broker.tickets.open(TicketHolder::Request { thread, delayed, question });
         let deadline_ms = self.decision_deadline_ms(decisions::waits_ms(&request));
         // It is paid for as a tree.
-        self.park_paid(parked, (Some(deadline_ms), Box::new(DelayedDecision(ticket))), None);
+        self.delay_paid(delayed, (Some(deadline_ms), Box::new(DelayedDecision(ticket))), None);
         let (api, version) = (head.api.name, head.version);
         self.submit(Event { ticket, api, version, request, client, lease });
     }
@@ -197,7 +197,7 @@ impl DelayedOperation for DelayedDecision {
         Progress::Fails
     }
 
-    fn cancel(&self, broker: &Broker, _: usize, _: ParkedId) {
+    fn cancel(&self, broker: &Broker, _: usize, _: DelayedId) {
         broker.tickets.close(self.0);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::broker::requests::service::Peer;
 use crate::broker::state::quotas::account::Account;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 
 /// What one connection keeps.
 #[derive(Debug)]
-pub struct Session {
+pub struct ConnectionContext {
     pub(crate) peer: Peer,
     /// Whether it came through the listener that brokers use among each other.
     pub(crate) is_brokers_own: bool,
@@ -23,12 +23,12 @@ pub struct Session {
     /// What happens to the frames behind the one that is handled.
     pub(crate) behind: Behind,
     /// Its requests that wait, and some that did.
-    pub(crate) parked: Vec<ParkedId>,
+    pub(crate) delayed: Vec<DelayedId>,
     /// The fetch sessions that were used through it.
     pub(crate) fetch_sessions: Vec<i32>,
 }
 
-impl Session {
+impl ConnectionContext {
     /// Notes that a fetch session is used through this connection.
     pub(crate) fn uses(&mut self, fetch_session: i32) {
         if !self.fetch_sessions.contains(&fetch_session) {

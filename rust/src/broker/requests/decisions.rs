@@ -11,7 +11,7 @@
 use crate::broker::policy::{Client, Event, Ticket};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
 use crate::protocol::value::{Problem, Value, ValueError};
 use crate::protocol::{
@@ -30,11 +30,11 @@ use parking_lot::Mutex;
 
 /// What an event was submitted for.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
-    /// A client's request, parked as `parked` on `thread`.
-    Request { thread: usize, parked: ParkedId, question: Arc<Question> },
-    /// Topics that a Metadata request wants created; it is parked likewise.
-    AutoCreate { thread: usize, parked: ParkedId },
+pub(crate) enum TicketHolder {
+    /// A client's request, delayed as `delayed` on `thread`.
+    Request { thread: usize, delayed: DelayedId, question: Arc<Question> },
+    /// Topics that a Metadata request wants created; it is delayed likewise.
+    AutoCreate { thread: usize, delayed: DelayedId },
     /// A block of producer ids, for whoever waits.
     ProducerIds,
 }
@@ -317,7 +317,7 @@ pub(crate) struct Tickets {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    asked: HashMap<u64, Asked>,
+    asked: HashMap<u64, TicketHolder>,
 }
 
 /// How long a request itself lets the policy wait: for other members, or for what it decided.
@@ -347,7 +347,7 @@ pub(crate) fn refused_topics(answer: &Value) -> HashMap<String, ErrorCode> {
 
 impl Tickets {
     /// Opens a ticket.
-    pub(crate) fn open(&self, asked: Asked) -> Ticket {
+    pub(crate) fn open(&self, asked: TicketHolder) -> Ticket {
         let mut state = self.state.lock();
         state.next += 1;
         let ticket = state.next;
@@ -356,12 +356,12 @@ impl Tickets {
     }
 
     /// What an open ticket is for.
-    pub(crate) fn look(&self, ticket: Ticket) -> Option<Asked> {
+    pub(crate) fn look(&self, ticket: Ticket) -> Option<TicketHolder> {
         self.state.lock().asked.get(&ticket.0).cloned()
     }
 
     /// Closes a ticket: what it was for, or `None` where it is not open.
-    pub(crate) fn close(&self, ticket: Ticket) -> Option<Asked> {
+    pub(crate) fn close(&self, ticket: Ticket) -> Option<TicketHolder> {
         self.state.lock().asked.remove(&ticket.0)
     }
 }

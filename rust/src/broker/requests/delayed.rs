@@ -2,11 +2,11 @@
 //!
 //! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers`
 //! exactly while it is in `requests` and has a deadline.
-//! Threads: owned by the reactor thread; others know a request by its [`ParkedId`] only, and a name
+//! Threads: owned by the reactor thread; others know a request by its [`DelayedId`] only, and a name
 //! that is no longer here is not an error: the request was answered, or its connection closed.
-//! A connection's session lists its requests, so that closing it costs as much as it has parked.
-//! Limits: each but those that a worker has has a deadline; a connection may park 1024
-//!     (`net::Options::parked_max`), and is not read from beyond.
+//! A connection's session lists its requests, so that closing it costs as much as it has delayed.
+//! Limits: each but those that a worker has has a deadline; a connection may delay 1024
+//!     (`net::Options::delayed_max`), and is not read from beyond.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use ahash::HashMap;
 
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::connection::Session;
+use crate::broker::requests::connection::ConnectionContext;
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::{Output, Slot};
 use crate::broker::requests::service::{ConnId, Done, Flow};
 use crate::broker::state::groups;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::quotas::account::Account;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
 use crate::protocol::ErrorCode;
 
@@ -34,7 +34,7 @@ pub(crate) trait DelayedOperation: Debug + Send {
     fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress;
 
     /// Begins to wait, once a worker has gone on with the request. True: nothing may wake it.
-    fn begin(&mut self, thread: usize, id: ParkedId) -> bool {
+    fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
         let _ = (thread, id);
         false
     }
@@ -50,14 +50,14 @@ pub(crate) trait DelayedOperation: Debug + Send {
     }
 
     /// Its connection is gone: nobody has to wake it any more.
-    fn cancel(&self, broker: &Broker, thread: usize, id: ParkedId);
+    fn cancel(&self, broker: &Broker, thread: usize, id: DelayedId);
 }
 
 /// Where a delayed request goes on.
 pub(crate) struct Delayed<'a> {
     pub(crate) broker: &'a Broker,
     pub(crate) thread: &'a mut ThreadState,
-    pub(crate) id: ParkedId,
+    pub(crate) id: DelayedId,
     pub(crate) head: Head,
     /// When its time is up, on the monotonic clock.
     pub(crate) deadline_ms: Option<i64>,
@@ -84,7 +84,7 @@ pub(crate) struct Work {
 
 /// A request that waits.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct DelayedRequest {
     pub(crate) conn: ConnId,
     pub(crate) slot: Slot,
     pub(crate) head: Head,
@@ -95,49 +95,54 @@ pub(crate) struct Parked {
     pub(crate) lease: Option<Lease>,
 }
 
-/// All parked requests of one reactor thread.
+/// All delayed requests of one reactor thread.
 #[derive(Debug, Default)]
-pub(crate) struct ParkedRequests {
+pub(crate) struct DelayedRequests {
     next: u64,
-    requests: HashMap<ParkedId, Parked>,
-    timers: BTreeSet<(i64, ParkedId)>,
+    requests: HashMap<DelayedId, DelayedRequest>,
+    timers: BTreeSet<(i64, DelayedId)>,
 }
 
-impl ParkedRequests {
-    /// The name the next request will have; it must be kept by [`ParkedRequests::keep`].
-    pub(crate) fn name(&mut self) -> ParkedId {
+impl DelayedRequests {
+    /// The name the next request will have; it must be kept by [`DelayedRequests::keep`].
+    pub(crate) fn name(&mut self) -> DelayedId {
         self.next += 1;
-        ParkedId(self.next)
+        DelayedId(self.next)
     }
 
     /// Keeps a request of this session, the first time.
-    pub(crate) fn begin(&mut self, id: ParkedId, parked: Parked, session: &mut Session) {
-        if session.parked.len() == session.parked.capacity() {
-            session.parked.retain(|id| self.requests.contains_key(id));
+    pub(crate) fn begin(
+        &mut self,
+        id: DelayedId,
+        delayed: DelayedRequest,
+        session: &mut ConnectionContext,
+    ) {
+        if session.delayed.len() == session.delayed.capacity() {
+            session.delayed.retain(|id| self.requests.contains_key(id));
         }
-        session.parked.push(id);
-        self.keep(id, parked);
+        session.delayed.push(id);
+        self.keep(id, delayed);
     }
 
     /// Keeps a request until it is taken.
-    pub(crate) fn keep(&mut self, id: ParkedId, parked: Parked) {
-        if let Some(deadline_ms) = parked.deadline_ms {
+    pub(crate) fn keep(&mut self, id: DelayedId, delayed: DelayedRequest) {
+        if let Some(deadline_ms) = delayed.deadline_ms {
             self.timers.insert((deadline_ms, id));
         }
-        self.requests.insert(id, parked);
+        self.requests.insert(id, delayed);
     }
 
     /// Takes a request out.
-    pub(crate) fn take(&mut self, id: ParkedId) -> Option<Parked> {
-        let parked = self.requests.remove(&id)?;
-        if let Some(deadline_ms) = parked.deadline_ms {
+    pub(crate) fn take(&mut self, id: DelayedId) -> Option<DelayedRequest> {
+        let delayed = self.requests.remove(&id)?;
+        if let Some(deadline_ms) = delayed.deadline_ms {
             self.timers.remove(&(deadline_ms, id));
         }
-        Some(parked)
+        Some(delayed)
     }
 
     /// Takes out the next request whose time is up.
-    pub(crate) fn expired(&mut self, now_ms: i64) -> Option<(ParkedId, Parked)> {
+    pub(crate) fn expired(&mut self, now_ms: i64) -> Option<(DelayedId, DelayedRequest)> {
         let (deadline_ms, id) = *self.timers.first()?;
         if deadline_ms > now_ms {
             return None;
@@ -151,7 +156,7 @@ impl ParkedRequests {
     }
 }
 
-impl Parked {
+impl DelayedRequest {
     /// The request is answered.
     pub(crate) fn done(&self, output: Output) -> Done {
         Done { conn: self.conn, slot: self.slot, output, flow: Flow::Go }
@@ -167,15 +172,15 @@ impl Parked {
 #[derive(Debug)]
 pub enum Wake {
     /// Something this request waits for may have happened: look again.
-    Look(ParkedId),
+    Look(DelayedId),
     /// This request is answered.
-    Answer(ParkedId, Output),
+    Answer(DelayedId, Output),
     /// This request cannot be answered: its connection goes.
-    Fail(ParkedId),
+    Fail(DelayedId),
     /// The topics that this Metadata request wanted were created, except these.
-    Created(ParkedId, HashMap<String, ErrorCode>),
+    Created(DelayedId, HashMap<String, ErrorCode>),
     /// A worker went on with this request, which now waits for something else.
-    Waits(ParkedId, NowWaits),
+    Waits(DelayedId, NowWaits),
 }
 
 /// What one reactor thread keeps.
@@ -184,9 +189,9 @@ pub struct ThreadState {
     pub(crate) index: usize,
     pub(crate) image: Arc<ClusterImage>,
     pub(crate) image_number: u64,
-    pub(crate) parked: ParkedRequests,
+    pub(crate) delayed: DelayedRequests,
     /// Requests of this thread to look at before it waits again.
-    pub(crate) look: Vec<ParkedId>,
+    pub(crate) look: Vec<DelayedId>,
     pub(crate) groups: groups::Scratch,
 }
 

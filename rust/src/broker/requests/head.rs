@@ -30,14 +30,14 @@ pub(crate) struct Request<'f> {
     pub(crate) body: &'f [u8],
 }
 
-/// The file ranges that fill the holes of one message: for each hole, how many of `ranges`.
+/// The file ranges that file_parts the holes of one message: for each hole, how many of `ranges`.
 #[derive(Debug, Default)]
-pub(crate) struct Fill {
+pub(crate) struct FileParts {
     pub(crate) counts: Vec<usize>,
     pub(crate) ranges: Vec<FileRange>,
 }
 
-impl Fill {
+impl FileParts {
     /// The next hole is filled with these.
     pub(crate) fn add(&mut self, ranges: Vec<FileRange>) {
         self.counts.push(ranges.len());
@@ -48,14 +48,14 @@ impl Fill {
 impl Head {
     /// Appends the reply that `encode` writes.
     pub(crate) fn reply(self, output: &mut Output, encode: impl FnOnce(&mut Writer, i16)) {
-        self.reply_with(output, Fill::default(), encode);
+        self.reply_with(output, FileParts::default(), encode);
     }
 
     /// Appends the reply that `encode` writes, its holes filled from files.
     pub(crate) fn reply_with(
         self,
         output: &mut Output,
-        fill: Fill,
+        file_parts: FileParts,
         encode: impl FnOnce(&mut Writer, i16),
     ) {
         let mut writer = Writer { buf: std::mem::take(&mut output.buf), holes: Vec::new() };
@@ -71,7 +71,7 @@ impl Head {
             output.mute_ms = output.mute_ms.max(self.throttle_time_ms);
             self.put_throttle(writer.buf.get_mut(body..).unwrap_or_default());
         }
-        let in_files: usize = fill.ranges.iter().map(|range| range.len).sum();
+        let in_files: usize = file_parts.ranges.iter().map(|range| range.len).sum();
         let size = writer.buf.len() - start - 4 + in_files;
         let size = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();
         if let Some(prefix) = writer.buf.get_mut(start..start + 4) {
@@ -79,8 +79,8 @@ impl Head {
         }
         work::add(writer.buf.len() - start);
         output.buf = writer.buf;
-        let mut ranges = fill.ranges.into_iter();
-        for (hole, count) in writer.holes.iter().zip(fill.counts) {
+        let mut ranges = file_parts.ranges.into_iter();
+        for (hole, count) in writer.holes.iter().zip(file_parts.counts) {
             output.files.extend(ranges.by_ref().take(count).map(|range| (*hole, range)));
         }
     }

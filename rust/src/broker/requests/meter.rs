@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::Call;
-use crate::broker::requests::connection::Session;
+use crate::broker::requests::connection::ConnectionContext;
 use crate::broker::requests::head::Request;
 use crate::broker::state::quotas::Table;
 
@@ -22,7 +22,7 @@ impl<'a> Meter<'a> {
     #[inline]
     pub(crate) fn of(
         broker: &'a Broker,
-        session: &mut Session,
+        session: &mut ConnectionContext,
         table: Option<&'a Arc<Table>>,
     ) -> Self {
         match table {
@@ -39,7 +39,7 @@ impl<'a> Meter<'a> {
 
     /// Makes the account of the request's client the session's.
     #[inline]
-    pub(crate) fn open(&self, session: &mut Session, request: &Request<'_>) {
+    pub(crate) fn open(&self, session: &mut ConnectionContext, request: &Request<'_>) {
         let Some((broker, table)) = self.limits else { return };
         let client_id = request.client_id.unwrap_or_default();
         if request.head.api.is_between_brokers() {
@@ -52,7 +52,7 @@ impl<'a> Meter<'a> {
 
     /// Counts the time that has passed.
     #[inline]
-    pub(crate) fn count(&mut self, session: &Session) {
+    pub(crate) fn count(&mut self, session: &ConnectionContext) {
         let Some((broker, _)) = self.limits else { return };
         let Some(account) = session.account.as_ref().filter(|it| it.is_timed()) else { return };
         let now = broker.clock.monotonic_nanos();

@@ -2,7 +2,7 @@
 //!
 //! Kafka's clients match replies to requests by their order, so a reply that is ready early waits
 //! for the ones before it. [`Replies`] is a queue of parts; a part is ready, or a slot that was
-//! parked and is filled later. Consecutive replies that are ready at once share one [`Output`], so
+//! delayed and is filled later. Consecutive replies that are ready at once share one [`Output`], so
 //! that a burst of small requests leaves in one write.
 //! Invariant: the part with serial s lies at index s - first; serials rise by one per part.
 //! Threads: owned by the connection's reactor thread.
@@ -36,9 +36,9 @@ pub struct Slot(pub u64);
 pub struct Replies {
     parts: VecDeque<Part>,
     first: u64,
-    parked: usize,
-    /// What the requests that are parked hold, in bytes.
     delayed: usize,
+    /// What the requests that are delayed hold, in bytes.
+    delayed_bytes: usize,
     /// Bytes in memory of all ready parts but the last one.
     sealed: usize,
     left: usize,
@@ -55,7 +55,7 @@ const FIRST_BYTES: usize = 1 << 10;
 enum Part {
     Ready(Output),
     /// Its request holds so many bytes.
-    Parked(usize),
+    Delayed(usize),
 }
 
 impl Output {
@@ -84,21 +84,21 @@ impl Replies {
     }
 
     /// Keeps a place for the reply to a request that waits.
-    pub fn park(&mut self) -> Slot {
-        self.park_holding(0)
+    pub fn reserve(&mut self) -> Slot {
+        self.reserve_holding(0)
     }
 
     /// The same, for a request that holds so many bytes while it waits.
-    pub fn park_holding(&mut self, bytes: usize) -> Slot {
+    pub fn reserve_holding(&mut self, bytes: usize) -> Slot {
         let serial = self.first + self.parts.len() as u64;
         self.sealed += self.tail();
-        self.parts.push_back(Part::Parked(bytes));
-        self.delayed += bytes;
-        self.parked += 1;
+        self.parts.push_back(Part::Delayed(bytes));
+        self.delayed_bytes += bytes;
+        self.delayed += 1;
         Slot(serial)
     }
 
-    /// Puts a reply (empty: none is sent) into its place. False where the slot is not parked.
+    /// Puts a reply (empty: none is sent) into its place. False where the slot is not delayed.
     pub fn fill(&mut self, slot: Slot, output: Output) -> bool {
         let part = slot
             .0
@@ -106,14 +106,14 @@ impl Replies {
             .and_then(|index| usize::try_from(index).ok())
             .and_then(|index| self.parts.get_mut(index));
         match part {
-            Some(part @ Part::Parked(_)) => {
-                if let Part::Parked(bytes) = part {
-                    self.delayed -= *bytes;
+            Some(part @ Part::Delayed(_)) => {
+                if let Part::Delayed(bytes) = part {
+                    self.delayed_bytes -= *bytes;
                 }
                 let size = output.buf.len();
                 self.mute_ms = self.mute_ms.max(output.mute_ms);
                 *part = Part::Ready(output);
-                self.parked -= 1;
+                self.delayed -= 1;
                 if slot.0 + 1 < self.first + self.parts.len() as u64 {
                     self.sealed += size;
                 }
@@ -133,16 +133,16 @@ impl Replies {
                 }
                 Some(output)
             }
-            parked @ Part::Parked(_) => {
-                self.parts.push_front(parked);
+            delayed @ Part::Delayed(_) => {
+                self.parts.push_front(delayed);
                 None
             }
         }
     }
 
     /// How many replies are still awaited.
-    pub fn parked(&self) -> usize {
-        self.parked
+    pub fn delayed(&self) -> usize {
+        self.delayed
     }
 
     /// True where nothing waits, neither to be sent nor to be filled.
@@ -152,7 +152,7 @@ impl Replies {
 
     /// The bytes in memory of the replies that are ready and not taken, and of requests that wait.
     pub fn held(&self) -> usize {
-        self.sealed + self.tail() + self.delayed
+        self.sealed + self.tail() + self.delayed_bytes
     }
 
     /// True where so much waits to be sent that the service is to leave the rest of its frames.
@@ -207,7 +207,7 @@ mod tests {
     fn a_late_reply_keeps_its_place() {
         let mut replies = Replies::default();
         replies.ready().buf.extend_from_slice(b"a");
-        let (first, second) = (replies.park(), replies.park());
+        let (first, second) = (replies.reserve(), replies.reserve());
         replies.ready().buf.extend_from_slice(b"d");
         replies.ready().buf.extend_from_slice(b"e");
 
@@ -215,7 +215,7 @@ mod tests {
         assert!(replies.take().is_none());
         assert!(replies.fill(second, bytes("c")));
         assert!(replies.take().is_none());
-        assert_eq!((replies.parked(), replies.held()), (1, 3));
+        assert_eq!((replies.delayed(), replies.held()), (1, 3));
         assert!(replies.fill(first, bytes("b")));
         let rest: Vec<Vec<u8>> = std::iter::from_fn(|| replies.take()).map(|o| o.buf).collect();
         assert_eq!(rest, [b"b".to_vec(), b"c".to_vec(), b"de".to_vec()]);
@@ -226,9 +226,9 @@ mod tests {
     fn what_is_held_is_what_was_put_in_and_not_taken() {
         let mut replies = Replies::default();
         replies.ready().buf.extend_from_slice(b"abc");
-        let slot = replies.park();
+        let slot = replies.reserve();
         replies.ready().buf.extend_from_slice(b"defg");
-        let last = replies.park();
+        let last = replies.reserve();
         assert_eq!(replies.held(), 7);
         replies.take();
         assert_eq!(replies.held(), 4);
@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn what_waiting_requests_hold_counts_until_they_are_answered() {
         let mut replies = Replies::default();
-        let slots = [replies.park_holding(FULL_BYTES / 2), replies.park_holding(FULL_BYTES / 2)];
+        let slots =
+            [replies.reserve_holding(FULL_BYTES / 2), replies.reserve_holding(FULL_BYTES / 2)];
         assert!(replies.is_full());
         replies.fill(slots[1], bytes("late"));
         assert_eq!((replies.is_full(), replies.held()), (false, FULL_BYTES / 2 + 4));
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn a_slot_is_filled_once() {
         let mut replies = Replies::default();
-        let slot = replies.park();
+        let slot = replies.reserve();
         assert!(replies.fill(slot, bytes("x")));
         assert!(!replies.fill(slot, bytes("y")));
         assert_eq!(replies.take().unwrap().buf, b"x");

@@ -51,13 +51,13 @@ impl<'a> Received<'a> {
 pub enum Flow {
     /// Read on.
     Go,
-    /// A request waits long: do not read until every parked slot of this connection is filled.
+    /// A request waits long: do not read until every delayed slot of this connection is filled.
     Hold,
     /// The peer's bytes make no sense: send what is ready, then close.
     Close,
 }
 
-/// The answer to a request that was parked.
+/// The answer to a request that was delayed.
 #[derive(Debug)]
 pub struct Done {
     /// The connection that asked.
@@ -72,7 +72,7 @@ pub struct Done {
 
 /// Answers requests. The net module knows bytes, order and back-pressure; a service knows the rest.
 pub trait Service: Send + Sync + 'static {
-    /// What one reactor thread keeps: parked requests, timers, scratch.
+    /// What one reactor thread keeps: delayed requests, timers, scratch.
     type Thread;
     /// What one connection keeps.
     type Session;
@@ -92,23 +92,23 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
-    /// All whole frames that one readable event brought. Each is answered through `replies`, parked
+    /// All whole frames that one readable event brought. Each is answered through `replies`, delayed
     /// there, expects no reply, or is left ([`Replies::leave`]).
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow
     where
         Self: Sized;
 
-    /// Takes all that was posted to this thread since the last turn; parked requests that are
+    /// Takes all that was posted to this thread since the last turn; delayed requests that are
     /// complete go to `done`.
     fn wake(&self, thread: &mut Self::Thread, wakes: &mut Vec<Self::Wake>, done: &mut Vec<Done>);
 
-    /// Answers parked requests whose time is up at `now_ms` (monotonic).
+    /// Answers delayed requests whose time is up at `now_ms` (monotonic).
     fn expire(&self, thread: &mut Self::Thread, now_ms: i64, done: &mut Vec<Done>);
 
     /// When [`Service::expire`] is wanted next (monotonic milliseconds).
     fn next_deadline(&self, thread: &Self::Thread) -> Option<i64>;
 
-    /// A connection is gone: its parked requests are to be forgotten.
+    /// A connection is gone: its delayed requests are to be forgotten.
     fn closed(&self, thread: &mut Self::Thread, conn: ConnId, session: Self::Session);
 }
 

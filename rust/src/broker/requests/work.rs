@@ -15,7 +15,7 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake, Worked};
 use crate::broker::requests::workers::{Cancelled, Turn};
 use crate::broker::state::quotas::account::Account;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::storage::panics::caught;
 
 /// A request that a worker has, or will have. It needs no deadline, since a worker's job ends.
@@ -27,7 +27,7 @@ impl DelayedOperation for AtWorker {
         Progress::Waits(self)
     }
 
-    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {
+    fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {
         self.0.cancel();
     }
 }
@@ -37,7 +37,7 @@ impl Broker {
     /// request waits for meanwhile.
     pub(crate) fn work_on(
         &self,
-        (thread, parked): (usize, ParkedId),
+        (thread, delayed): (usize, DelayedId),
         account: Option<Arc<Account>>,
         run: impl FnOnce(&Self) -> Worked + Send + 'static,
     ) -> Box<dyn DelayedOperation> {
@@ -46,9 +46,9 @@ impl Broker {
         self.workers.submit(Box::new(move |turn| {
             let Some(broker) = me.upgrade() else { return };
             match turn {
-                Turn::HasNoThread => broker.post(thread, Wake::Fail(parked)),
+                Turn::HasNoThread => broker.post(thread, Wake::Fail(delayed)),
                 Turn::Runs if is_cancelled.is_set() => {}
-                Turn::Runs => broker.post(thread, broker.worked(parked, account, run)),
+                Turn::Runs => broker.post(thread, broker.worked(delayed, account, run)),
             }
         }));
         Box::new(AtWorker(cancelled))
@@ -57,7 +57,7 @@ impl Broker {
     /// Goes on with a request on this thread; what its network thread is told.
     fn worked(
         &self,
-        parked: ParkedId,
+        delayed: DelayedId,
         account: Option<Arc<Account>>,
         run: impl FnOnce(&Self) -> Worked,
     ) -> Wake {
@@ -68,9 +68,9 @@ impl Broker {
             account.took(nanos, self.clock.monotonic_ms());
         }
         match worked {
-            Some(Worked::Answer(output)) => Wake::Answer(parked, output),
-            Some(Worked::Waits(now)) => Wake::Waits(parked, now),
-            Some(Worked::Fails) | None => Wake::Fail(parked),
+            Some(Worked::Answer(output)) => Wake::Answer(delayed, output),
+            Some(Worked::Waits(now)) => Wake::Waits(delayed, now),
+            Some(Worked::Fails) | None => Wake::Fail(delayed),
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
     use crate::broker::requests::broker::Settings;
     use crate::broker::requests::reply::Output;
     use crate::broker::requests::service::Mailbox;
-    use crate::broker::state::store::Store;
+    use crate::broker::state::store::LogManager;
     use crate::clock::SystemClock;
 
     struct Undecided;
@@ -99,8 +99,8 @@ mod tests {
     impl Mailbox<Wake> for Mail {
         fn post(&self, _: usize, wake: Wake) {
             let _ = self.0.send(match wake {
-                Wake::Answer(parked, _) => (parked.0, true),
-                Wake::Fail(parked) => (parked.0, false),
+                Wake::Answer(delayed, _) => (delayed.0, true),
+                Wake::Fail(delayed) => (delayed.0, false),
                 _ => return,
             });
         }
@@ -109,7 +109,7 @@ mod tests {
     /// A broker with one worker, and the names of requests that were answered or failed.
     fn broker() -> (Arc<Broker>, Receiver<(u64, bool)>) {
         let settings = Settings { worker_threads: 1, ..Settings::default() };
-        let store = Store::new(Vec::new());
+        let store = LogManager::new(Vec::new());
         let broker = Broker::new(settings, store, Arc::new(Undecided), Arc::new(SystemClock));
         let (mail, wakes) = channel();
         broker.connect(Arc::new(Mail(mail)));
@@ -125,16 +125,16 @@ mod tests {
         let (broker, wakes) = broker();
         let (go_on, blocked) = channel::<()>();
         let (began, begun) = channel();
-        let running = broker.work_on((0, ParkedId(1)), None, move |broker: &Broker| {
+        let running = broker.work_on((0, DelayedId(1)), None, move |broker: &Broker| {
             began.send(()).unwrap();
             let _ = blocked.recv();
             answers(broker)
         });
         begun.recv().unwrap();
-        let dropped = broker.work_on((0, ParkedId(2)), None, answers);
-        broker.work_on((0, ParkedId(3)), None, answers);
+        let dropped = broker.work_on((0, DelayedId(2)), None, answers);
+        broker.work_on((0, DelayedId(3)), None, answers);
         for (id, operation) in [(1, running), (2, dropped)] {
-            operation.cancel(&broker, 0, ParkedId(id));
+            operation.cancel(&broker, 0, DelayedId(id));
         }
         drop(go_on);
         assert_eq!([wakes.recv(), wakes.recv()], [Ok((1, true)), Ok((3, true))]);
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn a_job_that_panics_costs_its_own_connection_only() {
         let (broker, wakes) = broker();
-        broker.work_on((0, ParkedId(1)), None, |_| panic!("on purpose"));
-        broker.work_on((0, ParkedId(2)), None, answers);
+        broker.work_on((0, DelayedId(1)), None, |_| panic!("on purpose"));
+        broker.work_on((0, DelayedId(2)), None, answers);
         assert_eq!([wakes.recv(), wakes.recv()], [Ok((1, false)), Ok((2, true))]);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn at_the_end_what_did_not_begin_is_dropped() {
         let (broker, wakes) = broker();
         broker.close().unwrap();
-        broker.work_on((0, ParkedId(1)), None, answers);
+        broker.work_on((0, DelayedId(1)), None, answers);
         assert!(wakes.try_recv().is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! What clients said they read (KIP-227): so that a Fetch names only what changed, and its answer
 //! too.
 //!
-//! A session is an [`Interest`] under an id. Its partitions are numbered; those that may have
+//! A session is a [`FetchContext`] under an id. Its partitions are numbered; those that may have
 //! something to say are *active*: changed since they were looked at, named by the request, or with
 //! records or an error at the last look. An idle poll looks at the active ones only, and there are
 //! none.
@@ -11,7 +11,7 @@
 //! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
 //! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
 //! A session ends with the connection that it was used through last.
-//! Memory: a partition of a session takes about 145 bytes: 104 as an [`Entry`], 4 in `active`, 16
+//! Memory: a partition of a session takes about 145 bytes: 104 as an [`CachedPartition`], 4 in `active`, 16
 //! and 5 in lists of watches, about 14 in the map of numbers. Of its newest records the log keeps
 //! up to 2 KiB (`storage/log/recent`).
 //! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::{Named, led};
-use crate::broker::state::partition::{Partition, Watch};
+use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 
@@ -36,11 +36,11 @@ const EVICTION_MS: i64 = 120_000;
 
 /// The partitions that a fetch or a session reads.
 #[derive(Debug)]
-pub(crate) struct Interest {
+pub(crate) struct FetchContext {
     /// Topics are named by id.
     pub(crate) by_id: bool,
     /// By number; `None` where a partition was forgotten.
-    pub(crate) entries: Vec<Option<Entry>>,
+    pub(crate) entries: Vec<Option<CachedPartition>>,
     /// Numbers of the entries to look at, each once.
     pub(crate) active: Vec<u32>,
     /// Where to begin, so that all partitions get their turn.
@@ -48,16 +48,16 @@ pub(crate) struct Interest {
     /// The image that the entries were resolved with.
     pub(crate) image_number: u64,
     /// Collects changes, once somebody waits.
-    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) watch: Option<Arc<ChangeWatcher>>,
 }
 
-/// One partition of an interest.
+/// One partition of a context.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CachedPartition {
     pub(crate) topic: Arc<str>,
     pub(crate) id: TopicId,
     pub(crate) partition: i32,
-    pub(crate) asked: Asked,
+    pub(crate) request: ReadRequest,
     /// The partition and the leader's epoch, or why it cannot be read here.
     pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
     /// The leader, for clients that ask the wrong broker.
@@ -66,15 +66,15 @@ pub(crate) struct Entry {
     pub(crate) zstd: bool,
     pub(crate) is_active: bool,
     /// What the client was last told; -1: nothing.
-    pub(crate) told_high_watermark: i64,
-    pub(crate) told_log_start: i64,
+    pub(crate) sent_high_watermark: i64,
+    pub(crate) sent_log_start: i64,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() <= 104);
+const _: () = assert!(size_of::<Option<CachedPartition>>() <= 104);
 
 /// What the client wants of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ReadRequest {
     pub(crate) fetch_offset: i64,
     pub(crate) max_bytes: i32,
     pub(crate) current_leader_epoch: i32,
@@ -87,7 +87,7 @@ pub(crate) struct FetchSession {
     pub(crate) id: i32,
     /// The epoch that the next request must have.
     pub(crate) epoch: i32,
-    pub(crate) interest: Interest,
+    pub(crate) context: FetchContext,
     names: HashMap<Arc<str>, Numbers>,
     ids: HashMap<TopicId, Numbers>,
     free: Vec<u32>,
@@ -135,8 +135,8 @@ struct Cached {
     size: usize,
 }
 
-impl Interest {
-    /// An interest in nothing yet.
+impl FetchContext {
+    /// A context in nothing yet.
     pub(crate) fn new(by_id: bool) -> Self {
         Self {
             by_id,
@@ -155,7 +155,7 @@ impl Interest {
     }
 
     /// Adds a partition, active; returns its number.
-    pub(crate) fn push(&mut self, entry: Entry) -> u32 {
+    pub(crate) fn push(&mut self, entry: CachedPartition) -> u32 {
         let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.active.push(number);
         self.entries.push(Some(entry));
@@ -163,7 +163,7 @@ impl Interest {
     }
 
     /// The entry of a number.
-    pub(crate) fn entry(&mut self, number: u32) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self, number: u32) -> Option<&mut CachedPartition> {
         self.entries.get_mut(number as usize)?.as_mut()
     }
 
@@ -202,22 +202,22 @@ impl Interest {
             if entry.partition().map(Arc::as_ptr) != before
                 && let Some(watch) = &self.watch
             {
-                old.iter().for_each(|old| old.unwatch(watch));
-                entry.partition().iter().for_each(|new| new.watch(watch, at));
+                old.iter().for_each(|old| old.remove_watcher(watch));
+                entry.partition().iter().for_each(|new| new.add_watcher(watch, at));
             }
             self.activate(at);
         }
     }
 
     /// Begins to collect changes; the caller looks at everything once more.
-    pub(crate) fn start_watch(&mut self) -> Arc<Watch> {
+    pub(crate) fn start_watch(&mut self) -> Arc<ChangeWatcher> {
         if let Some(watch) = &self.watch {
             return Arc::clone(watch);
         }
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(ChangeWatcher::default());
         for (number, entry) in (0..).zip(&self.entries) {
-            if let Some(partition) = entry.as_ref().and_then(Entry::partition) {
-                partition.watch(&watch, number);
+            if let Some(partition) = entry.as_ref().and_then(CachedPartition::partition) {
+                partition.add_watcher(&watch, number);
             }
         }
         self.watch = Some(Arc::clone(&watch));
@@ -237,19 +237,19 @@ impl Interest {
 
     fn end_watch(&mut self) {
         let Some(watch) = self.watch.take() else { return };
-        for partition in self.entries.iter().flatten().filter_map(Entry::partition) {
-            partition.unwatch(&watch);
+        for partition in self.entries.iter().flatten().filter_map(CachedPartition::partition) {
+            partition.remove_watcher(&watch);
         }
     }
 }
 
-impl Drop for Interest {
+impl Drop for FetchContext {
     fn drop(&mut self) {
         self.end_watch();
     }
 }
 
-impl Entry {
+impl CachedPartition {
     /// The partition where it is here.
     pub(crate) fn partition(&self) -> Option<&Arc<Partition>> {
         self.local.as_ref().ok().map(|(partition, _)| partition)
@@ -280,32 +280,32 @@ impl Entry {
 impl FetchSession {
     /// The number of a partition, where the session has it.
     pub(crate) fn number(&self, topic: &str, id: TopicId, partition: i32) -> Option<u32> {
-        let numbers = if self.interest.by_id { self.ids.get(&id) } else { self.names.get(topic) };
+        let numbers = if self.context.by_id { self.ids.get(&id) } else { self.names.get(topic) };
         numbers?.get(&partition).copied()
     }
 
     /// Adds a partition that the session has not.
-    pub(crate) fn add(&mut self, entry: Entry) {
+    pub(crate) fn add(&mut self, entry: CachedPartition) {
         let (topic, id, partition) = (Arc::clone(&entry.topic), entry.id, entry.partition);
         let local = entry.partition().cloned();
         let number = match self.free.pop() {
             Some(number) => {
-                if let Some(place) = self.interest.entries.get_mut(number as usize) {
-                    *place = Some(Entry { is_active: false, ..entry });
+                if let Some(place) = self.context.entries.get_mut(number as usize) {
+                    *place = Some(CachedPartition { is_active: false, ..entry });
                 }
-                self.interest.activate(number);
+                self.context.activate(number);
                 number
             }
-            None => self.interest.push(entry),
+            None => self.context.push(entry),
         };
-        if let (Some(watch), Some(partition)) = (&self.interest.watch, local) {
-            partition.watch(watch, number);
+        if let (Some(watch), Some(partition)) = (&self.context.watch, local) {
+            partition.add_watcher(watch, number);
         }
         self.note((topic, id, partition), number);
     }
 
     fn note(&mut self, (topic, id, partition): (Arc<str>, TopicId, i32), number: u32) {
-        let numbers = if self.interest.by_id {
+        let numbers = if self.context.by_id {
             self.ids.entry(id).or_default()
         } else {
             self.names.entry(topic).or_default()
@@ -317,22 +317,22 @@ impl FetchSession {
     pub(crate) fn forget(&mut self, topic: &str, id: TopicId, partition: i32) {
         let Some(number) = self.number(topic, id, partition) else { return };
         let numbers =
-            if self.interest.by_id { self.ids.get_mut(&id) } else { self.names.get_mut(topic) };
+            if self.context.by_id { self.ids.get_mut(&id) } else { self.names.get_mut(topic) };
         if let Some(numbers) = numbers {
             numbers.remove(&partition);
         }
-        let place = self.interest.entries.get_mut(number as usize);
+        let place = self.context.entries.get_mut(number as usize);
         let Some(entry) = place.and_then(Option::take) else { return };
-        if let (Some(watch), Some(partition)) = (&self.interest.watch, entry.partition()) {
-            partition.unwatch(watch);
+        if let (Some(watch), Some(partition)) = (&self.context.watch, entry.partition()) {
+            partition.remove_watcher(watch);
         }
-        self.interest.active.retain(|active| *active != number);
+        self.context.active.retain(|active| *active != number);
         self.free.push(number);
     }
 
     /// How many partitions it has.
     pub(crate) fn size(&self) -> usize {
-        self.interest.entries.len() - self.free.len()
+        self.context.entries.len() - self.free.len()
     }
 }
 
@@ -403,7 +403,7 @@ impl FetchSessions {
             if session.epoch != epoch {
                 return Err(ErrorCode::InvalidFetchSessionEpoch);
             }
-            if session.interest.by_id != by_id {
+            if session.context.by_id != by_id {
                 return Err(ErrorCode::FetchSessionTopicIdError);
             }
             session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
@@ -433,17 +433,17 @@ impl FetchSessions {
         }
     }
 
-    /// Makes a session of `interest`, if there is room or room can be made.
+    /// Makes a session of `context`, if there is room or room can be made.
     pub(crate) fn create(
         &self,
-        interest: Interest,
+        context: FetchContext,
         (connection, now_ms): (u64, i64),
-    ) -> Result<Arc<Mutex<FetchSession>>, Interest> {
-        let size = interest.entries.len();
+    ) -> Result<Arc<Mutex<FetchSession>>, FetchContext> {
+        let size = context.entries.len();
         let fresh = Arc::new(Mutex::new(FetchSession {
             id: 0,
             epoch: 1,
-            interest,
+            context,
             names: HashMap::default(),
             ids: HashMap::default(),
             free: Vec::new(),
@@ -453,8 +453,8 @@ impl FetchSessions {
         let evicted = {
             let mut cache = self.cache.lock();
             let Some((id, evicted)) = cache.place(size, now_ms) else {
-                let by_id = session.interest.by_id;
-                return Err(std::mem::replace(&mut session.interest, Interest::new(by_id)));
+                let by_id = session.context.by_id;
+                return Err(std::mem::replace(&mut session.context, FetchContext::new(by_id)));
             };
             session.id = id;
             let cached = Cached {
@@ -469,13 +469,13 @@ impl FetchSessions {
             evicted
         };
         for number in 0..u32::try_from(size).unwrap_or(u32::MAX) {
-            let entry = session.interest.entry(number);
+            let entry = session.context.entry(number);
             let key = entry.map(|entry| (Arc::clone(&entry.topic), entry.id, entry.partition));
             if let Some(key) = key {
                 session.note(key, number);
             }
         }
-        session.interest.start_watch();
+        session.context.start_watch();
         drop(session);
         close(evicted);
         Ok(fresh)
@@ -505,7 +505,7 @@ fn close(cached: Option<Cached>) {
     if let Some(cached) = cached {
         let mut session = cached.session.lock();
         session.closed = true;
-        session.interest.end_watch();
+        session.context.end_watch();
     }
 }
 

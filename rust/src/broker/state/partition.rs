@@ -3,7 +3,7 @@
 //! Three kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
 //! last record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
 //! collects the numbers of the partitions that changed since it was last asked, so that an idle
-//! poll over a thousand partitions looks at none. An *action* is run, once, by whoever moves the
+//! poll over a thousand partitions looks at none. An *callback* is run, once, by whoever moves the
 //! watermark past its offset.
 //! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
 //! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 
-use crate::broker::state::waking::{ParkedId, Wakes};
+use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::ids::{Offset, TopicId, TopicPartition};
 use crate::protocol::ErrorCode;
 use crate::storage::{Log, LogConfig, StorageError};
@@ -35,14 +35,14 @@ pub struct Partition {
     ahead_of_disk: AtomicI64,
     waiting: AtomicUsize,
     waiters: Mutex<Vec<Waiter>>,
-    pending: AtomicUsize,
-    actions: Mutex<Vec<(Offset, Committed)>>,
+    callbacks_pending: AtomicUsize,
+    commit_callbacks: Mutex<Vec<(Offset, CommitCallback)>>,
     watched: AtomicUsize,
-    watches: Mutex<Vec<(Arc<Watch>, u32)>>,
+    watchers: Mutex<Vec<(Arc<ChangeWatcher>, u32)>>,
 }
 
 /// Told once that an append is committed, or that it never will be. It must not block.
-pub type Committed = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+pub type CommitCallback = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
 /// What this broker is to a partition. Only a delta of the image changes it.
 ///
@@ -72,7 +72,7 @@ pub struct Waiter {
     /// Its reactor thread.
     pub thread: usize,
     /// Its name there.
-    pub parked: ParkedId,
+    pub delayed: DelayedId,
 }
 
 /// What an acknowledgement promises.
@@ -87,15 +87,15 @@ pub enum Acks {
 /// Which of a fetch's partitions changed, and whom to wake then. Partitions are numbered by the
 /// fetch itself.
 #[derive(Debug, Default)]
-pub struct Watch {
-    state: Mutex<Watched>,
+pub struct ChangeWatcher {
+    state: Mutex<WatchedChanges>,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedChanges {
     changed: Vec<u32>,
     is_changed: Vec<bool>,
-    parked: Option<(usize, ParkedId)>,
+    delayed: Option<(usize, DelayedId)>,
 }
 
 impl Partition {
@@ -109,10 +109,10 @@ impl Partition {
             log,
             waiting: AtomicUsize::new(0),
             waiters: Mutex::default(),
-            pending: AtomicUsize::new(0),
-            actions: Mutex::default(),
+            callbacks_pending: AtomicUsize::new(0),
+            commit_callbacks: Mutex::default(),
             watched: AtomicUsize::new(0),
-            watches: Mutex::default(),
+            watchers: Mutex::default(),
         }
     }
 
@@ -181,11 +181,11 @@ impl Partition {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.wake_waiters(wakes, false);
         }
-        if self.pending.load(Ordering::Relaxed) > 0 {
-            self.run_actions(false);
+        if self.callbacks_pending.load(Ordering::Relaxed) > 0 {
+            self.run_commit_callbacks(false);
         }
         if self.watched.load(Ordering::Relaxed) > 0 {
-            for (watch, index) in self.watches.lock().iter() {
+            for (watch, index) in self.watchers.lock().iter() {
                 watch.mark(*index, wakes);
             }
         }
@@ -205,8 +205,8 @@ impl Partition {
     /// Nothing more will happen here: wakes everybody, to find that out.
     pub fn abandon(&self, wakes: &mut Wakes<'_>) {
         self.wake_waiters(wakes, true);
-        self.run_actions(true);
-        for (watch, index) in self.watches.lock().iter() {
+        self.run_commit_callbacks(true);
+        for (watch, index) in self.watchers.lock().iter() {
             watch.mark(*index, wakes);
         }
     }
@@ -221,35 +221,35 @@ impl Partition {
             };
             let waits = !all && mark < waiter.wanted;
             if !waits {
-                wakes.wake(waiter.thread, waiter.parked);
+                wakes.wake(waiter.thread, waiter.delayed);
             }
             waits
         });
         self.waiting.store(waiters.len(), Ordering::Relaxed);
     }
 
-    /// Runs `action` once all in-sync replicas have what lies below `end`: here and now, or on the
-    /// thread that moves the watermark. Actions whose offset was passed run in the order given.
-    pub fn when(&self, end: Offset, action: Committed) {
+    /// Runs `callback` once all in-sync replicas have what lies below `end`: here and now, or on the
+    /// thread that moves the watermark. Callbacks whose offset was passed run in the order given.
+    pub fn on_commit(&self, end: Offset, callback: CommitCallback) {
         {
-            let mut actions = self.actions.lock();
-            actions.push((end, action));
-            self.pending.store(actions.len(), Ordering::Relaxed);
+            let mut commit_callbacks = self.commit_callbacks.lock();
+            commit_callbacks.push((end, callback));
+            self.callbacks_pending.store(commit_callbacks.len(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        self.run_actions(self.is_led_elsewhere() || self.log.is_offline());
+        self.run_commit_callbacks(self.is_led_elsewhere() || self.log.is_offline());
     }
 
-    fn run_actions(&self, all: bool) {
+    fn run_commit_callbacks(&self, all: bool) {
         let mark = self.acknowledged(Acks::All);
-        let due: Vec<(Offset, Committed)> = {
-            let mut actions = self.actions.lock();
-            let due = actions.extract_if(.., |(end, _)| all || *end <= mark).collect();
-            self.pending.store(actions.len(), Ordering::Relaxed);
+        let due: Vec<(Offset, CommitCallback)> = {
+            let mut commit_callbacks = self.commit_callbacks.lock();
+            let due = commit_callbacks.extract_if(.., |(end, _)| all || *end <= mark).collect();
+            self.callbacks_pending.store(commit_callbacks.len(), Ordering::Relaxed);
             due
         };
-        for (end, action) in due {
-            action(if end <= mark { Ok(()) } else { Err(ErrorCode::NotCoordinator) });
+        for (end, callback) in due {
+            callback(if end <= mark { Ok(()) } else { Err(ErrorCode::NotCoordinator) });
         }
     }
 
@@ -262,27 +262,27 @@ impl Partition {
     }
 
     /// Stops waiting.
-    pub fn forget(&self, thread: usize, parked: ParkedId) {
+    pub fn forget(&self, thread: usize, delayed: DelayedId) {
         let mut waiters = self.waiters.lock();
-        waiters.retain(|waiter| waiter.thread != thread || waiter.parked != parked);
+        waiters.retain(|waiter| waiter.thread != thread || waiter.delayed != delayed);
         self.waiting.store(waiters.len(), Ordering::Relaxed);
     }
 
     /// Marks this partition as `index` in `watch` from now on; the caller looks at it once more.
-    pub fn watch(&self, watch: &Arc<Watch>, index: u32) {
-        let mut watches = self.watches.lock();
-        watches.push((Arc::clone(watch), index));
-        self.watched.store(watches.len(), Ordering::Relaxed);
+    pub fn add_watcher(&self, watch: &Arc<ChangeWatcher>, index: u32) {
+        let mut watchers = self.watchers.lock();
+        watchers.push((Arc::clone(watch), index));
+        self.watched.store(watchers.len(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends [`Partition::watch`].
-    pub fn unwatch(&self, watch: &Arc<Watch>) {
-        let mut watches = self.watches.lock();
-        if let Some(at) = watches.iter().position(|(other, _)| Arc::ptr_eq(other, watch)) {
-            watches.swap_remove(at);
+    /// Ends [`Partition::add_watcher`].
+    pub fn remove_watcher(&self, watch: &Arc<ChangeWatcher>) {
+        let mut watchers = self.watchers.lock();
+        if let Some(at) = watchers.iter().position(|(other, _)| Arc::ptr_eq(other, watch)) {
+            watchers.swap_remove(at);
         }
-        self.watched.store(watches.len(), Ordering::Relaxed);
+        self.watched.store(watchers.len(), Ordering::Relaxed);
     }
 }
 
@@ -292,7 +292,7 @@ impl std::fmt::Debug for Partition {
     }
 }
 
-impl Watch {
+impl ChangeWatcher {
     /// Partition `index` changed.
     fn mark(&self, index: u32, wakes: &mut Wakes<'_>) {
         let mut state = self.state.lock();
@@ -304,8 +304,8 @@ impl Watch {
         if is_changed.is_some_and(|is_changed| !std::mem::replace(is_changed, true)) {
             state.changed.push(index);
         }
-        if let Some((thread, parked)) = state.parked.take() {
-            wakes.wake(thread, parked);
+        if let Some((thread, delayed)) = state.delayed.take() {
+            wakes.wake(thread, delayed);
         }
     }
 
@@ -321,18 +321,18 @@ impl Watch {
         }
     }
 
-    /// Asks to wake `parked` at the next change. False where something changed already: nothing is
+    /// Asks to wake `delayed` at the next change. False where something changed already: nothing is
     /// asked then.
-    pub fn park(&self, thread: usize, parked: ParkedId) -> bool {
+    pub fn wake_on_change(&self, thread: usize, delayed: DelayedId) -> bool {
         let mut state = self.state.lock();
         if state.changed.is_empty() {
-            state.parked = Some((thread, parked));
+            state.delayed = Some((thread, delayed));
         }
         state.changed.is_empty()
     }
 
-    /// Takes back what [`Watch::park`] asked.
-    pub fn unpark(&self) {
-        self.state.lock().parked = None;
+    /// Takes back what [`ChangeWatcher::wake_on_change`] asked.
+    pub fn cancel_wake(&self) {
+        self.state.lock().delayed = None;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: `counts[dir]` is the number of partitions whose place is `dir`, so that a new
 //! partition finds the emptiest directory without a look at all others.
-//! Threads: guarded by the lock of the [`Store`](crate::broker::state::store::Store).
+//! Threads: guarded by the lock of the [`LogManager`](crate::broker::state::store::LogManager).
 
 use std::collections::HashMap;
 

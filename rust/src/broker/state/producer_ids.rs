@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 
 /// The ids at hand, and who waits for more.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Block {
     pub(crate) asked: bool,
     /// The last answer was this error: those who waited for it are told.
     pub(crate) error_code: i16,
-    pub(crate) waiting: Vec<(usize, ParkedId)>,
+    pub(crate) waiting: Vec<(usize, DelayedId)>,
 }
 
 impl ProducerIds {

@@ -13,7 +13,7 @@ use crate::ids::TopicPartition;
 use crate::storage::{Found, LogDir};
 
 /// The log directories of a broker, and which partition lies in which.
-pub struct Store {
+pub struct LogManager {
     pub(crate) dirs: Vec<Arc<LogDir>>,
     pub(crate) places: Mutex<Places>,
     /// Where replicas that are not here shall be made.
@@ -26,14 +26,14 @@ pub struct Store {
 
 /// A partition that was found in a log directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedLog {
     /// What was found.
     pub found: Found,
     /// The log directory, as a number from 0.
     pub dir: usize,
 }
 
-impl Store {
+impl LogManager {
     /// Over log directories that are open.
     pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
         Self {

@@ -57,10 +57,10 @@ fn unquoted(pattern: &str) -> String {
                 rest
             }
             None => {
-                let mut letters = after.chars();
+                let mut responses = after.chars();
                 plain.push('\\');
-                plain.extend(letters.next());
-                letters.as_str()
+                plain.extend(responses.next());
+                responses.as_str()
             }
         };
     }

@@ -16,8 +16,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::broker::errors;
-use crate::broker::handlers::fetch::Found;
-use crate::broker::state::fetch_sessions::Interest;
+use crate::broker::handlers::fetch::ReadResult;
+use crate::broker::state::fetch_sessions::FetchContext;
 use crate::ids::Offset;
 use crate::memory::{Lease, MemoryPool};
 use crate::protocol::ErrorCode;
@@ -60,18 +60,18 @@ pub(crate) fn give_back(mut converted: Vec<u8>) {
 }
 
 /// Whether converting what was found takes longer than a network thread may.
-pub(crate) fn is_long(found: &[Found]) -> bool {
+pub(crate) fn is_long(found: &[ReadResult]) -> bool {
     found.iter().map(to_convert).sum::<usize>() > SHORT
 }
 
 /// Stored bytes that are to be converted.
-fn to_convert(found: &Found) -> usize {
+fn to_convert(found: &ReadResult) -> usize {
     found.read.map_or(0, |_| found.slice.size)
 }
 
 /// How many bytes the answer to what was found may hold, and what pays for them and for the stored
 /// ones beside them; `None` where the pool has not so much left.
-pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usize, Lease)> {
+pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[ReadResult]) -> Option<(usize, Lease)> {
     let usage = pool.usage();
     let left = usage.limit.saturating_sub(usage.used);
     let limit = (left / PART).clamp(LEAST, LIMIT);
@@ -83,14 +83,14 @@ pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[Found]) -> Option<(usiz
 }
 
 /// Converts all that was found, to at most `limit` bytes and one message.
-pub(crate) fn all(interest: &Interest, found: &mut [Found], magic: i8, mut limit: usize) {
+pub(crate) fn all(context: &FetchContext, found: &mut [ReadResult], magic: i8, mut limit: usize) {
     for found in found {
-        let entry = interest.entries.get(found.number as usize).and_then(Option::as_ref);
+        let entry = context.entries.get(found.number as usize).and_then(Option::as_ref);
         let (Some(entry), Some(read)) = (entry, found.read.take()) else { continue };
         let Ok((partition, _)) = &entry.local else { continue };
         match slice(&partition.log, (&read, &mut found.slice), (magic, &mut limit)) {
             Ok(converted) => found.converted = Some(converted),
-            Err(error) => *found = Found::failed(found.number, error),
+            Err(error) => *found = ReadResult::failed(found.number, error),
         }
     }
 }

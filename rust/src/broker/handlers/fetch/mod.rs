@@ -1,6 +1,6 @@
 //! Fetch (1), v0-18: batches of some partitions, from an offset on; waits for them if asked.
 //! Behaviour: records are ranges of files that never pass through here. Answered at once when
-//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else parked
+//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else delayed
 //!     until enough came or `max_wait_ms` passed. At most `max_bytes` in all and
 //!     `partition_max_bytes` each, but the first partition with records gives at least one whole
 //!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-use crate::broker::handlers::fetch::read::{Found, Rules};
+use crate::broker::handlers::fetch::read::{ReadResult, Rules};
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
@@ -36,11 +36,13 @@ use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Work
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
-use crate::broker::state::fetch_sessions::{Asked, Entry, FetchSession, Interest};
+use crate::broker::state::fetch_sessions::{
+    CachedPartition, FetchContext, FetchSession, ReadRequest,
+};
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::Named;
 use crate::broker::state::quotas::account::{Account, Verdict};
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
@@ -64,7 +66,7 @@ struct DelayedFetch {
 #[derive(Debug)]
 enum Target {
     /// This request's own: there is no session.
-    Once(Interest),
+    Once(FetchContext),
     /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
     /// it has while this request is its last.
     Session { session: Arc<Mutex<FetchSession>>, id: i32, full: bool, epoch: i32 },
@@ -89,7 +91,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let mut waiting = DelayedFetch { target, rules, min_bytes, account };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let node = settings.node_id;
-    let look = Look { node, image: &call.thread.image, number: call.thread.image_number };
+    let look = FetchView { node, image: &call.thread.image, number: call.thread.image_number };
     let head = call.request.head;
     if head.throttle_time_ms > 0 {
         waiting.write_nothing(call.broker, head, call.replies.ready());
@@ -114,19 +116,19 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
             return Ok(Flow::Go);
         }
     }
-    let id = call.thread.parked.name();
+    let id = call.thread.delayed.name();
     if !waiting.watch(call.thread.index, id) {
         // Something may have come between the look and the watch.
         call.thread.look.push(id);
     }
-    call.park_as(id, Some(deadline_ms), Box::new(waiting));
+    call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Hold)
 }
 
 /// What a look at partitions came to.
 enum Seen {
     /// This is to be answered.
-    Enough(Vec<Found>),
+    Enough(Vec<ReadResult>),
     /// There is not enough yet.
     TooLittle,
     /// The disk has to be read first.
@@ -145,7 +147,7 @@ impl Seen {
 }
 
 /// What a look at partitions goes by.
-struct Look<'a> {
+struct FetchView<'a> {
     node: i32,
     image: &'a ClusterImage,
     number: u64,
@@ -180,10 +182,10 @@ fn target(
         sessions.remove(request.session_id);
         call.session.leaves(request.session_id);
     }
-    let mut interest = Interest::new(by_id);
-    interest.image_number = thread.image_number;
+    let mut context = FetchContext::new(by_id);
+    context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
-    interest.reserve(named);
+    context.reserve(named);
     let mut topics = HashMap::default();
     let mut first = FirstOnly::with_capacity(if named > 1 { named } else { 0 });
     for (number, topic) in request.topics.iter().enumerate() {
@@ -196,19 +198,19 @@ fn target(
             }
             let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
             entry.resolve_in(found, node);
-            interest.push(entry);
+            context.push(entry);
         }
     }
     if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
-        return Ok(Target::Once(interest));
+        return Ok(Target::Once(context));
     }
-    Ok(match sessions.create(interest, user) {
+    Ok(match sessions.create(context, user) {
         Ok(session) => {
             let id = session.lock().id;
             call.session.uses(id);
             Target::Session { session, id, full: true, epoch: 1 }
         }
-        Err(interest) => Target::Once(interest),
+        Err(context) => Target::Once(context),
     })
 }
 
@@ -218,15 +220,15 @@ fn update(
     request: &FetchRequest<'_>,
     (image, node): (&ClusterImage, i32),
 ) {
-    let by_id = session.interest.by_id;
+    let by_id = session.context.by_id;
     for topic in &request.topics {
         let mut named = None;
         for partition in &topic.partitions {
             let number = session.number(topic.topic, topic.topic_id, partition.partition);
             if let Some(number) = number {
-                session.interest.activate(number);
-                if let Some(entry) = session.interest.entry(number) {
-                    entry.asked = asked(partition);
+                session.context.activate(number);
+                if let Some(entry) = session.context.entry(number) {
+                    entry.request = read_request(partition);
                 }
                 continue;
             }
@@ -256,8 +258,8 @@ fn named_topic<'i>(
     Named { topic, id: by_id.then_some(id) }.find(image)
 }
 
-fn asked(partition: &FetchPartition) -> Asked {
-    Asked {
+fn read_request(partition: &FetchPartition) -> ReadRequest {
+    ReadRequest {
         fetch_offset: partition.fetch_offset,
         max_bytes: partition.partition_max_bytes,
         current_leader_epoch: partition.current_leader_epoch,
@@ -265,54 +267,54 @@ fn asked(partition: &FetchPartition) -> Asked {
     }
 }
 
-fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> Entry {
-    Entry {
+fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> CachedPartition {
+    CachedPartition {
         topic,
         id,
         partition: partition.partition,
-        asked: asked(partition),
+        request: read_request(partition),
         local: Err(ErrorCode::UnknownTopicOrPartition),
         leader: (-1, Epoch::NONE),
         zstd: false,
         is_active: true,
-        told_high_watermark: -1,
-        told_log_start: -1,
+        sent_high_watermark: -1,
+        sent_log_start: -1,
     }
 }
 
 impl DelayedFetch {
     /// Looks: what is to be answered, if it may be; `late`: whatever there is.
-    fn look(&mut self, look: &Look<'_>, late: bool) -> Seen {
+    fn look(&mut self, look: &FetchView<'_>, late: bool) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
-        let seen = |interest: &mut Interest, all, late| {
-            interest.resolve(look.node, (look.image, look.number));
-            interest.collect_changes();
-            let sight = read::look(interest, &rules, all);
-            let over = late || interest.entries.is_empty() || sight.is_enough(min_bytes);
-            match sight.is_cold {
+        let seen = |context: &mut FetchContext, all, late| {
+            context.resolve(look.node, (look.image, look.number));
+            context.collect_changes();
+            let results = read::look(context, &rules, all);
+            let over = late || context.entries.is_empty() || results.is_enough(min_bytes);
+            match results.is_cold {
                 true => Seen::Cold,
-                false if over => Seen::Enough(sight.found),
+                false if over => Seen::Enough(results.partitions),
                 false => Seen::TooLittle,
             }
         };
         match &mut self.target {
-            Target::Once(interest) => seen(interest, true, late),
+            Target::Once(context) => seen(context, true, late),
             Target::Session { session, full, epoch, .. } => {
                 let mut session = session.lock();
                 let overtaken = session.epoch != *epoch;
-                seen(&mut session.interest, *full, late || overtaken)
+                seen(&mut session.context, *full, late || overtaken)
             }
         }
     }
 
     /// Converts what was found, where its version asks for that. False where nothing is left of it,
     /// as of the markers of transactions: the client has to wait.
-    fn convert(&self, found: &mut [Found]) -> bool {
-        let (Target::Once(interest), Some(magic)) = (&self.target, self.rules.magic) else {
+    fn convert(&self, found: &mut [ReadResult]) -> bool {
+        let (Target::Once(context), Some(magic)) = (&self.target, self.rules.magic) else {
             return true;
         };
         let was_something = read::is_something(found);
-        convert::all(interest, found, magic, convert::LIMIT);
+        convert::all(context, found, magic, convert::LIMIT);
         !was_something || read::is_something(found)
     }
 
@@ -324,7 +326,7 @@ impl DelayedFetch {
         deadline_ms: i64,
     ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
         move |broker| {
-            let look = Look { node: broker.settings.load().node_id, image: &image, number };
+            let look = FetchView { node: broker.settings.load().node_id, image: &image, number };
             let late = broker.clock.monotonic_ms() >= deadline_ms;
             let Seen::Enough(found) = self.look(&look, late) else {
                 return Worked::wait(self, deadline_ms);
@@ -344,7 +346,7 @@ impl DelayedFetch {
     /// answers; or lets the client wait until `deadline_ms`.
     fn conversion(
         mut self: Box<Self>,
-        (head, mut found): (Head, Vec<Found>),
+        (head, mut found): (Head, Vec<ReadResult>),
         deadline_ms: i64,
     ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
         move |broker| {
@@ -353,8 +355,8 @@ impl DelayedFetch {
             let Some((limit, mut lease)) = convert::allotment(pool, &found) else {
                 return Worked::wait(self, now_ms + i64::from(POOL_WAIT_MS));
             };
-            if let (Target::Once(interest), Some(magic)) = (&self.target, self.rules.magic) {
-                convert::all(interest, &mut found, magic, limit);
+            if let (Target::Once(context), Some(magic)) = (&self.target, self.rules.magic) {
+                convert::all(context, &mut found, magic, limit);
             }
             if !read::is_something(&found) && now_ms < deadline_ms {
                 return Worked::wait(self, deadline_ms);
@@ -374,7 +376,7 @@ impl DelayedFetch {
         broker: &Broker,
         mut head: Head,
         output: &mut Output,
-        found: Vec<Found>,
+        found: Vec<ReadResult>,
     ) -> i32 {
         let Some(account) = &self.account else {
             self.write(head, output, found);
@@ -394,12 +396,10 @@ impl DelayedFetch {
     }
 
     /// The bytes of the answer.
-    fn size(&self, version: i16, found: &[Found]) -> usize {
+    fn size(&self, version: i16, found: &[ReadResult]) -> usize {
         match &self.target {
-            Target::Once(interest) => reply::size(version, interest, found),
-            Target::Session { session, .. } => {
-                reply::size(version, &session.lock().interest, found)
-            }
+            Target::Once(context) => reply::size(version, context, found),
+            Target::Session { session, .. } => reply::size(version, &session.lock().context, found),
         }
     }
 
@@ -419,28 +419,28 @@ impl DelayedFetch {
     }
 
     /// Writes the answer.
-    fn write(&mut self, head: Head, output: &mut Output, found: Vec<Found>) {
+    fn write(&mut self, head: Head, output: &mut Output, found: Vec<ReadResult>) {
         match &mut self.target {
-            Target::Once(interest) => reply::write(head, output, (interest, found, 0)),
+            Target::Once(context) => reply::write(head, output, (context, found, 0)),
             Target::Session { session, id, .. } => {
-                reply::write(head, output, (&mut session.lock().interest, found, *id));
+                reply::write(head, output, (&mut session.lock().context, found, *id));
             }
         }
     }
 
     /// Asks to be woken by changes. False where there were some meanwhile.
-    fn watch(&mut self, thread: usize, id: ParkedId) -> bool {
+    fn watch(&mut self, thread: usize, id: DelayedId) -> bool {
         match &mut self.target {
-            Target::Once(interest) => match &interest.watch {
-                Some(watch) => watch.park(thread, id),
+            Target::Once(context) => match &context.watch {
+                Some(watch) => watch.wake_on_change(thread, id),
                 None => {
-                    let watch = interest.start_watch();
-                    watch.park(thread, id);
+                    let watch = context.start_watch();
+                    watch.wake_on_change(thread, id);
                     false
                 }
             },
             Target::Session { session, .. } => {
-                session.lock().interest.start_watch().park(thread, id)
+                session.lock().context.start_watch().wake_on_change(thread, id)
             }
         }
     }
@@ -448,16 +448,16 @@ impl DelayedFetch {
     /// Stops waiting.
     fn forget(&self) {
         if let Target::Session { session, .. } = &self.target
-            && let Some(watch) = &session.lock().interest.watch
+            && let Some(watch) = &session.lock().context.watch
         {
-            watch.unpark();
+            watch.cancel_wake();
         }
     }
 }
 
 impl DelayedOperation for DelayedFetch {
     fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
-        let look = Look {
+        let look = FetchView {
             node: at.broker.settings.load().node_id,
             image: &at.thread.image,
             number: at.thread.image_number,
@@ -488,11 +488,11 @@ impl DelayedOperation for DelayedFetch {
         Progress::Waits(self)
     }
 
-    fn begin(&mut self, thread: usize, id: ParkedId) -> bool {
+    fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
         !self.watch(thread, id)
     }
 
-    fn cancel(&self, _: &Broker, _: usize, _: ParkedId) {
+    fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {
         self.forget();
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::broker::errors;
 use crate::broker::handlers::fetch::convert;
-use crate::broker::state::fetch_sessions::{Entry, Interest};
+use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
 use crate::broker::state::lookup::fence;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
@@ -34,7 +34,7 @@ pub(crate) struct Rules {
 
 /// What one partition has to say.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReadResult {
     pub(crate) number: u32,
     pub(crate) error: ErrorCode,
     pub(crate) high_watermark: i64,
@@ -53,8 +53,8 @@ pub(crate) struct Found {
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub(crate) struct Sight {
-    pub(crate) found: Vec<Found>,
+pub(crate) struct ReadResults {
+    pub(crate) partitions: Vec<ReadResult>,
     bytes: usize,
     urgent: bool,
     /// Something has to be read from the disk first, and nothing was found.
@@ -87,7 +87,7 @@ impl Rules {
     }
 }
 
-impl Sight {
+impl ReadResults {
     /// Whether that is worth an answer before the time is up.
     pub(crate) fn is_enough(&self, min_bytes: usize) -> bool {
         self.urgent || self.bytes >= min_bytes
@@ -95,20 +95,21 @@ impl Sight {
 }
 
 /// Looks at the active partitions, or at all. Those with nothing to say are not active afterwards.
-pub(crate) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
+pub(crate) fn look(context: &mut FetchContext, rules: &Rules, all: bool) -> ReadResults {
     let mut numbers = if all {
-        (0..u32::try_from(interest.entries.len()).unwrap_or(u32::MAX)).collect()
+        (0..u32::try_from(context.entries.len()).unwrap_or(u32::MAX)).collect()
     } else {
-        std::mem::take(&mut interest.active)
+        std::mem::take(&mut context.active)
     };
     if !all {
         numbers.sort_unstable();
         // A number that was forgotten and given again is there twice.
         numbers.dedup();
-        let turn = numbers.partition_point(|number| *number < interest.next);
+        let turn = numbers.partition_point(|number| *number < context.next);
         numbers.rotate_left(turn);
     }
-    let mut sight = Sight { found: Vec::with_capacity(numbers.len()), ..Sight::default() };
+    let mut results =
+        ReadResults { partitions: Vec::with_capacity(numbers.len()), ..ReadResults::default() };
     let mut budget = Budget {
         left: rules.max_bytes,
         limit: convert::LIMIT,
@@ -118,44 +119,44 @@ pub(crate) fn look(interest: &mut Interest, rules: &Rules, all: bool) -> Sight {
     };
     let mut still_active = Vec::with_capacity(numbers.len());
     for number in numbers.iter().copied() {
-        let Some(entry) = interest.entry(number) else { continue };
-        let found = one(number, entry, (rules, &mut budget));
+        let Some(entry) = context.entry(number) else { continue };
+        let found = result_of(number, entry, (rules, &mut budget));
         if budget.is_cold {
             // All that was active stays so: it is looked at again.
-            interest.set_active(numbers);
-            return Sight { is_cold: true, ..Sight::default() };
+            context.set_active(numbers);
+            return ReadResults { is_cold: true, ..ReadResults::default() };
         }
         let bytes = found.bytes();
-        sight.bytes += bytes;
-        sight.urgent |= found.error != ErrorCode::None || found.diverging.is_some();
+        results.bytes += bytes;
+        results.urgent |= found.error != ErrorCode::None || found.diverging.is_some();
         let has_news = bytes > 0
             || found.error != ErrorCode::None
             || found.diverging.is_some()
-            || found.high_watermark != entry.told_high_watermark
-            || found.log_start_offset != entry.told_log_start;
+            || found.high_watermark != entry.sent_high_watermark
+            || found.log_start_offset != entry.sent_log_start;
         let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
         entry.is_active = has_news || exhausted || found.is_cut;
         if entry.is_active {
             still_active.push(number);
         }
         if bytes > 0 {
-            interest.next = number + 1;
+            context.next = number + 1;
         }
         if all || has_news {
-            sight.found.push(found);
+            results.partitions.push(found);
         }
     }
-    interest.active = still_active;
-    sight
+    context.active = still_active;
+    results
 }
 
 /// Whether all that was found can be sent without waiting for the disk.
-pub(super) fn is_cached(found: &[Found]) -> bool {
+pub(super) fn is_cached(found: &[ReadResult]) -> bool {
     found.iter().flat_map(|found| &found.slice.ranges).all(FileRange::is_cached)
 }
 
 /// Has the page cache take in what was found, and what a reader that goes on looks at next.
-pub(super) fn warm(found: &[Found]) {
+pub(super) fn warm(found: &[ReadResult]) {
     let mut piece = vec![0; WARM_PIECE];
     for range in found.iter().flat_map(|found| &found.slice.ranges) {
         let range = FileRange { len: range.len.saturating_add(WARM_PIECE), ..range.clone() };
@@ -167,7 +168,7 @@ pub(super) fn warm(found: &[Found]) {
 }
 
 /// Whether an answer would say more than that there is nothing yet.
-pub(crate) fn is_something(found: &[Found]) -> bool {
+pub(crate) fn is_something(found: &[ReadResult]) -> bool {
     found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
 }
 
@@ -184,24 +185,28 @@ struct Budget {
     is_cold: bool,
 }
 
-fn one(number: u32, entry: &Entry, (rules, budget): (&Rules, &mut Budget)) -> Found {
-    let mut found = Found::empty(number);
-    if let Err(error) = fill(&mut found, entry, (rules, budget)) {
-        found = Found::failed(number, error);
+fn result_of(
+    number: u32,
+    entry: &CachedPartition,
+    (rules, budget): (&Rules, &mut Budget),
+) -> ReadResult {
+    let mut found = ReadResult::empty(number);
+    if let Err(error) = read_partition(&mut found, entry, (rules, budget)) {
+        found = ReadResult::failed(number, error);
     }
     found
 }
 
-fn fill(
-    found: &mut Found,
-    entry: &Entry,
+fn read_partition(
+    found: &mut ReadResult,
+    entry: &CachedPartition,
     (rules, budget): (&Rules, &mut Budget),
 ) -> Result<(), ErrorCode> {
     let (partition, epoch) = match &entry.local {
         Ok((partition, epoch)) => (partition, *epoch),
         Err(error) => return Err(*error),
     };
-    let asked = &entry.asked;
+    let asked = &entry.request;
     fence(asked.current_leader_epoch, epoch)?;
     if entry.zstd && rules.version < 10 {
         return Err(ErrorCode::UnsupportedCompressionType);
@@ -276,7 +281,7 @@ fn diverging(
     Ok((epoch.0 < last_epoch || end.0 < fetch_offset).then_some((epoch, end)))
 }
 
-impl Found {
+impl ReadResult {
     /// The partition cannot be read.
     pub(crate) fn failed(number: u32, error: ErrorCode) -> Self {
         Self { error, ..Self::empty(number) }

@@ -1,10 +1,10 @@
 //! The answer to a fetch: what a look found, written behind the replies before it, with holes where
 //! ranges of files belong.
 
-use crate::broker::handlers::fetch::{Found, convert};
-use crate::broker::requests::head::{Fill, Head};
+use crate::broker::handlers::fetch::{ReadResult, convert};
+use crate::broker::requests::head::{FileParts, Head};
 use crate::broker::requests::reply::Output;
-use crate::broker::state::fetch_sessions::{Entry, Interest};
+use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
 use crate::protocol::fetch::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
     PartitionData,
@@ -18,41 +18,44 @@ const PARTITION_BYTES: usize = 64;
 pub(crate) fn write(
     head: Head,
     output: &mut Output,
-    (interest, mut found, session_id): (&mut Interest, Vec<Found>, i32),
+    (context, mut found, session_id): (&mut FetchContext, Vec<ReadResult>, i32),
 ) {
-    let mut fill = Fill::default();
+    let mut file_parts = FileParts::default();
     let mut in_memory = found.len() * PARTITION_BYTES;
     for found in &mut found {
         if let Some(held) = &found.slice.held {
             in_memory += held.bytes().len();
         } else if found.converted.is_none() && found.slice.size > 0 {
-            fill.add(std::mem::take(&mut found.slice.ranges));
+            file_parts.add(std::mem::take(&mut found.slice.ranges));
         }
-        if let Some(entry) = interest.entry(found.number) {
-            entry.told_high_watermark = found.high_watermark;
-            entry.told_log_start = found.log_start_offset;
+        if let Some(entry) = context.entry(found.number) {
+            entry.sent_high_watermark = found.high_watermark;
+            entry.sent_log_start = found.log_start_offset;
         }
     }
     output.buf.reserve(in_memory);
-    let responses = topics(interest, &found);
+    let responses = topics(context, &found);
     let response = FetchResponse { session_id, responses, ..Default::default() };
-    head.reply_with(output, fill, |writer, version| response.encode(writer, version));
+    head.reply_with(output, file_parts, |writer, version| response.encode(writer, version));
     give_back(found);
 }
 
 /// The bytes of an answer.
-pub(crate) fn size(version: i16, interest: &Interest, found: &[Found]) -> usize {
-    FetchResponse { responses: topics(interest, found), ..Default::default() }.size(version)
+pub(crate) fn size(version: i16, context: &FetchContext, found: &[ReadResult]) -> usize {
+    FetchResponse { responses: topics(context, found), ..Default::default() }.size(version)
 }
 
 /// Lets buffers of what was found be used again.
-pub(crate) fn give_back(found: Vec<Found>) {
+pub(crate) fn give_back(found: Vec<ReadResult>) {
     found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
 }
 
-fn topics<'a>(interest: &'a Interest, found: &'a [Found]) -> Vec<FetchableTopicResponse<'a>> {
-    let entry = |found: &Found| interest.entries.get(found.number as usize)?.as_ref();
-    let topic = |found: &Found| entry(found).map(|entry| (&*entry.topic, entry.id));
+fn topics<'a>(
+    context: &'a FetchContext,
+    found: &'a [ReadResult],
+) -> Vec<FetchableTopicResponse<'a>> {
+    let entry = |found: &ReadResult| context.entries.get(found.number as usize)?.as_ref();
+    let topic = |found: &ReadResult| entry(found).map(|entry| (&*entry.topic, entry.id));
     let mut responses = Vec::new();
     for group in found.chunk_by(|one, next| topic(one) == topic(next)) {
         let Some((topic, topic_id)) = group.first().and_then(topic) else { continue };
@@ -63,7 +66,7 @@ fn topics<'a>(interest: &'a Interest, found: &'a [Found]) -> Vec<FetchableTopicR
     responses
 }
 
-fn partition<'a>(entry: &Entry, found: &'a Found) -> PartitionData<'a> {
+fn partition<'a>(entry: &CachedPartition, found: &'a ReadResult) -> PartitionData<'a> {
     let records = match &found.converted {
         Some(bytes) => Records::Bytes(bytes),
         None if found.slice.size == 0 => Records::Bytes(&[]),

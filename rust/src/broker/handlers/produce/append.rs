@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use crate::broker::errors;
-use crate::broker::handlers::produce::faults::Told;
+use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::handlers::produce::parts::Part;
-use crate::broker::handlers::produce::share::Share;
+use crate::broker::handlers::produce::share::WorkerShare;
 use crate::broker::state::image::TopicImage;
 use crate::broker::state::lookup::led;
 use crate::broker::state::partition::Partition;
@@ -43,7 +43,7 @@ pub(crate) struct Append {
     pub(crate) needs_isr: bool,
     pub(crate) may_write_internal: bool,
     /// What the request may still cost.
-    pub(crate) share: Share,
+    pub(crate) share: WorkerShare,
 }
 
 /// Why records were not staged.
@@ -94,15 +94,20 @@ impl Append {
             Refused::Append(error) => Part::refused(errors::of_append(&error)),
             Refused::Records(part) => *part,
             Refused::Record(error) => {
-                let told = match error {
-                    RecordError::Invalid { index, reason } => Some(Told::one(index, reason)),
-                    RecordError::Timestamp { index, .. } => {
-                        Some(Told::one(index, "the timestamp is out of the topic's bounds"))
+                let record_errors = match error {
+                    RecordError::Invalid { index, reason } => {
+                        Some(RecordErrors::one(index, reason))
                     }
-                    RecordError::Corrupt(reason) => Some(Told::one(-1, reason)),
+                    RecordError::Timestamp { index, .. } => {
+                        Some(RecordErrors::one(index, "the timestamp is out of the topic's bounds"))
+                    }
+                    RecordError::Corrupt(reason) => Some(RecordErrors::one(-1, reason)),
                     _ => None,
                 };
-                Part { told: told.map(Box::new), ..Part::refused(errors::of_record(&error)) }
+                Part {
+                    record_errors: record_errors.map(Box::new),
+                    ..Part::refused(errors::of_record(&error))
+                }
             }
         })
     }
@@ -253,10 +258,10 @@ impl Append {
         }
         let faults = Faults::of(batch, rules, self.share.nameable());
         self.share.named(faults.listed.len());
-        let (error, told) = Told::all(&faults, (topic, partition.name.partition));
+        let (error, record_errors) = RecordErrors::all(&faults, (topic, partition.name.partition));
         let log_start_offset = partition.log.log_start_offset().0;
-        let told = Some(Box::new(told));
-        Refused::Records(Box::new(Part { told, log_start_offset, ..Part::refused(error) }))
+        let record_errors = Some(Box::new(record_errors));
+        Refused::Records(Box::new(Part { record_errors, log_start_offset, ..Part::refused(error) }))
     }
 
     /// Refuses what comes when the request's batches have inflated to all that they may; producers
@@ -293,7 +298,7 @@ impl Append {
             partition: Some(Arc::clone(partition)),
             stage: Some(appended.staged),
             error: ErrorCode::None,
-            told: None,
+            record_errors: None,
             base_offset: appended.base_offset.0,
             log_append_time: appended.log_append_time,
             log_start_offset: appended.log_start_offset.0,

@@ -1,4 +1,4 @@
-//! What a producer is told of records that were refused (KIP-467), in Kafka's words.
+//! What a producer is record_errors of records that were refused (KIP-467), in Kafka's words.
 //!
 //! Limits: a request names [`LISTED`] records at most; the message counts all.
 
@@ -15,13 +15,13 @@ const SHOWN: usize = 3;
 
 /// Why the records for a partition were refused.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RecordErrors {
     pub(crate) message: Cow<'static, str>,
     /// Index of each bad record, and what is wrong with it.
     pub(crate) records: Vec<(i32, String)>,
 }
 
-impl Told {
+impl RecordErrors {
     /// One reason, of a record or (-1) of all.
     pub(crate) fn one(index: i32, reason: &'static str) -> Self {
         let records = if index >= 0 { vec![(index, reason.to_owned())] } else { Vec::new() };

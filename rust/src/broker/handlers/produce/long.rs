@@ -18,7 +18,7 @@ use crate::protocol::produce::ProduceRequest;
 use crate::wire::Reader;
 
 /// A request that a worker is to go on with.
-pub(crate) struct Long {
+pub(crate) struct LongProduce {
     pub(crate) head: Head,
     /// Its bytes behind the header.
     pub(crate) body: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) struct Long {
     pub(crate) deadline_ms: i64,
 }
 
-impl Long {
+impl LongProduce {
     pub(crate) fn run(self, broker: &Broker) -> Worked {
         let Self { head, body, append, parts, deadline_ms } = self;
         let Ok(message) = ProduceRequest::decode(&mut Reader::new(&body), head.version) else {

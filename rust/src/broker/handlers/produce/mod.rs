@@ -25,16 +25,16 @@ mod share;
 use std::ops::Range;
 
 use crate::broker::handlers::produce::append::Append;
-use crate::broker::handlers::produce::long::Long;
+use crate::broker::handlers::produce::long::LongProduce;
 use crate::broker::handlers::produce::parts::Part;
 use crate::broker::handlers::produce::reply::DelayedProduce;
 use crate::broker::handlers::produce::scratch::Answer;
 pub(crate) use crate::broker::handlers::produce::scratch::Scratch;
-use crate::broker::handlers::produce::share::Share;
+use crate::broker::handlers::produce::share::WorkerShare;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
-use crate::broker::requests::connection::{Behind, Session};
-use crate::broker::requests::delayed::{DelayedOperation, Parked, ThreadState};
+use crate::broker::requests::connection::{Behind, ConnectionContext};
+use crate::broker::requests::delayed::{DelayedOperation, DelayedRequest, ThreadState};
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
@@ -87,7 +87,7 @@ impl<'e, 's> Staging<'e, 's> {
             refused: refusal(&message, head.version),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
-            share: Share::of(size),
+            share: WorkerShare::of(size),
         };
         if !self.scratch.stage(self.image, (&append, &message, 0)) {
             return Ok(self.hand_over(call, append, (&message, start)));
@@ -123,7 +123,7 @@ impl<'e, 's> Staging<'e, 's> {
             return Flow::Close;
         }
         let timeout_ms = i64::from(message.timeout_ms.max(0));
-        let long = Long {
+        let long = LongProduce {
             head: call.request.head,
             body: call.request.body.to_vec(),
             append: append.on_a_worker(),
@@ -139,7 +139,7 @@ impl<'e, 's> Staging<'e, 's> {
         &mut self,
         broker: &Broker,
         thread: &mut ThreadState,
-        (session, replies): (&mut Session, &mut Replies),
+        (session, replies): (&mut ConnectionContext, &mut Replies),
     ) -> Flow {
         if self.requests.is_empty() {
             return Flow::Go;
@@ -160,15 +160,15 @@ impl<'e, 's> Staging<'e, 's> {
                     let deadline_ms =
                         broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
                     let conn = session.peer.conn;
-                    let parked = |operation| Parked {
+                    let delayed = |operation| DelayedRequest {
                         conn,
-                        slot: replies.park_holding(size_of_val::<[Part]>(parts)),
+                        slot: replies.reserve_holding(size_of_val::<[Part]>(parts)),
                         head: request.head,
                         deadline_ms: Some(deadline_ms),
                         operation,
                         lease: None,
                     };
-                    park(thread, (waiting, parked), session);
+                    delay(thread, (waiting, delayed), session);
                 }
             }
         }
@@ -180,16 +180,19 @@ impl<'e, 's> Staging<'e, 's> {
 
 /// Tells a client to wait whose requests or their bytes are more than they may be.
 /// Keeps a request that waits, and looks once more.
-fn park(
+fn delay(
     thread: &mut ThreadState,
-    (mut operation, parked): (DelayedProduce, impl FnOnce(Box<dyn DelayedOperation>) -> Parked),
-    session: &mut Session,
+    (mut operation, delayed): (
+        DelayedProduce,
+        impl FnOnce(Box<dyn DelayedOperation>) -> DelayedRequest,
+    ),
+    session: &mut ConnectionContext,
 ) {
-    let id = thread.parked.name();
+    let id = thread.delayed.name();
     if operation.begin(thread.index, id) {
         thread.look.push(id);
     }
-    thread.parked.begin(id, parked(Box::new(operation)), session);
+    thread.delayed.begin(id, delayed(Box::new(operation)), session);
 }
 
 fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {

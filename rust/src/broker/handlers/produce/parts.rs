@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::broker::errors;
-use crate::broker::handlers::produce::faults::Told;
+use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::state::lookup::Named;
 use crate::broker::state::partition::{Acks, Partition};
 use crate::ids::Offset;
@@ -21,7 +21,7 @@ pub(crate) struct Part {
     pub(crate) stage: Option<Stage>,
     pub(crate) error: ErrorCode,
     /// What is wrong with which records, where that is known.
-    pub(crate) told: Option<Box<Told>>,
+    pub(crate) record_errors: Option<Box<RecordErrors>>,
     pub(crate) base_offset: i64,
     pub(crate) log_append_time: i64,
     pub(crate) log_start_offset: i64,
@@ -41,7 +41,7 @@ impl Part {
             partition: None,
             stage: None,
             error,
-            told: None,
+            record_errors: None,
             base_offset: -1,
             log_append_time: -1,
             log_start_offset: -1,

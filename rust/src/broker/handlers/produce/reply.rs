@@ -10,7 +10,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::{Acks, Waiter};
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::waking::DelayedId;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::{
@@ -25,11 +25,11 @@ const RECORD_ERRORS_FROM: i16 = 8;
 #[derive(Debug)]
 pub(crate) struct DelayedProduce {
     acks: Acks,
-    topics: Vec<WaitingTopic>,
+    topics: Vec<DelayedTopic>,
 }
 
 #[derive(Debug)]
-struct WaitingTopic {
+struct DelayedTopic {
     name: String,
     id: TopicId,
     parts: Vec<(i32, Part)>,
@@ -78,9 +78,9 @@ fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'_
         log_start_offset: part.log_start_offset,
         ..Default::default()
     };
-    if let (Some(told), true) = (&part.told, version >= RECORD_ERRORS_FROM) {
-        response.error_message = Some(&told.message);
-        let each = told.records.iter().map(|(index, text)| BatchIndexAndErrorMessage {
+    if let (Some(record_errors), true) = (&part.record_errors, version >= RECORD_ERRORS_FROM) {
+        response.error_message = Some(&record_errors.message);
+        let each = record_errors.records.iter().map(|(index, text)| BatchIndexAndErrorMessage {
             batch_index: *index,
             batch_index_error_message: Some(text),
         });
@@ -103,7 +103,7 @@ impl DelayedProduce {
             });
             let parts = taken.collect();
             let name = if version >= IDS_FROM { "" } else { topic.name };
-            WaitingTopic { name: name.to_owned(), id: topic.topic_id, parts }
+            DelayedTopic { name: name.to_owned(), id: topic.topic_id, parts }
         });
         Self { acks, topics: topics.collect() }
     }
@@ -118,7 +118,7 @@ impl DelayedProduce {
     }
 
     /// The reply as things stand; what did not get so far has failed or timed out.
-    fn reply(&mut self, head: Head, (thread, id): (usize, ParkedId)) -> Output {
+    fn reply(&mut self, head: Head, (thread, id): (usize, DelayedId)) -> Output {
         let acks = self.acks;
         for (_, part) in self.topics.iter_mut().flat_map(|topic| topic.parts.iter_mut()) {
             if !part.is_acknowledged(acks) {
@@ -157,17 +157,17 @@ impl DelayedOperation for DelayedProduce {
 
     /// Begins to wait at each partition that has not got so far. True where all got so far
     /// meanwhile, or never will.
-    fn begin(&mut self, thread: usize, id: ParkedId) -> bool {
+    fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
         for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
             if let Some(partition) = &part.partition {
                 let wanted = part.wanted;
-                partition.wait(Waiter { acks: self.acks, wanted, thread, parked: id });
+                partition.wait(Waiter { acks: self.acks, wanted, thread, delayed: id });
             }
         }
         self.is_over()
     }
 
-    fn cancel(&self, _: &Broker, thread: usize, id: ParkedId) {
+    fn cancel(&self, _: &Broker, thread: usize, id: DelayedId) {
         for partition in self.parts().filter_map(|part| part.partition.as_ref()) {
             partition.forget(thread, id);
         }

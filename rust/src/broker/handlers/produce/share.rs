@@ -27,7 +27,7 @@ const OLD_HERE: usize = 128 << 10;
 const OLD_COMPRESSED_HERE: usize = 4 << 10;
 
 /// What a request may still cost.
-pub(crate) struct Share {
+pub(crate) struct WorkerShare {
     left: Cell<u64>,
     left_here: Cell<u64>,
     /// How many bad records its answer may still name.
@@ -35,7 +35,7 @@ pub(crate) struct Share {
     is_worker: bool,
 }
 
-impl Share {
+impl WorkerShare {
     /// A request of `size` bytes may cost so much, on a network thread.
     pub(crate) fn of(size: usize) -> Self {
         let left = INFLATED + INFLATED_PER_BYTE * size as u64;

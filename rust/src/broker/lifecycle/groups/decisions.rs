@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::decisions::{Answered, Asked, Question};
+use crate::broker::requests::decisions::{Answered, Question, TicketHolder};
 use crate::broker::requests::delayed::Wake;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Mailbox;
 use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
-use crate::broker::state::groups::fences::FenceRow;
-use crate::broker::state::waking::ParkedId;
+use crate::broker::state::groups::snapshots::GroupSnapshot;
+use crate::broker::state::waking::DelayedId;
 use crate::protocol::value::{Value, ValueError};
 
 /// What the policy makes of the events of one turn.
@@ -30,7 +30,7 @@ pub struct Decided {
     pub records: Vec<(String, GroupRecord)>,
     /// What holds of a group then. `None`: the group is gone. Two rows of a group: who is not timed
     /// in the first begins its session anew with the second.
-    pub fences: Vec<(String, Option<FenceRow>)>,
+    pub fences: Vec<(String, Option<GroupSnapshot>)>,
     /// Who is answered, and the groups whose logs the answer waits for.
     pub replies: Vec<(Ticket, Value, Vec<String>)>,
 }
@@ -46,9 +46,9 @@ pub struct WrongReply {
 }
 
 /// A reply that is ready to leave, or a slice of a request that may be asked for.
-struct Letter {
+struct PendingResponse {
     thread: usize,
-    parked: ParkedId,
+    delayed: DelayedId,
     content: Content,
 }
 
@@ -62,18 +62,18 @@ struct Encoded {
     ticket: Ticket,
     groups: Vec<String>,
     thread: usize,
-    parked: ParkedId,
+    delayed: DelayedId,
     question: Arc<Question>,
     answered: Answered,
 }
 
 /// Replies that wait for logs.
-struct Waiting {
+struct PendingResponses {
     /// How many are not heard of yet.
     left: usize,
     /// Whether one that matters will never be committed.
     lost: bool,
-    letters: Vec<Letter>,
+    responses: Vec<PendingResponse>,
 }
 
 impl Broker {
@@ -104,19 +104,19 @@ impl Broker {
             }
         }
         self.publish(fences, &failed);
-        let mut by_groups: HashMap<Vec<String>, Vec<Letter>> = HashMap::new();
+        let mut by_groups: HashMap<Vec<String>, Vec<PendingResponse>> = HashMap::new();
         for answer in answers {
             let fails = answer.groups.iter().any(|group_id| failed.contains(group_id));
-            if !fails && let Some((groups, letter)) = self.letter(answer) {
-                by_groups.entry(groups).or_default().push(letter);
+            if !fails && let Some((groups, pending_response)) = self.pending_response(answer) {
+                by_groups.entry(groups).or_default().push(pending_response);
             }
         }
-        for (groups, letters) in by_groups {
+        for (groups, responses) in by_groups {
             if groups.is_empty() {
-                self.send_after(&appended, false, letters);
+                self.send_after(&appended, false, responses);
             } else {
                 let logs: Vec<_> = groups.iter().filter_map(|id| places.get(id).cloned()).collect();
-                self.send_after(&logs, true, letters);
+                self.send_after(&logs, true, responses);
             }
         }
         Ok(failed.into_iter().collect())
@@ -124,14 +124,14 @@ impl Broker {
 
     /// In how many milliseconds some member's time may be up; `None`: nobody's runs.
     pub fn session_due_ms(&self) -> Option<u64> {
-        let deadline_ms = self.groups.fences.next_deadline()?;
+        let deadline_ms = self.groups.snapshots.next_deadline()?;
         let wait_ms = deadline_ms.saturating_sub(self.clock.monotonic_ms());
         Some(u64::try_from(wait_ms).unwrap_or(0))
     }
 
     /// The members whose time is up, as events for the policy.
     pub fn expire_sessions(&self) -> Vec<Event> {
-        let expired = self.groups.fences.expired(self.clock.monotonic_ms());
+        let expired = self.groups.snapshots.expired(self.clock.monotonic_ms());
         let event = |(group_id, members): (Arc<str>, Vec<Arc<str>>)| {
             let members = members.iter().map(|member_id| Value::Str(member_id.to_string()));
             let fields = vec![
@@ -150,51 +150,55 @@ impl Broker {
     ) -> Result<Vec<Encoded>, WrongReply> {
         let mut answers = Vec::with_capacity(replies.len());
         for (index, (ticket, response, groups)) in replies.into_iter().enumerate() {
-            let Some(Asked::Request { thread, parked, question }) = self.tickets.look(ticket)
+            let Some(TicketHolder::Request { thread, delayed, question }) =
+                self.tickets.look(ticket)
             else {
                 continue;
             };
             let answered = question.answered(&response);
             let answered = answered.map_err(|error| WrongReply { index, error })?;
-            answers.push(Encoded { ticket, groups, thread, parked, question, answered });
+            answers.push(Encoded { ticket, groups, thread, delayed, question, answered });
         }
         Ok(answers)
     }
 
     /// What an answer becomes, and the groups whose logs it waits for; the last one closes its
     /// ticket. `None`: nobody waits any more.
-    fn letter(&self, answer: Encoded) -> Option<(Vec<String>, Letter)> {
-        let Encoded { ticket, groups, thread, parked, question, answered } = answer;
+    fn pending_response(&self, answer: Encoded) -> Option<(Vec<String>, PendingResponse)> {
+        let Encoded { ticket, groups, thread, delayed, question, answered } = answer;
         let output = match answered {
             Answered::Whole(output) => output,
             Answered::Slice(part) => match question.proceed(ticket, part) {
                 Ok(next) => {
-                    return Some((groups, Letter { thread, parked, content: Content::Next(next) }));
+                    return Some((
+                        groups,
+                        PendingResponse { thread, delayed, content: Content::Next(next) },
+                    ));
                 }
                 Err(output) => output,
             },
         };
         self.tickets.close(ticket)?;
-        Some((groups, Letter { thread, parked, content: Content::Reply(output) }))
+        Some((groups, PendingResponse { thread, delayed, content: Content::Reply(output) }))
     }
 
     /// Lets the rows hold, one after the other, but for groups whose append failed.
-    fn publish(&self, fences: Vec<(String, Option<FenceRow>)>, failed: &HashSet<String>) {
+    fn publish(&self, fences: Vec<(String, Option<GroupSnapshot>)>, failed: &HashSet<String>) {
         let now_ms = self.clock.monotonic_ms();
         for (group_id, row) in fences {
             if !failed.contains(&group_id) {
-                self.groups.fences.publish(&group_id, row, now_ms);
+                self.groups.snapshots.publish(&group_id, row, now_ms);
             }
         }
     }
 
     /// Sends once it is known of each log whether it is committed that far. Where one is lost, the
     /// connections are closed instead if that `matters`.
-    fn send_after(&self, logs: &[AppendedAt], matters: bool, letters: Vec<Letter>) {
+    fn send_after(&self, logs: &[AppendedAt], matters: bool, responses: Vec<PendingResponse>) {
         if logs.is_empty() {
-            return self.send(letters, false);
+            return self.send(responses, false);
         }
-        let waiting = Waiting { left: logs.len(), lost: false, letters };
+        let waiting = PendingResponses { left: logs.len(), lost: false, responses };
         let waiting = Arc::new(parking_lot::Mutex::new(waiting));
         for at in logs {
             let (waiting, broker) = (Arc::clone(&waiting), self.me.clone());
@@ -205,27 +209,27 @@ impl Broker {
                 if waiting.left == 0
                     && let Some(broker) = broker.upgrade()
                 {
-                    let letters = std::mem::take(&mut waiting.letters);
-                    broker.send(letters, waiting.lost);
+                    let responses = std::mem::take(&mut waiting.responses);
+                    broker.send(responses, waiting.lost);
                 }
             };
-            self.when_committed(at, Box::new(action));
+            self.on_commit(at, Box::new(action));
         }
     }
 
-    fn send(&self, letters: Vec<Letter>, lost: bool) {
-        for Letter { thread, parked, content } in letters {
+    fn send(&self, responses: Vec<PendingResponse>, lost: bool) {
+        for PendingResponse { thread, delayed, content } in responses {
             let wake = match content {
-                Content::Reply(output) if !lost => Wake::Answer(parked, output),
+                Content::Reply(output) if !lost => Wake::Answer(delayed, output),
                 Content::Next(event) if !lost => {
                     self.policy.submit(*event);
                     continue;
                 }
                 Content::Next(event) => {
                     self.tickets.close(event.ticket);
-                    Wake::Fail(parked)
+                    Wake::Fail(delayed)
                 }
-                Content::Reply(_) => Wake::Fail(parked),
+                Content::Reply(_) => Wake::Fail(delayed),
             };
             Mailbox::post(self, thread, wake);
         }

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
-use crate::broker::state::groups::fences::Fences;
 use crate::broker::state::groups::offsets::Key;
-use crate::broker::state::groups::records::Pen;
+use crate::broker::state::groups::records::RecordBuilder;
 use crate::broker::state::groups::shard::{Shard, State};
+use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::value::Value;
 
@@ -30,10 +30,10 @@ impl Broker {
     pub fn expire_offsets(&self) {
         let now_ms = self.clock.wall_ms();
         let times = (now_ms, self.settings.load().offsets_retention_ms);
-        let idle = self.groups.fences.idle();
+        let idle = self.groups.snapshots.idle();
         for shard in self.groups.ready() {
             let Ok(mut state) = shard.lock() else { continue };
-            let keys = due(&state, &self.groups.fences, times);
+            let keys = due(&state, &self.groups.snapshots, times);
             let gone = shard.forget(&mut state, keys, now_ms);
             let mut empty: Vec<&str> =
                 gone.iter().map(|group| &**group).filter(|it| self.is_empty(it)).collect();
@@ -53,7 +53,7 @@ impl Broker {
     }
 
     fn is_empty(&self, group: &str) -> bool {
-        self.groups.fences.standing(group).is_empty()
+        self.groups.snapshots.standing(group).is_empty()
     }
 
     /// Tombstones for the offsets of topics that are gone.
@@ -78,7 +78,7 @@ impl Broker {
 }
 
 /// The offsets of a shard whose time is up.
-fn due(state: &State, fences: &Fences, times: (i64, i64)) -> Vec<Key> {
+fn due(state: &State, fences: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
     let mut keys = Vec::new();
     for (group, offsets) in &state.offsets.groups {
         let standing = fences.standing(group);
@@ -97,15 +97,16 @@ impl Shard {
             return Vec::new();
         }
         let mut groups: Vec<Arc<str>> = keys.iter().map(|key| Arc::clone(&key.0)).collect();
-        let mut pen = Pen::default();
-        pen.begin(now_ms);
-        let outcome = self.bury(state, &mut pen, (keys, now_ms)).and_then(|rest| {
-            if !pen.is_empty() {
-                self.append(state, &mut pen, now_ms)?;
-            }
-            state.offsets.remove_all(&rest);
-            Ok(())
-        });
+        let mut record_builder = RecordBuilder::default();
+        record_builder.begin(now_ms);
+        let outcome =
+            self.write_tombstones(state, &mut record_builder, (keys, now_ms)).and_then(|rest| {
+                if !record_builder.is_empty() {
+                    self.append(state, &mut record_builder, now_ms)?;
+                }
+                state.offsets.remove_all(&rest);
+                Ok(())
+            });
         if let Err(error) = outcome {
             let partition = &self.partition().name;
             tracing::warn!(%partition, "tombstones of offsets: {}", error.name());

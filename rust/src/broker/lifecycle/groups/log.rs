@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use crate::broker::policy::Event;
 use crate::broker::requests::apis::Api;
 use crate::broker::requests::broker::Broker;
-use crate::broker::state::groups::GroupState;
+use crate::broker::state::groups::CoordinatorState;
 use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, Phase, Shard, State};
-use crate::broker::state::partition::Committed;
+use crate::broker::state::partition::CommitCallback;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
 
 impl Broker {
     /// How far the partition of a group is.
-    pub fn group_state(&self, group_id: &str) -> GroupState {
+    pub fn coordinator_state(&self, group_id: &str) -> CoordinatorState {
         self.groups.state(group_id)
     }
 
@@ -35,8 +35,8 @@ impl Broker {
     }
 
     /// Runs `action` once the high watermark has passed `at`: now, or on the thread that moves it.
-    pub fn when_committed(&self, at: &AppendedAt, action: Committed) {
-        at.partition.when(at.end, action);
+    pub fn on_commit(&self, at: &AppendedAt, action: CommitCallback) {
+        at.partition.on_commit(at.end, action);
     }
 }
 

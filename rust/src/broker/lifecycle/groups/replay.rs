@@ -155,7 +155,7 @@ impl Broker {
             }
         };
         if value.is_some() {
-            self.groups.fences.expect(group);
+            self.groups.snapshots.expect(group);
         }
         let group_id = Value::Str(group.to_owned());
         let value = value.unwrap_or_default();
@@ -178,7 +178,7 @@ impl Broker {
             match kinds::read(key, value) {
                 Ok(Some((kind, key, value))) => {
                     if kind == kinds::GROUP_EPOCH {
-                        self.groups.fences.expect(group);
+                        self.groups.snapshots.expect(group);
                     }
                     let (name, kind) = (Value::Str(group.to_owned()), Value::Int(kind.into()));
                     records.push(Value::List(vec![name, kind, key, value]));

@@ -6,28 +6,32 @@
 //! a generation to them, and another one ILLEGAL_GENERATION (22), not STALE_MEMBER_EPOCH (113).
 //! Threads: as `fences`.
 
-use crate::broker::state::groups::fences::{Claim, Fence, Fences, GroupKind, Member, Role, Row};
+use crate::broker::state::groups::snapshots::{
+    GroupKind, GroupSnapshots, Member, MemberIdentity, PublishedGroup, PublishedState, Role,
+};
 use crate::protocol::ErrorCode;
 
 /// The first version of OffsetCommit that has member epochs.
 const EPOCHS_FROM: i16 = 9;
 
-impl Fences {
+impl GroupSnapshots {
     /// A member of a consumer group says that it is alive, and nothing else: how long it may be
     /// silent now, if there is nothing to tell it. Its session begins anew then. `None`: the policy
     /// is to be asked.
     pub(crate) fn check_quiet(
         &self,
-        claim: &Claim<'_>,
+        identity: &MemberIdentity<'_>,
         connection: u64,
         now_ms: i64,
     ) -> Option<i32> {
         let rows = self.rows.read();
-        let Some(Row::Known(fence)) = rows.get(claim.group_id) else { return None };
-        let GroupKind::Consumer { heartbeat_interval_ms } = fence.kind else { return None };
-        let member = fence.named(claim).ok()?;
+        let Some(PublishedState::Known(snapshot)) = rows.get(identity.group_id) else {
+            return None;
+        };
+        let GroupKind::Consumer { heartbeat_interval_ms } = snapshot.kind else { return None };
+        let member = snapshot.named(identity).ok()?;
         match member.role {
-            Role::Consumer { epoch, quiet: true } if epoch == claim.generation && epoch > 0 => {}
+            Role::Consumer { epoch, quiet: true } if epoch == identity.generation && epoch > 0 => {}
             _ => return None,
         }
         self.heard_of(member, connection, now_ms);
@@ -45,9 +49,9 @@ impl Fences {
             return Ok(());
         }
         match self.rows.read().get(group_id) {
-            Some(Row::Expected) => Err(ErrorCode::CoordinatorLoadInProgress),
-            Some(Row::Known(fence)) if fence.is_of_consumers() => {
-                let member = member_id.and_then(|member_id| fence.members.get(member_id));
+            Some(PublishedState::Expected) => Err(ErrorCode::CoordinatorLoadInProgress),
+            Some(PublishedState::Known(snapshot)) if snapshot.is_of_consumers() => {
+                let member = member_id.and_then(|member_id| snapshot.members.get(member_id));
                 member.ok_or(ErrorCode::UnknownMemberId)?.check_epoch(epoch)
             }
             _ => Ok(()),
@@ -55,23 +59,27 @@ impl Fences {
     }
 }
 
-impl Fence {
+impl PublishedGroup {
     /// Whether its members have epochs.
     pub(crate) fn is_of_consumers(&self) -> bool {
         self.kind != GroupKind::Classic
     }
 
     /// Whether a commit by a request of this version is taken.
-    pub(crate) fn check_epoch_of_commit(&self, claim: &Claim<'_>, version: i16) -> ErrorCode {
-        if claim.generation < 0 && self.members.is_empty() {
+    pub(crate) fn check_epoch_of_commit(
+        &self,
+        identity: &MemberIdentity<'_>,
+        version: i16,
+    ) -> ErrorCode {
+        if identity.generation < 0 && self.members.is_empty() {
             return ErrorCode::None;
         }
-        match self.members.get(claim.member_id) {
+        match self.members.get(identity.member_id) {
             None => ErrorCode::UnknownMemberId,
             Some(Member { role: Role::Consumer { .. }, .. }) if version < EPOCHS_FROM => {
                 ErrorCode::UnsupportedVersion
             }
-            Some(member) => match member.check_epoch(claim.generation) {
+            Some(member) => match member.check_epoch(identity.generation) {
                 Ok(()) => ErrorCode::None,
                 Err(error) => error,
             },
@@ -85,7 +93,7 @@ impl Member {
             Role::Consumer { epoch: wanted, .. } if epoch != wanted => {
                 Err(ErrorCode::StaleMemberEpoch)
             }
-            Role::Guest { generation, .. } if epoch != generation => {
+            Role::ClassicMember { generation, .. } if epoch != generation => {
                 Err(ErrorCode::IllegalGeneration)
             }
             _ => Ok(()),

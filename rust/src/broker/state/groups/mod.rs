@@ -12,25 +12,25 @@
 //! memory.
 //! Invariant: a shard's lock is taken before a lock of the fences, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
-//! Not promised: anything before the partition is loaded; that is `GroupState::Loading`.
+//! Not promised: anything before the partition is loaded; that is `CoordinatorState::Loading`.
 
 pub(crate) mod appending;
 pub(crate) mod epochs;
-pub(crate) mod fences;
 pub(crate) mod kinds;
 pub(crate) mod offsets;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+pub(crate) mod snapshots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 
-use crate::broker::state::groups::fences::Fences;
-use crate::broker::state::groups::records::Pen;
+use crate::broker::state::groups::records::RecordBuilder;
 use crate::broker::state::groups::shard::{Phase, Shard, partition_for};
+use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::image::{PartitionImage, TopicImage};
 use crate::protocol::ErrorCode;
 
@@ -38,7 +38,7 @@ use crate::protocol::ErrorCode;
 #[derive(Debug, Default)]
 pub struct Groups {
     /// Who may commit and heartbeat.
-    pub(crate) fences: Fences,
+    pub(crate) snapshots: GroupSnapshots,
     pub(crate) shards: ArcSwap<Shards>,
     /// Until when (monotonic) requests wait for what is being read since the start; 0: no longer.
     pub(crate) wait_until_ms: AtomicI64,
@@ -56,13 +56,13 @@ pub(crate) struct Shards {
 /// Memory that one reactor thread uses again from request to request.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    pub(crate) pen: Pen,
+    pub(crate) record_builder: RecordBuilder,
     pub(crate) codes: Vec<ErrorCode>,
 }
 
 /// How far the partition of a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupState {
+pub enum CoordinatorState {
     /// It is being replayed: COORDINATOR_LOAD_IN_PROGRESS.
     Loading,
     /// Requests are answered.
@@ -102,7 +102,7 @@ impl Groups {
         for gone in &gone {
             gone.leave(&mut gone.state.lock());
         }
-        let mut left = if gone.is_empty() { Vec::new() } else { self.fences.groups() };
+        let mut left = if gone.is_empty() { Vec::new() } else { self.snapshots.groups() };
         left.retain(|group_id| {
             let place = partition_for(group_id, before.all.len());
             gone.iter().any(|gone| usize::try_from(gone.index) == Ok(place))
@@ -135,11 +135,11 @@ impl Groups {
     }
 
     /// How far the partition of a group is.
-    pub(crate) fn state(&self, group_id: &str) -> GroupState {
+    pub(crate) fn state(&self, group_id: &str) -> CoordinatorState {
         match self.shard_of(group_id).map(|shard| shard.phase()) {
-            Some(Phase::Ready) => GroupState::Ready,
-            Some(Phase::Loading) => GroupState::Loading,
-            Some(Phase::Gone) | None => GroupState::NotHere,
+            Some(Phase::Ready) => CoordinatorState::Ready,
+            Some(Phase::Loading) => CoordinatorState::Loading,
+            Some(Phase::Gone) | None => CoordinatorState::NotHere,
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn metadata(value: &[u8]) -> Result<Option<Value>, DecodeError> {
 
 /// Writes the records of one group as one batch; keeps its buffers for the next.
 #[derive(Debug, Default)]
-pub(crate) struct Pen {
+pub(crate) struct RecordBuilder {
     builder: Builder,
     key: Writer,
     value: Writer,
@@ -94,7 +94,7 @@ pub(crate) struct Pen {
 /// What a buffer may keep of its memory between batches.
 const KEPT: usize = 64 << 10;
 
-impl Pen {
+impl RecordBuilder {
     /// Begins a batch of this time.
     pub(crate) fn begin(&mut self, now_ms: i64) {
         self.builder.clear();
@@ -197,15 +197,15 @@ mod tests {
 
     #[test]
     fn a_pen_gives_back_what_a_large_batch_took() {
-        let mut pen = Pen::default();
+        let mut record_builder = RecordBuilder::default();
         let metadata = "x".repeat(30_000);
         let large = OffsetCommitValue { metadata: &metadata, ..OffsetCommitValue::default() };
         for (count, value) in [(10, Some(&large)), (1, None)] {
-            pen.begin(0);
-            (0..count).for_each(|partition| pen.offset(("g", "t", partition), value));
-            let size = pen.finish().unwrap().len();
+            record_builder.begin(0);
+            (0..count).for_each(|partition| record_builder.offset(("g", "t", partition), value));
+            let size = record_builder.finish().unwrap().len();
             assert_eq!(size > KEPT, value.is_some());
-            assert_eq!(pen.bytes.capacity() > KEPT, value.is_some());
+            assert_eq!(record_builder.bytes.capacity() > KEPT, value.is_some());
         }
     }
 }

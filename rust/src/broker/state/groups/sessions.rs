@@ -1,6 +1,6 @@
-//! Session deadlines: whose time is up, without a timer for each heartbeat.
+//! MemberSession deadlines: whose time is up, without a timer for each heartbeat.
 //!
-//! A heartbeat stores the time in its member's [`Session`] and touches nothing else. The ordered
+//! A heartbeat stores the time in its member's [`MemberSession`] and touches nothing else. The ordered
 //! list has one entry a session, at a deadline that may have moved on since; when it comes up, the
 //! session is asked again and goes back to its real place. So a member costs one look in each
 //! session timeout, however often it beats.
@@ -25,7 +25,7 @@ const NOWHERE: u64 = 0;
 
 /// When a member was last heard of, and how long that holds.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct MemberSession {
     group_id: Arc<str>,
     member_id: Arc<str>,
     number: u64,
@@ -42,33 +42,33 @@ pub(crate) struct Session {
 
 /// All sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
-    state: Mutex<State>,
+pub(crate) struct MemberSessions {
+    state: Mutex<SessionTable>,
     /// How long a lost connection is forgiven; negative: for ever.
     grace_ms: AtomicI64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionTable {
     last: u64,
-    due: BTreeMap<(i64, u64), Arc<Session>>,
+    due: BTreeMap<(i64, u64), Arc<MemberSession>>,
     /// The connections that are open and have spoken for some group.
     open: HashSet<u64>,
-    speakers: HashMap<u64, Vec<Arc<Session>>>,
+    speakers: HashMap<u64, Vec<Arc<MemberSession>>>,
 }
 
 /// A member whose time is counted from now on.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct NewMember {
     pub(crate) group_id: Arc<str>,
     pub(crate) member_id: Arc<str>,
     pub(crate) is_static: bool,
 }
 
 /// Members whose time is up, by group.
-pub(crate) type Expired = Vec<(Arc<str>, Vec<Arc<str>>)>;
+pub(crate) type ExpiredMembers = Vec<(Arc<str>, Vec<Arc<str>>)>;
 
-impl Session {
+impl MemberSession {
     /// The member's name.
     pub(crate) fn member_id(&self) -> &Arc<str> {
         &self.member_id
@@ -101,17 +101,17 @@ impl Session {
     }
 }
 
-impl Sessions {
+impl MemberSessions {
     /// How long a lost connection is forgiven from now on; negative: for ever.
     pub(crate) fn set_grace(&self, grace_ms: i64) {
         self.grace_ms.store(grace_ms, Ordering::Relaxed);
     }
 
     /// A session whose time does not run yet.
-    pub(crate) fn add(&self, entry: Entry) -> Arc<Session> {
+    pub(crate) fn add(&self, entry: NewMember) -> Arc<MemberSession> {
         let mut state = self.state.lock();
         state.last += 1;
-        Arc::new(Session {
+        Arc::new(MemberSession {
             group_id: entry.group_id,
             member_id: entry.member_id,
             number: state.last,
@@ -125,14 +125,14 @@ impl Sessions {
     }
 
     /// How long the session lasts after each sign of life; `None`: its time does not run.
-    pub(crate) fn time(&self, session: &Arc<Session>, timeout_ms: Option<i64>) {
+    pub(crate) fn time(&self, session: &Arc<MemberSession>, timeout_ms: Option<i64>) {
         let timeout_ms = timeout_ms.map_or(NEVER, |timeout_ms| timeout_ms.max(0));
         session.timeout_ms.store(timeout_ms, Ordering::Relaxed);
         self.state.lock().requeue(session);
     }
 
     /// The member is no more.
-    pub(crate) fn remove(&self, session: &Arc<Session>) {
+    pub(crate) fn remove(&self, session: &Arc<MemberSession>) {
         let mut state = self.state.lock();
         session.timeout_ms.store(NEVER, Ordering::Relaxed);
         session.grace_ms.store(NEVER, Ordering::Relaxed);
@@ -147,7 +147,12 @@ impl Sessions {
 
     /// A member speaks through this connection now. Where that is closed already, the grace begins.
     /// True: something is due earlier than before.
-    pub(crate) fn speaks(&self, session: &Arc<Session>, connection: u64, now_ms: i64) -> bool {
+    pub(crate) fn speaks(
+        &self,
+        session: &Arc<MemberSession>,
+        connection: u64,
+        now_ms: i64,
+    ) -> bool {
         let grace_ms = self.grace_ms.load(Ordering::Relaxed);
         let mut state = self.state.lock();
         state.part(session);
@@ -178,9 +183,9 @@ impl Sessions {
     }
 
     /// Takes out the members whose time is up.
-    pub(crate) fn expired(&self, now_ms: i64) -> Expired {
+    pub(crate) fn expired(&self, now_ms: i64) -> ExpiredMembers {
         let mut state = self.state.lock();
-        let mut groups: Expired = Vec::new();
+        let mut groups: ExpiredMembers = Vec::new();
         let mut places: HashMap<Arc<str>, usize> = HashMap::new();
         while let Some(entry) = state.due.first_entry() {
             if entry.key().0 > now_ms {
@@ -205,9 +210,9 @@ impl Sessions {
     }
 }
 
-impl State {
+impl SessionTable {
     /// Lists the session where its deadline is, unless it is listed earlier.
-    fn requeue(&mut self, session: &Arc<Session>) {
+    fn requeue(&mut self, session: &Arc<MemberSession>) {
         let deadline_ms = session.deadline_ms();
         if deadline_ms < session.queued_ms.load(Ordering::Relaxed) {
             self.unqueue(session);
@@ -216,13 +221,13 @@ impl State {
         }
     }
 
-    fn unqueue(&mut self, session: &Session) {
+    fn unqueue(&mut self, session: &MemberSession) {
         let queued_ms = session.queued_ms.swap(NEVER, Ordering::Relaxed);
         self.due.remove(&(queued_ms, session.number));
     }
 
     /// Takes the session from the connection it last spoke through.
-    fn part(&mut self, session: &Arc<Session>) {
+    fn part(&mut self, session: &Arc<MemberSession>) {
         let connection = session.connection.swap(NOWHERE, Ordering::Relaxed);
         if let Some(speakers) = self.speakers.get_mut(&connection) {
             speakers.retain(|other| other.number != session.number);
@@ -232,7 +237,11 @@ impl State {
         }
     }
 
-    fn begin_grace(&mut self, session: &Arc<Session>, (now_ms, grace_ms): (i64, i64)) -> bool {
+    fn begin_grace(
+        &mut self,
+        session: &Arc<MemberSession>,
+        (now_ms, grace_ms): (i64, i64),
+    ) -> bool {
         if session.is_static || grace_ms < 0 {
             return false;
         }
@@ -247,21 +256,21 @@ impl State {
 mod tests {
     use super::*;
 
-    fn sessions() -> Sessions {
-        let sessions = Sessions::default();
+    fn sessions() -> MemberSessions {
+        let sessions = MemberSessions::default();
         sessions.set_grace(500);
         sessions
     }
 
-    fn add(sessions: &Sessions, member: &str, timeout_ms: Option<i64>) -> Arc<Session> {
-        let entry = Entry { group_id: "g".into(), member_id: member.into(), is_static: false };
+    fn add(sessions: &MemberSessions, member: &str, timeout_ms: Option<i64>) -> Arc<MemberSession> {
+        let entry = NewMember { group_id: "g".into(), member_id: member.into(), is_static: false };
         let session = sessions.add(entry);
         session.refresh(0);
         sessions.time(&session, timeout_ms);
         session
     }
 
-    fn expired(sessions: &Sessions, now_ms: i64) -> Vec<String> {
+    fn expired(sessions: &MemberSessions, now_ms: i64) -> Vec<String> {
         let groups = sessions.expired(now_ms);
         groups.into_iter().flat_map(|(_, members)| members).map(|id| id.to_string()).collect()
     }
@@ -316,7 +325,7 @@ mod tests {
     fn static_members_and_prod_mode_know_no_grace() {
         let sessions = sessions();
         sessions.opened(1);
-        let entry = Entry { group_id: "g".into(), member_id: "s".into(), is_static: true };
+        let entry = NewMember { group_id: "g".into(), member_id: "s".into(), is_static: true };
         let session = sessions.add(entry);
         sessions.speaks(&session, 1, 0);
         assert!(!sessions.closed(1, 0));

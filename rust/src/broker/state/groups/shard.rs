@@ -21,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::broker::errors;
 use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
 use crate::broker::state::groups::offsets::{Key, Offsets};
-use crate::broker::state::groups::records::Pen;
+use crate::broker::state::groups::records::RecordBuilder;
 use crate::broker::state::partition::{Acks, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
@@ -132,17 +132,18 @@ impl Shard {
         self.partition.acknowledged(Acks::All) >= state.end
     }
 
-    /// Appends what `pen` wrote. The caller keeps it in memory, lets go of the lock, and then
+    /// Appends what `record_builder` wrote. The caller keeps it in memory, lets go of the lock, and then
     /// calls [`Partition::advance`]. Errors: the codes that a commit answers with.
     pub(crate) fn append(
         &self,
         state: &mut State,
-        pen: &mut Pen,
+        record_builder: &mut RecordBuilder,
         now_ms: i64,
     ) -> Result<(), ErrorCode> {
         let log = &self.partition.log;
         let too_large = ErrorCode::InvalidCommitOffsetSize;
-        let batch = Batch::parse(pen.finish().map_err(|_| too_large)?).map_err(|_| too_large)?;
+        let batch =
+            Batch::parse(record_builder.finish().map_err(|_| too_large)?).map_err(|_| too_large)?;
         if batch.size() as u64 > log.config().max_message_bytes {
             return Err(too_large);
         }
@@ -171,43 +172,43 @@ impl Shard {
         (group_id, records): (&str, &[GroupRecord]),
         now_ms: i64,
     ) -> Result<AppendedAt, ErrorCode> {
-        let mut pen = Pen::default();
-        pen.begin(now_ms);
+        let mut record_builder = RecordBuilder::default();
+        record_builder.begin(now_ms);
         let mut gone = Vec::new();
         for record in records {
             match record {
-                GroupRecord::Metadata(value) => pen.group(group_id, value.as_ref())?,
+                GroupRecord::Metadata(value) => record_builder.group(group_id, value.as_ref())?,
                 GroupRecord::Consumer { kind, key, value } => {
-                    pen.consumer(group_id, (*kind, key, value.as_ref()))?;
+                    record_builder.consumer(group_id, (*kind, key, value.as_ref()))?;
                 }
                 GroupRecord::DropOffsets => {
                     let keys = state.offsets.keys_of(group_id);
-                    gone = self.bury(state, &mut pen, (keys, now_ms))?;
+                    gone = self.write_tombstones(state, &mut record_builder, (keys, now_ms))?;
                 }
             }
         }
-        if !pen.is_empty() {
-            self.append(state, &mut pen, now_ms)?;
+        if !record_builder.is_empty() {
+            self.append(state, &mut record_builder, now_ms)?;
         }
         state.offsets.remove_all(&gone);
         Ok(self.end(state))
     }
 
     /// Writes tombstones. Batches that are full are appended and their offsets forgotten; those
-    /// that are still with the pen are returned, to be forgotten once they are appended.
-    pub(crate) fn bury(
+    /// that are still with the record_builder are returned, to be forgotten once they are appended.
+    pub(crate) fn write_tombstones(
         &self,
         state: &mut State,
-        pen: &mut Pen,
+        record_builder: &mut RecordBuilder,
         (keys, now_ms): (Vec<Key>, i64),
     ) -> Result<Vec<Key>, ErrorCode> {
         let mut written = Vec::new();
         for key in keys {
             let (group, topic, partition) = &key;
-            pen.offset((group, topic, *partition), None);
+            record_builder.offset((group, topic, *partition), None);
             written.push(key);
-            self.append_if_full(state, pen, now_ms)?;
-            if pen.is_empty() {
+            self.append_if_full(state, record_builder, now_ms)?;
+            if record_builder.is_empty() {
                 state.offsets.remove_all(&written);
                 written.clear();
             }
@@ -215,17 +216,17 @@ impl Shard {
         Ok(written)
     }
 
-    /// Appends what `pen` wrote where little more would fit into a batch.
+    /// Appends what `record_builder` wrote where little more would fit into a batch.
     fn append_if_full(
         &self,
         state: &mut State,
-        pen: &mut Pen,
+        record_builder: &mut RecordBuilder,
         now_ms: i64,
     ) -> Result<(), ErrorCode> {
         let limit = usize::try_from(self.partition.log.config().max_message_bytes);
-        if pen.size() > limit.unwrap_or(usize::MAX) / 2 {
-            self.append(state, pen, now_ms)?;
-            pen.begin(now_ms);
+        if record_builder.size() > limit.unwrap_or(usize::MAX) / 2 {
+            self.append(state, record_builder, now_ms)?;
+            record_builder.begin(now_ms);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! the table is another; what was used stays in the buckets. A connection is told to wait by its
 //! answers (`throttle_time_ms`), which leave at once, and is not read from meanwhile, whatever the
 //! client makes of it (KIP-219).
-//! Threads: the connection's reactor thread; parked fetches keep the account they came with.
+//! Threads: the connection's reactor thread; delayed fetches keep the account they came with.
 //! Not promised: that time for sending answers is counted; it is not.
 
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! A heartbeat is answered from the row that the policy published last, as Kafka would.
 
-use krust::broker::FenceState;
+use krust::broker::GroupState;
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::wire::Reader;
 
@@ -29,9 +29,9 @@ fn heartbeats_are_answered_in_each_state_at_each_version() {
         let good = heartbeat(version, MEMBER, GENERATION);
         assert_eq!(beat(&mut fixture, &mut conn, &good), 25, "no such group");
         for (state, wanted) in [
-            (FenceState::PreparingRebalance, 27),
-            (FenceState::CompletingRebalance, 0),
-            (FenceState::Stable, 0),
+            (GroupState::PreparingRebalance, 27),
+            (GroupState::CompletingRebalance, 0),
+            (GroupState::Stable, 0),
         ] {
             publish(&fixture, state);
             let mut ask = |request: Frame| beat(&mut fixture, &mut conn, &request);
@@ -45,7 +45,7 @@ fn heartbeats_are_answered_in_each_state_at_each_version() {
                 assert_eq!(ask(as_instance(version, MEMBER, "nobody")), 25);
             }
         }
-        publish_row(&fixture, Some(row(FenceState::Empty, Vec::new())));
+        publish_row(&fixture, Some(row(GroupState::Empty, Vec::new())));
         assert_eq!(beat(&mut fixture, &mut conn, &good), 25);
     }
     assert!(fixture.events().is_empty(), "the policy hears of none");
@@ -69,7 +69,7 @@ fn heartbeats_are_accepted_while_the_group_is_loaded() {
     let (mut fixture, mut conn) =
         while_read(|fixture, conn| assert_eq!(beat(fixture, conn, &request), 0));
     assert_eq!(beat(&mut fixture, &mut conn, &request), 0, "the policy has not spoken yet");
-    publish_row(&fixture, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    publish_row(&fixture, Some(row(GroupState::Stable, vec![member(MEMBER)])));
     assert_eq!(beat(&mut fixture, &mut conn, &request), 25);
     let request = heartbeat(4, MEMBER, GENERATION);
     assert_eq!(beat(&mut fixture, &mut conn, &request), 0);

@@ -1,7 +1,7 @@
 //! A member of a consumer group that has no news, and for whom there is none, is answered from the
 //! row that the policy published last; its commits and fetches are judged by its epoch.
 
-use krust::broker::{FenceMember, FenceRow, FenceState, GroupKind, Role};
+use krust::broker::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
 use krust::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
@@ -19,20 +19,21 @@ const INTERVAL_MS: i32 = 3000;
 /// A member that speaks the classic protocol, and its generation.
 const GUEST: (&str, i32) = ("guest", 4);
 
-fn consumer(member_id: &str, epoch: i32, quiet: bool) -> FenceMember {
-    FenceMember { role: Role::Consumer { epoch, quiet }, ..member(member_id) }
+fn consumer(member_id: &str, epoch: i32, quiet: bool) -> MemberSnapshot {
+    MemberSnapshot { role: Role::Consumer { epoch, quiet }, ..member(member_id) }
 }
 
-fn group(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
+fn group(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapshot> {
     let kind = GroupKind::Consumer { heartbeat_interval_ms: INTERVAL_MS };
-    Some(FenceRow { kind, generation: 6, ..row(state, members) })
+    Some(GroupSnapshot { kind, generation: 6, ..row(state, members) })
 }
 
 /// Publishes [`MEMBER`], [`STATIC`], [`GUEST`] and one for whom there is news.
 fn publish(fixture: &TestBroker, rejoin: bool) {
-    let fixed = FenceMember { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
-    let role = Role::Guest { generation: GUEST.1, rejoin };
-    let guest = FenceMember { role, ..member(GUEST.0) };
+    let fixed =
+        MemberSnapshot { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
+    let role = Role::ClassicMember { generation: GUEST.1, rejoin };
+    let guest = MemberSnapshot { role, ..member(GUEST.0) };
     let members = vec![
         consumer(MEMBER, EPOCH, true),
         fixed,
@@ -40,7 +41,7 @@ fn publish(fixture: &TestBroker, rejoin: bool) {
         consumer("told", EPOCH, false),
         consumer("new", 0, true),
     ];
-    publish_row(fixture, group(FenceState::Reconciling, members));
+    publish_row(fixture, group(GroupState::Reconciling, members));
 }
 
 fn says(member_id: &'static str, member_epoch: i32) -> ConsumerGroupHeartbeatRequest<'static> {
@@ -125,7 +126,7 @@ fn a_heartbeat_without_news_is_answered_without_the_policy() {
         ..says(MEMBER, EPOCH)
     };
     assert!(is_asked(&mut fixture, 1, &regex));
-    publish_row(&fixture, Some(row(FenceState::Stable, vec![member(MEMBER)])));
+    publish_row(&fixture, Some(row(GroupState::Stable, vec![member(MEMBER)])));
     assert!(is_asked(&mut fixture, 1, &says(MEMBER, 7)), "a classic group");
     publish_row(&fixture, None);
     assert!(is_asked(&mut fixture, 1, &says(MEMBER, EPOCH)), "no group");
@@ -202,7 +203,7 @@ fn a_commit_bears_the_members_epoch() {
         assert_eq!(commits(GUEST.0, GUEST.1), 0);
         assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
     }
-    publish_row(&fixture, group(FenceState::Empty, vec![]));
+    publish_row(&fixture, group(GroupState::Empty, vec![]));
     let request = commit(9, GROUP.0, &[(0, 1, -1, None)]);
     assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
     assert_eq!(commits(&mut fixture, &mut conn, (9, MEMBER, EPOCH)), 25);

@@ -16,16 +16,18 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::broker::state::groups::offsets::Stored;
-use crate::broker::state::groups::sessions::{Entry, Expired, Session, Sessions};
+use crate::broker::state::groups::sessions::{
+    ExpiredMembers, MemberSession, MemberSessions, NewMember,
+};
 use crate::protocol::ErrorCode;
 
 /// What the policy publishes of a group.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FenceRow {
+pub struct GroupSnapshot {
     /// Which protocol it follows.
     pub kind: GroupKind,
     /// The state of the group.
-    pub state: FenceState,
+    pub state: GroupState,
     /// Its generation; of a consumer group its epoch.
     pub generation: i32,
     /// `consumer`, or another; empty where no member ever joined.
@@ -35,12 +37,12 @@ pub struct FenceRow {
     /// The topics that any member subscribes to; `None`: unknown.
     pub subscribed: Option<Vec<String>>,
     /// Its members, those included whose join waits.
-    pub members: Vec<FenceMember>,
+    pub members: Vec<MemberSnapshot>,
 }
 
 /// A member as the policy publishes it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FenceMember {
+pub struct MemberSnapshot {
     /// Its name.
     pub member_id: String,
     /// The name that a static member keeps.
@@ -82,7 +84,7 @@ pub enum Role {
         quiet: bool,
     },
     /// In the classic protocol, in a consumer group.
-    Guest {
+    ClassicMember {
         /// The generation that it believes in: its epoch.
         generation: i32,
         /// Whether it has to join again.
@@ -92,7 +94,7 @@ pub enum Role {
 
 /// The states of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceState {
+pub enum GroupState {
     /// No members.
     Empty,
     /// Of a consumer group: a target assignment is being made.
@@ -111,7 +113,7 @@ pub enum FenceState {
 
 /// Who a request says it comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Claim<'a> {
+pub(crate) struct MemberIdentity<'a> {
     pub(crate) group_id: &'a str,
     pub(crate) member_id: &'a str,
     pub(crate) instance_id: Option<&'a str>,
@@ -120,23 +122,23 @@ pub(crate) struct Claim<'a> {
 
 /// All rows.
 #[derive(Debug, Default)]
-pub(crate) struct Fences {
-    pub(crate) rows: RwLock<HashMap<Arc<str>, Row>>,
-    sessions: Sessions,
+pub(crate) struct GroupSnapshots {
+    pub(crate) rows: RwLock<HashMap<Arc<str>, PublishedState>>,
+    sessions: MemberSessions,
 }
 
 #[derive(Debug)]
-pub(crate) enum Row {
+pub(crate) enum PublishedState {
     /// It was replayed; its row is on the way.
     Expected,
-    Known(Arc<Fence>),
+    Known(Arc<PublishedGroup>),
 }
 
 /// A row.
 #[derive(Debug)]
-pub(crate) struct Fence {
+pub(crate) struct PublishedGroup {
     pub(crate) kind: GroupKind,
-    pub(crate) state: FenceState,
+    pub(crate) state: GroupState,
     generation: i32,
     pub(crate) protocol_type: String,
     pub(crate) since_ms: i64,
@@ -148,7 +150,7 @@ pub(crate) struct Fence {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) role: Role,
-    session: Arc<Session>,
+    session: Arc<MemberSession>,
     timed: bool,
     is_static: bool,
     /// As published; the session knows where the member really is.
@@ -157,16 +159,16 @@ pub(crate) struct Member {
 
 /// What is known of a group's members.
 #[derive(Debug)]
-pub(crate) enum Standing {
+pub(crate) enum GroupMembership {
     /// It never had any.
     Absent,
     /// Its row is on the way.
     Expected,
     /// Its row.
-    Known(Arc<Fence>),
+    Known(Arc<PublishedGroup>),
 }
 
-impl Standing {
+impl GroupMembership {
     /// Whether no member was ever heard of.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
@@ -174,21 +176,21 @@ impl Standing {
 
     /// Whether offsets may be deleted: the group is empty, or of consumers, whose subscriptions
     /// say which.
-    pub(crate) fn lets_offsets_go(&self) -> bool {
+    pub(crate) fn may_delete_offsets(&self) -> bool {
         match self {
             Self::Absent => true,
             Self::Expected => false,
-            Self::Known(fence) => {
-                fence.state == FenceState::Empty || fence.protocol_type == "consumer"
+            Self::Known(snapshot) => {
+                snapshot.state == GroupState::Empty || snapshot.protocol_type == "consumer"
             }
         }
     }
 
     /// Whether a member subscribes to a topic, as far as is known.
     pub(crate) fn subscribes(&self, topic: &str) -> bool {
-        let Self::Known(fence) = self else { return false };
+        let Self::Known(snapshot) = self else { return false };
         let named = |topics: &Vec<String>| topics.iter().any(|other| other == topic);
-        fence.state != FenceState::Empty && fence.subscribed.as_ref().is_none_or(named)
+        snapshot.state != GroupState::Empty && snapshot.subscribed.as_ref().is_none_or(named)
     }
 
     /// Whether the group has no members.
@@ -196,7 +198,7 @@ impl Standing {
         match self {
             Self::Absent => true,
             Self::Expected => false,
-            Self::Known(fence) => fence.state == FenceState::Empty,
+            Self::Known(snapshot) => snapshot.state == GroupState::Empty,
         }
     }
 
@@ -213,18 +215,18 @@ impl Standing {
             return now_ms >= stored.expire_timestamp && !self.subscribes(topic);
         }
         let since_ms = match self {
-            Self::Known(fence) if fence.is_of_consumers() => {
+            Self::Known(snapshot) if snapshot.is_of_consumers() => {
                 if self.subscribes(topic) {
                     return false;
                 }
                 stored.commit_timestamp
             }
-            Self::Known(fence) if fence.state == FenceState::Empty => {
-                fence.since_ms.max(stored.commit_timestamp)
+            Self::Known(snapshot) if snapshot.state == GroupState::Empty => {
+                snapshot.since_ms.max(stored.commit_timestamp)
             }
-            Self::Known(fence)
-                if fence.state != FenceState::Stable
-                    || fence.protocol_type != "consumer"
+            Self::Known(snapshot)
+                if snapshot.state != GroupState::Stable
+                    || snapshot.protocol_type != "consumer"
                     || self.subscribes(topic) =>
             {
                 return false;
@@ -235,7 +237,7 @@ impl Standing {
     }
 }
 
-impl FenceState {
+impl GroupState {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Empty,
@@ -266,7 +268,7 @@ impl FenceState {
     }
 }
 
-impl Fences {
+impl GroupSnapshots {
     /// How long the loss of its connection is forgiven a member; negative: for ever.
     pub(crate) fn set_grace(&self, grace_ms: i64) {
         self.sessions.set_grace(grace_ms);
@@ -276,24 +278,24 @@ impl Fences {
     /// member is known to speak through `connection`.
     pub(crate) fn check_heartbeat(
         &self,
-        claim: &Claim<'_>,
+        identity: &MemberIdentity<'_>,
         connection: u64,
         now_ms: i64,
     ) -> ErrorCode {
         let rows = self.rows.read();
-        let fence = match rows.get(claim.group_id) {
-            Some(Row::Known(fence)) => fence,
+        let snapshot = match rows.get(identity.group_id) {
+            Some(PublishedState::Known(snapshot)) => snapshot,
             // As Kafka: a group that is being loaded takes every heartbeat.
-            Some(Row::Expected) => return ErrorCode::None,
+            Some(PublishedState::Expected) => return ErrorCode::None,
             None => return ErrorCode::UnknownMemberId,
         };
-        match fence.member(claim) {
+        match snapshot.member(identity) {
             Err(error) => error,
             Ok(member) => {
                 self.heard(&member.session, connection, now_ms);
                 match member.role {
-                    Role::Guest { rejoin: true, .. } => ErrorCode::RebalanceInProgress,
-                    _ if fence.state == FenceState::PreparingRebalance => {
+                    Role::ClassicMember { rejoin: true, .. } => ErrorCode::RebalanceInProgress,
+                    _ if snapshot.state == GroupState::PreparingRebalance => {
                         ErrorCode::RebalanceInProgress
                     }
                     _ => ErrorCode::None,
@@ -304,29 +306,37 @@ impl Fences {
 
     /// Whether this member may commit by a request of this version; its session begins anew then.
     /// Who claims neither a generation nor a name may while the group has no members.
-    pub(crate) fn check_commit(&self, claim: &Claim<'_>, version: i16, now_ms: i64) -> ErrorCode {
+    pub(crate) fn check_commit(
+        &self,
+        identity: &MemberIdentity<'_>,
+        version: i16,
+        now_ms: i64,
+    ) -> ErrorCode {
         let rows = self.rows.read();
-        let fence = match rows.get(claim.group_id) {
-            Some(Row::Known(fence)) => fence,
-            Some(Row::Expected) => return ErrorCode::CoordinatorLoadInProgress,
-            None if claim.generation < 0 => return ErrorCode::None,
+        let snapshot = match rows.get(identity.group_id) {
+            Some(PublishedState::Known(snapshot)) => snapshot,
+            Some(PublishedState::Expected) => return ErrorCode::CoordinatorLoadInProgress,
+            None if identity.generation < 0 => return ErrorCode::None,
             None => return ErrorCode::IllegalGeneration,
         };
-        if fence.state == FenceState::Dead {
+        if snapshot.state == GroupState::Dead {
             return ErrorCode::CoordinatorNotAvailable;
         }
-        if fence.is_of_consumers() {
-            return fence.check_epoch_of_commit(claim, version);
+        if snapshot.is_of_consumers() {
+            return snapshot.check_epoch_of_commit(identity, version);
         }
-        if claim.generation < 0 && fence.state == FenceState::Empty {
+        if identity.generation < 0 && snapshot.state == GroupState::Empty {
             return ErrorCode::None;
         }
-        if claim.generation < 0 && claim.member_id.is_empty() && claim.instance_id.is_none() {
+        if identity.generation < 0
+            && identity.member_id.is_empty()
+            && identity.instance_id.is_none()
+        {
             return ErrorCode::UnknownMemberId;
         }
-        match fence.member(claim) {
+        match snapshot.member(identity) {
             Err(error) => error,
-            Ok(_) if fence.state == FenceState::CompletingRebalance => {
+            Ok(_) if snapshot.state == GroupState::CompletingRebalance => {
                 ErrorCode::RebalanceInProgress
             }
             Ok(member) => {
@@ -337,9 +347,9 @@ impl Fences {
     }
 
     /// A request that the policy decides came from this member, if it is one.
-    pub(crate) fn touch(&self, claim: &Claim<'_>, connection: u64, now_ms: i64) {
-        if let Some(Row::Known(fence)) = self.rows.read().get(claim.group_id)
-            && let Some(member) = fence.members.get(claim.member_id)
+    pub(crate) fn touch(&self, identity: &MemberIdentity<'_>, connection: u64, now_ms: i64) {
+        if let Some(PublishedState::Known(snapshot)) = self.rows.read().get(identity.group_id)
+            && let Some(member) = snapshot.members.get(identity.member_id)
         {
             self.heard(&member.session, connection, now_ms);
         }
@@ -352,7 +362,7 @@ impl Fences {
     }
 
     #[inline]
-    fn heard(&self, session: &Arc<Session>, connection: u64, now_ms: i64) {
+    fn heard(&self, session: &Arc<MemberSession>, connection: u64, now_ms: i64) {
         session.refresh(now_ms);
         if session.is_elsewhere(connection) {
             self.sessions.opened(connection);
@@ -360,7 +370,7 @@ impl Fences {
         }
     }
 
-    /// A connection is about to speak for some group; [`Fences::closed`] says when it ends.
+    /// A connection is about to speak for some group; [`GroupSnapshots::closed`] says when it ends.
     pub(crate) fn opened(&self, connection: u64) {
         self.sessions.opened(connection);
     }
@@ -376,18 +386,18 @@ impl Fences {
     }
 
     /// Takes out the members whose time is up; each is told once, unless it is published again.
-    pub(crate) fn expired(&self, now_ms: i64) -> Expired {
+    pub(crate) fn expired(&self, now_ms: i64) -> ExpiredMembers {
         self.sessions.expired(now_ms)
     }
 
     /// The group was replayed, and is the policy's to publish.
     pub(crate) fn expect(&self, group_id: &str) {
-        let old = self.rows.write().insert(Arc::from(group_id), Row::Expected);
+        let old = self.rows.write().insert(Arc::from(group_id), PublishedState::Expected);
         self.forget(old, None);
     }
 
     /// What holds of a group from now on; `None`: it is gone.
-    pub(crate) fn publish(&self, group_id: &str, row: Option<FenceRow>, now_ms: i64) {
+    pub(crate) fn publish(&self, group_id: &str, row: Option<GroupSnapshot>, now_ms: i64) {
         let mut rows = self.rows.write();
         let Some(row) = row else {
             let old = rows.remove(group_id);
@@ -396,28 +406,28 @@ impl Fences {
         let name = rows.get_key_value(group_id).map(|(name, _)| Arc::clone(name));
         let name = name.unwrap_or_else(|| Arc::from(group_id));
         let before = match rows.get(group_id) {
-            Some(Row::Known(fence)) => Some(Arc::clone(fence)),
+            Some(PublishedState::Known(snapshot)) => Some(Arc::clone(snapshot)),
             _ => None,
         };
-        let fence = Arc::new(self.build((&name, row), before.as_deref(), now_ms));
-        let old = rows.insert(name, Row::Known(Arc::clone(&fence)));
-        self.forget(old, Some(&fence));
+        let snapshot = Arc::new(self.build((&name, row), before.as_deref(), now_ms));
+        let old = rows.insert(name, PublishedState::Known(Arc::clone(&snapshot)));
+        self.forget(old, Some(&snapshot));
     }
 
     /// The row of a group.
-    pub(crate) fn of(&self, group_id: &str) -> Option<Arc<Fence>> {
+    pub(crate) fn of(&self, group_id: &str) -> Option<Arc<PublishedGroup>> {
         match self.rows.read().get(group_id) {
-            Some(Row::Known(fence)) => Some(Arc::clone(fence)),
+            Some(PublishedState::Known(snapshot)) => Some(Arc::clone(snapshot)),
             _ => None,
         }
     }
 
     /// What is known of a group's members.
-    pub(crate) fn standing(&self, group_id: &str) -> Standing {
+    pub(crate) fn standing(&self, group_id: &str) -> GroupMembership {
         match self.rows.read().get(group_id) {
-            None => Standing::Absent,
-            Some(Row::Expected) => Standing::Expected,
-            Some(Row::Known(fence)) => Standing::Known(Arc::clone(fence)),
+            None => GroupMembership::Absent,
+            Some(PublishedState::Expected) => GroupMembership::Expected,
+            Some(PublishedState::Known(snapshot)) => GroupMembership::Known(Arc::clone(snapshot)),
         }
     }
 
@@ -428,26 +438,26 @@ impl Fences {
 
     /// The groups without members.
     pub(crate) fn idle(&self) -> Vec<String> {
-        let is_empty = |row: &Row| matches!(row, Row::Known(it) if it.state == FenceState::Empty);
+        let is_empty = |row: &PublishedState| matches!(row, PublishedState::Known(it) if it.state == GroupState::Empty);
         let rows = self.rows.read();
         rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
     }
 
     fn build(
         &self,
-        (name, row): (&Arc<str>, FenceRow),
-        before: Option<&Fence>,
+        (name, row): (&Arc<str>, GroupSnapshot),
+        before: Option<&PublishedGroup>,
         now_ms: i64,
-    ) -> Fence {
+    ) -> PublishedGroup {
         let mut members = HashMap::with_capacity(row.members.len());
         let mut instances = HashMap::new();
         for member in row.members {
-            let old = before.and_then(|fence| fence.members.get(member.member_id.as_str()));
+            let old = before.and_then(|snapshot| snapshot.members.get(member.member_id.as_str()));
             let is_static = member.instance_id.is_some();
             let old = old.filter(|old| old.is_static == is_static);
             let session = match old {
                 Some(old) => Arc::clone(&old.session),
-                None => self.sessions.add(Entry {
+                None => self.sessions.add(NewMember {
                     group_id: Arc::clone(name),
                     member_id: Arc::from(member.member_id),
                     is_static,
@@ -467,16 +477,26 @@ impl Fences {
             if let Some(instance_id) = member.instance_id {
                 instances.insert(instance_id, Arc::clone(&member_id));
             }
-            let FenceMember { timed, connection, role, .. } = member;
+            let MemberSnapshot { timed, connection, role, .. } = member;
             members.insert(member_id, Member { role, session, timed, is_static, connection });
         }
-        let FenceRow { kind, state, generation, protocol_type, since_ms, subscribed, .. } = row;
-        Fence { kind, state, generation, protocol_type, since_ms, subscribed, members, instances }
+        let GroupSnapshot { kind, state, generation, protocol_type, since_ms, subscribed, .. } =
+            row;
+        PublishedGroup {
+            kind,
+            state,
+            generation,
+            protocol_type,
+            since_ms,
+            subscribed,
+            members,
+            instances,
+        }
     }
 
     /// Ends the sessions of a row that are not in the next one.
-    fn forget(&self, old: Option<Row>, next: Option<&Fence>) {
-        let Some(Row::Known(old)) = old else { return };
+    fn forget(&self, old: Option<PublishedState>, next: Option<&PublishedGroup>) {
+        let Some(PublishedState::Known(old)) = old else { return };
         for (member_id, member) in &old.members {
             let stays = next.and_then(|next| next.members.get(member_id));
             if !stays.is_some_and(|stays| Arc::ptr_eq(&stays.session, &member.session)) {
@@ -486,56 +506,56 @@ impl Fences {
     }
 }
 
-impl Fence {
-    /// The member of the classic protocol that a claim is true of, or what is wrong with it.
-    fn member(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
-        if self.state == FenceState::Dead {
+impl PublishedGroup {
+    /// The member of the classic protocol that an identity is true of, or what is wrong with it.
+    fn member(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
+        if self.state == GroupState::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
-        let member = self.named(claim)?;
+        let member = self.named(identity)?;
         let generation = match member.role {
             Role::Classic => self.generation,
-            Role::Guest { generation, .. } => generation,
+            Role::ClassicMember { generation, .. } => generation,
             Role::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
         };
-        if claim.generation != generation {
+        if identity.generation != generation {
             return Err(ErrorCode::IllegalGeneration);
         }
         Ok(member)
     }
 
     /// The member of that name, if its instance id is not another's.
-    pub(crate) fn named(&self, claim: &Claim<'_>) -> Result<&Member, ErrorCode> {
-        if let Some(instance_id) = claim.instance_id {
+    pub(crate) fn named(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
+        if let Some(instance_id) = identity.instance_id {
             match self.instances.get(instance_id) {
                 None => return Err(ErrorCode::UnknownMemberId),
-                Some(member_id) if **member_id != *claim.member_id => {
+                Some(member_id) if **member_id != *identity.member_id => {
                     return Err(ErrorCode::FencedInstanceId);
                 }
                 Some(_) => {}
             }
         }
-        self.members.get(claim.member_id).ok_or(ErrorCode::UnknownMemberId)
+        self.members.get(identity.member_id).ok_or(ErrorCode::UnknownMemberId)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use FenceState::*;
+    use GroupState::*;
 
-    fn member(member_id: &str) -> FenceMember {
-        FenceMember {
+    fn member(member_id: &str) -> MemberSnapshot {
+        MemberSnapshot {
             member_id: member_id.into(),
             instance_id: None,
             session_timeout_ms: 1000,
             timed: true,
-            ..FenceMember::default()
+            ..MemberSnapshot::default()
         }
     }
 
-    fn row(state: FenceState, members: Vec<FenceMember>) -> Option<FenceRow> {
-        Some(FenceRow {
+    fn row(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapshot> {
+        Some(GroupSnapshot {
             kind: GroupKind::Classic,
             state,
             generation: 7,
@@ -546,20 +566,20 @@ mod tests {
         })
     }
 
-    fn group(state: FenceState) -> Fences {
-        let fences = Fences::default();
-        let fixed = FenceMember { instance_id: Some("i".into()), ..member("s") };
+    fn group(state: GroupState) -> GroupSnapshots {
+        let fences = GroupSnapshots::default();
+        let fixed = MemberSnapshot { instance_id: Some("i".into()), ..member("s") };
         let members = if state == Empty { vec![] } else { vec![member("m"), fixed] };
         fences.publish("g", row(state, members), 0);
         fences
     }
 
-    fn claim(
+    fn identity(
         member_id: &'static str,
         instance_id: Option<&'static str>,
         generation: i32,
-    ) -> Claim<'static> {
-        Claim { group_id: "g", member_id, instance_id, generation }
+    ) -> MemberIdentity<'static> {
+        MemberIdentity { group_id: "g", member_id, instance_id, generation }
     }
 
     #[test]
@@ -568,19 +588,20 @@ mod tests {
             [(PreparingRebalance, 27), (CompletingRebalance, 0), (Stable, 0), (Dead, 15)]
         {
             let fences = group(state);
-            let check = |claim: Claim<'_>| fences.check_heartbeat(&claim, 1, 0).code();
-            assert_eq!(check(claim("m", None, 7)), wanted, "{state:?}");
-            assert_eq!(check(claim("s", Some("i"), 7)), wanted, "{state:?}");
+            let check =
+                |identity: MemberIdentity<'_>| fences.check_heartbeat(&identity, 1, 0).code();
+            assert_eq!(check(identity("m", None, 7)), wanted, "{state:?}");
+            assert_eq!(check(identity("s", Some("i"), 7)), wanted, "{state:?}");
             if state != Dead {
-                assert_eq!(check(claim("m", Some("i"), 7)), 82);
-                assert_eq!(check(claim("m", Some("other"), 7)), 25);
-                assert_eq!(check(claim("other", None, 7)), 25);
-                assert_eq!(check(claim("m", None, 6)), 22);
-                assert_eq!(check(claim("m", None, -1)), 22);
+                assert_eq!(check(identity("m", Some("i"), 7)), 82);
+                assert_eq!(check(identity("m", Some("other"), 7)), 25);
+                assert_eq!(check(identity("other", None, 7)), 25);
+                assert_eq!(check(identity("m", None, 6)), 22);
+                assert_eq!(check(identity("m", None, -1)), 22);
             }
-            assert_eq!(check(Claim { group_id: "other", ..claim("m", None, 7) }), 25);
+            assert_eq!(check(MemberIdentity { group_id: "other", ..identity("m", None, 7) }), 25);
         }
-        assert_eq!(group(Empty).check_heartbeat(&claim("m", None, 7), 1, 0).code(), 25);
+        assert_eq!(group(Empty).check_heartbeat(&identity("m", None, 7), 1, 0).code(), 25);
     }
 
     #[test]
@@ -589,20 +610,21 @@ mod tests {
             [(PreparingRebalance, 0), (CompletingRebalance, 27), (Stable, 0), (Dead, 15)]
         {
             let fences = group(state);
-            let check = |claim: Claim<'_>| fences.check_commit(&claim, 8, 0).code();
-            assert_eq!(check(claim("m", None, 7)), wanted, "{state:?}");
+            let check = |identity: MemberIdentity<'_>| fences.check_commit(&identity, 8, 0).code();
+            assert_eq!(check(identity("m", None, 7)), wanted, "{state:?}");
             if state != Dead {
-                assert_eq!(check(claim("m", Some("i"), 7)), 82);
-                assert_eq!(check(claim("other", None, 7)), 25);
-                assert_eq!(check(claim("m", None, 8)), 22);
-                assert_eq!(check(claim("m", None, -1)), 22);
-                assert_eq!(check(claim("", None, -1)), 25, "it has members");
+                assert_eq!(check(identity("m", Some("i"), 7)), 82);
+                assert_eq!(check(identity("other", None, 7)), 25);
+                assert_eq!(check(identity("m", None, 8)), 22);
+                assert_eq!(check(identity("m", None, -1)), 22);
+                assert_eq!(check(identity("", None, -1)), 25, "it has members");
             }
         }
         let fences = group(Empty);
-        assert_eq!(fences.check_commit(&claim("", None, -1), 8, 0).code(), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 25);
-        let elsewhere = |generation| Claim { group_id: "other", ..claim("", None, generation) };
+        assert_eq!(fences.check_commit(&identity("", None, -1), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 25);
+        let elsewhere =
+            |generation| MemberIdentity { group_id: "other", ..identity("", None, generation) };
         assert_eq!(fences.check_commit(&elsewhere(-1), 8, 0).code(), 0);
         assert_eq!(fences.check_commit(&elsewhere(1), 8, 0).code(), 22);
     }
@@ -613,19 +635,19 @@ mod tests {
         fences.expect("g");
         assert!(fences.of("g").is_none());
         assert_eq!(fences.next_deadline(), None, "sessions wait for the policy too");
-        assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 14);
+        assert_eq!(fences.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 0);
+        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 14);
         fences.publish("g", row(Stable, vec![member("m")]), 0);
-        assert_eq!(fences.check_commit(&claim("m", None, 7), 8, 0).code(), 0);
+        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 0);
         fences.expect("g");
         fences.publish("g", None, 0);
-        assert_eq!(fences.check_heartbeat(&claim("m", None, 7), 1, 0).code(), 25);
+        assert_eq!(fences.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 25);
     }
 
     #[test]
     fn who_stays_keeps_its_session_and_who_comes_begins_one() {
         let fences = group(Stable);
-        fences.check_heartbeat(&claim("m", None, 7), 1, 500);
+        fences.check_heartbeat(&identity("m", None, 7), 1, 500);
         fences.publish("g", row(Stable, vec![member("m"), member("n")]), 900);
         let expired = |now_ms| {
             let groups = fences.expired(now_ms);
@@ -638,8 +660,8 @@ mod tests {
 
     #[test]
     fn a_session_does_not_run_while_the_join_waits() {
-        let fences = Fences::default();
-        let waits = |timed| row(PreparingRebalance, vec![FenceMember { timed, ..member("m") }]);
+        let fences = GroupSnapshots::default();
+        let waits = |timed| row(PreparingRebalance, vec![MemberSnapshot { timed, ..member("m") }]);
         fences.publish("g", waits(false), 0);
         assert!(fences.expired(100_000).is_empty());
         fences.publish("g", waits(true), 100_000);
@@ -649,15 +671,15 @@ mod tests {
 
     #[test]
     fn a_member_whose_connection_closed_before_it_was_published_has_its_grace() {
-        let fences = Fences::default();
+        let fences = GroupSnapshots::default();
         fences.set_grace(500);
         fences.opened(1);
         fences.opened(2);
         assert!(!fences.closed(1, 0));
-        let joined = |connection| FenceMember { connection: Some(connection), ..member("m") };
+        let joined = |connection| MemberSnapshot { connection: Some(connection), ..member("m") };
         fences.publish("g", row(Stable, vec![joined(1)]), 100);
         assert_eq!(fences.next_deadline(), Some(600));
-        fences.check_heartbeat(&claim("m", None, 7), 2, 200);
+        fences.check_heartbeat(&identity("m", None, 7), 2, 200);
         fences.publish("g", row(Stable, vec![joined(1)]), 300);
         assert!(fences.expired(600).is_empty(), "it speaks through 2 now");
         assert_eq!(fences.next_deadline(), Some(1200));
