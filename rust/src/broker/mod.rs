@@ -10,8 +10,9 @@
 //! A file imports from its own folder and from those below it.
 //!
 //! Threads: [`Broker`] is shared by all network threads; each has its own [`ThreadState`], each
-//! connection its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a time.
-//! Not promised: replication; a partition with more than one in-sync replica is not advanced here.
+//! connection its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a
+//! time. Not promised: replication; a partition with more than one in-sync replica is not advanced
+//! here.
 
 mod errors;
 mod handlers;

@@ -1,8 +1,8 @@
 //! FindCoordinator (10), v0-6: which broker coordinates a group or a transactional id.
 //! Behaviour: a group (key type 0) is coordinated by the leader of its partition of
 //!     `__consumer_offsets`. The first use creates that topic: the policy is asked (`AutoCreate`),
-//!     the request delayed, then answered; if the topic is not there even then, or the partition has
-//!     no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
+//!     the request delayed, then answered; if the topic is not there even then, or the partition
+//!     has no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
 //!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
 //!     Any other key type is INVALID_REQUEST (42). Closes while Metadata does.
 //!     A key that is named again is answered once.

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers`
 //! exactly while it is in `requests` and has a deadline.
-//! Threads: owned by the reactor thread; others know a request by its [`DelayedId`] only, and a name
-//! that is no longer here is not an error: the request was answered, or its connection closed.
+//! Threads: owned by the reactor thread; others know a request by its [`DelayedId`] only, and a
+//! name that is no longer here is not an error: the request was answered, or its connection closed.
 //! A connection's session lists its requests, so that closing it costs as much as it has delayed.
 //! Limits: each but those that a worker has has a deadline; a connection may delay 1024
 //!     (`net::Options::delayed_max`), and is not read from beyond.

@@ -92,8 +92,8 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
-    /// All whole frames that one readable event brought. Each is answered through `replies`, delayed
-    /// there, expects no reply, or is left ([`Replies::leave`]).
+    /// All whole frames that one readable event brought. Each is answered through `replies`,
+    /// delayed there, expects no reply, or is left ([`Replies::leave`]).
     fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow
     where
         Self: Sized;

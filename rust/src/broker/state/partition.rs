@@ -228,8 +228,9 @@ impl Partition {
         self.waiting.store(waiters.len(), Ordering::Relaxed);
     }
 
-    /// Runs `callback` once all in-sync replicas have what lies below `end`: here and now, or on the
-    /// thread that moves the watermark. Callbacks whose offset was passed run in the order given.
+    /// Runs `callback` once all in-sync replicas have what lies below `end`: here and now, or on
+    /// the thread that moves the watermark. Callbacks whose offset was passed run in the order
+    /// given.
     pub fn on_commit(&self, end: Offset, callback: CommitCallback) {
         {
             let mut commit_callbacks = self.commit_callbacks.lock();

@@ -1,7 +1,7 @@
 //! Fetch (1), v0-18: batches of some partitions, from an offset on; waits for them if asked.
 //! Behaviour: records are ranges of files that never pass through here. Answered at once when
-//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else delayed
-//!     until enough came or `max_wait_ms` passed. At most `max_bytes` in all and
+//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else
+//!     delayed until enough came or `max_wait_ms` passed. At most `max_bytes` in all and
 //!     `partition_max_bytes` each, but the first partition with records gives at least one whole
 //!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
 //!     offset and with the list of aborted transactions. Incremental sessions (KIP-227): see

@@ -1,12 +1,12 @@
 //! MemberSession deadlines: whose time is up, without a timer for each heartbeat.
 //!
-//! A heartbeat stores the time in its member's [`MemberSession`] and touches nothing else. The ordered
-//! list has one entry a session, at a deadline that may have moved on since; when it comes up, the
-//! session is asked again and goes back to its real place. So a member costs one look in each
-//! session timeout, however often it beats.
-//! Grace: where a member that is not static loses the connection it last spoke through, its
-//! deadline is at most the grace away, joining or not; whatever it says next takes that back.
-//! Invariant: a session is in `due` at `queued_ms`, or that is `i64::MAX` and it is not;
+//! A heartbeat stores the time in its member's [`MemberSession`] and touches nothing else. The
+//! ordered list has one entry a session, at a deadline that may have moved on since; when it comes
+//! up, the session is asked again and goes back to its real place. So a member costs one look in
+//! each session timeout, however often it beats. Grace: where a member that is not static loses the
+//! connection it last spoke through, its deadline is at most the grace away, joining or not;
+//! whatever it says next takes that back. Invariant: a session is in `due` at `queued_ms`, or that
+//! is `i64::MAX` and it is not;
 //!     `queued_ms` <= its real deadline. It is in `speakers` under its `connection`, if it has one.
 //! Threads: shared; times are atomics, the lists are behind one short lock that heartbeats do not
 //!     take. Times are monotonic milliseconds, handed in.

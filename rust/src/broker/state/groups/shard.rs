@@ -132,8 +132,8 @@ impl Shard {
         self.partition.acknowledged(Acks::All) >= state.end
     }
 
-    /// Appends what `record_builder` wrote. The caller keeps it in memory, lets go of the lock, and then
-    /// calls [`Partition::advance`]. Errors: the codes that a commit answers with.
+    /// Appends what `record_builder` wrote. The caller keeps it in memory, lets go of the lock, and
+    /// then calls [`Partition::advance`]. Errors: the codes that a commit answers with.
     pub(crate) fn append(
         &self,
         state: &mut State,

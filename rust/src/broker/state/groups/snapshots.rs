@@ -438,7 +438,7 @@ impl GroupSnapshots {
 
     /// The groups without members.
     pub(crate) fn idle(&self) -> Vec<String> {
-        let is_empty = |row: &PublishedState| matches!(row, PublishedState::Known(it) if it.state == GroupState::Empty);
+        let is_empty = |row: &PublishedState| matches!(row, PublishedState::Known(group) if group.state == GroupState::Empty);
         let rows = self.rows.read();
         rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
     }
