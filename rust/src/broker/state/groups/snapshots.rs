@@ -438,8 +438,11 @@ impl GroupSnapshots {
 
     /// The groups without members.
     pub(crate) fn idle(&self) -> Vec<String> {
-        let is_empty = |row: &PublishedState| matches!(row, PublishedState::Known(group) if group.state == GroupState::Empty);
         let rows = self.rows.read();
+        let is_empty = |row: &PublishedState| match row {
+            PublishedState::Known(group) => group.state == GroupState::Empty,
+            PublishedState::Expected => false,
+        };
         rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
     }
 
