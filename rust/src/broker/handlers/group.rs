@@ -9,7 +9,7 @@
 //! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
 
 use crate::broker::requests::call::Call;
-use crate::broker::state::groups::CoordinatorState;
+use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::protocol::value::Value;
 use crate::protocol::{

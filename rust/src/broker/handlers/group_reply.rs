@@ -11,7 +11,7 @@ use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
-use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::partition::{Acks, Waiter};
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;

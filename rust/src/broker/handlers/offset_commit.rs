@@ -17,9 +17,9 @@ use crate::broker::requests::broker::Settings;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
-use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::offsets::METADATA_MAX;
-use crate::broker::state::groups::shard::{GROUP_ID_MAX, Shard};
+use crate::broker::state::groups::shard::{GROUP_ID_MAX, GroupShard};
 use crate::broker::state::groups::snapshots::MemberIdentity;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::Named;
@@ -134,9 +134,9 @@ impl Commit<'_, '_> {
         if group_id.len() > GROUP_ID_MAX {
             return Err(ErrorCode::InvalidGroupId);
         }
-        let shard = call.broker.groups.shard(group_id)?;
-        let mut state = shard.lock()?;
-        self.fenced(call, state.offsets.of(group_id).is_some())?;
+        let shard = call.broker.groups.shards.ready_of(group_id)?;
+        let mut memory = shard.lock_ready()?;
+        self.fenced(call, memory.kept.offsets.of(group_id).is_some())?;
         self.measure(codes, &call.broker.settings.load());
         if !codes.contains(&ErrorCode::None) {
             return Ok(None);
@@ -146,12 +146,12 @@ impl Commit<'_, '_> {
         self.each_accepted(codes, |topic, partition, value| {
             record_builder.offset((group_id, &topic.name, partition), Some(value));
         });
-        shard.append(&mut state, record_builder, self.now_ms)?;
+        shard.append_records(&mut memory, record_builder, self.now_ms)?;
         self.each_accepted(codes, |topic, partition, value| {
-            state.offsets.put((group_id, partition), &topic.name, value);
+            memory.kept.offsets.put((group_id, partition), &topic.name, value);
         });
-        let at = shard.end(&state);
-        drop(state);
+        let at = shard.end(&memory);
+        drop(memory);
         advance(call, &shard);
         Ok(Some(at))
     }
@@ -227,6 +227,6 @@ impl Commit<'_, '_> {
 }
 
 /// Moves the watermark of a shard that was appended to, and wakes who waits for it.
-pub(crate) fn advance(call: &mut Call<'_, '_>, shard: &Shard) {
-    shard.partition().advance(&mut call.broker.wakes(call.thread));
+pub(crate) fn advance(call: &mut Call<'_, '_>, shard: &GroupShard) {
+    shard.partition.advance(&mut call.broker.wakes(call.thread));
 }

@@ -10,7 +10,7 @@ use crate::broker::handlers::offset_commit::advance;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
-use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::image::ClusterImage;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_delete::{
@@ -44,10 +44,10 @@ fn delete<'f>(
         return Err(ErrorCode::InvalidGroupId);
     }
     let (image, now_ms) = (call.image(), call.broker.clock.wall_ms());
-    let shard = call.broker.groups.shard(group_id)?;
-    let mut state = shard.lock()?;
+    let shard = call.broker.groups.shards.ready_of(group_id)?;
+    let mut memory = shard.lock_ready()?;
     let standing = call.broker.groups.snapshots.standing(group_id);
-    if standing.is_absent() && state.offsets.of(group_id).is_none() {
+    if standing.is_absent() && memory.kept.offsets.of(group_id).is_none() {
         return Err(ErrorCode::GroupIdNotFound);
     }
     if !standing.may_delete_offsets() {
@@ -61,7 +61,7 @@ fn delete<'f>(
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
             let error = judge((topic.name, index), &image, is_subscribed);
-            let offsets = state.offsets.of(group_id).filter(|_| error == ErrorCode::None);
+            let offsets = memory.kept.offsets.of(group_id).filter(|_| error == ErrorCode::None);
             if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
                 record_builder.offset((group_id, topic.name, index), None);
                 gone.push((topic.name, index));
@@ -74,12 +74,12 @@ fn delete<'f>(
     if gone.is_empty() {
         return Ok((response, None));
     }
-    shard.append(&mut state, record_builder, now_ms)?;
+    shard.append_records(&mut memory, record_builder, now_ms)?;
     for (topic, partition) in gone {
-        state.offsets.remove((group_id, topic, partition));
+        memory.kept.offsets.remove((group_id, topic, partition));
     }
-    let at = shard.end(&state);
-    drop(state);
+    let at = shard.end(&memory);
+    drop(memory);
     advance(call, &shard);
     Ok((response, Some(at)))
 }

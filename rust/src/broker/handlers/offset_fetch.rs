@@ -19,7 +19,7 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
-use crate::broker::state::groups::appending::AppendedAt;
+use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::offsets::{GroupOffsets, Stored};
 use crate::broker::state::image::ClusterImage;
 use crate::ids::TopicId;
@@ -137,16 +137,16 @@ fn topics<'f>(
     (version, group): (i16, &OffsetFetchRequestGroup<'f>),
     at: &mut Vec<AppendedAt>,
 ) -> Result<Vec<Topic<'f>>, ErrorCode> {
-    let shard = broker.groups.shard(group.group_id)?;
-    let state = shard.lock()?;
+    let shard = broker.groups.shards.ready_of(group.group_id)?;
+    let memory = shard.lock_ready()?;
     if version >= MEMBERS_FROM {
         let member = (group.member_id, group.member_epoch);
         broker.groups.snapshots.check_fetch(group.group_id, member)?;
     }
-    if !shard.is_committed(&state) {
-        at.push(shard.end(&state));
+    if !shard.is_committed(&memory) {
+        at.push(shard.end(&memory));
     }
-    let offsets = state.offsets.of(group.group_id);
+    let offsets = memory.kept.offsets.of(group.group_id);
     let by_id = version >= IDS_FROM;
     let Some(asked) = &group.topics else {
         return Ok(offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id)));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::broker::lifecycle::groups::replay::GroupReplay;
 use crate::broker::lifecycle::opening::{ApplyError, Opened, Wanted};
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::shard::TOPIC;
@@ -154,7 +155,7 @@ impl Broker {
         let topic = image.topic(TOPIC).map(|it| &**it);
         let (loading, left) = self.groups.follow(topic, node);
         self.unloaded(left.iter().map(|group_id| &**group_id));
-        self.load_groups(loading);
+        self.load_shards::<GroupReplay>(loading);
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
         // What was flushed while a partition was in no image yet has woken nobody.
@@ -397,7 +398,7 @@ impl Broker {
     /// Closes all logs and directories, so that the next start need not recover. No request may be
     /// handled any more.
     pub fn close(&self) -> Result<(), StorageError> {
-        self.groups.stopping.store(true, Ordering::Release);
+        self.replays_stop.store(true, Ordering::Release);
         self.workers.stop();
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();

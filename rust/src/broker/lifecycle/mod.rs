@@ -1,6 +1,7 @@
 //! How partitions come and go: metadata deltas are applied, logs opened, moved and closed, and the
 //! logs of groups replayed and appended to.
 
+pub(crate) mod coordinator;
 pub mod groups;
 mod metadata_delta;
 mod moves;

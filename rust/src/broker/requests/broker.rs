@@ -5,7 +5,7 @@
 //! on requests in `requests` and `handlers`.
 //! Threads: shared by all; what changes is behind a lock of its own, or swapped whole.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
@@ -139,6 +139,8 @@ pub struct Broker {
     pub(crate) producer_ids: ProducerIds,
     pub(crate) proven: Proven,
     pub(crate) groups: Groups,
+    /// Set when the broker closes, so that replays of coordinators end.
+    pub(crate) replays_stop: AtomicBool,
     pub(crate) quotas: Quotas,
     /// The number of the last connection.
     pub(crate) connections: AtomicU64,
@@ -199,6 +201,7 @@ impl Broker {
             producer_ids: ProducerIds::default(),
             proven: Default::default(),
             groups,
+            replays_stop: AtomicBool::new(false),
             connections: AtomicU64::new(0),
         })
     }

@@ -1,6 +1,7 @@
 //! What the broker knows and keeps: the cluster's image, partitions, groups, quotas, fetch
 //! sessions. Nothing here knows a request, or how it is answered.
 
+pub mod coordinator;
 pub mod fetch_sessions;
 pub mod groups;
 pub mod image;

@@ -11,7 +11,7 @@
 //! ```
 //! An offset with an expiry of its own goes by that alone. A group that is empty and has no offset
 //! left is named to the policy (`OffsetsExpired`). Offsets of topics that are deleted go at once.
-//! Threads: the keeper, and whoever applies a delta; a shard's lock is held for one partition.
+//! Threads: the log scheduler's, and that of a delta; a shard's lock is held for one partition.
 //! Not promised: that an offset goes before the round after its time.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::offsets::Key;
 use crate::broker::state::groups::records::RecordBuilder;
-use crate::broker::state::groups::shard::{Shard, State};
+use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory};
 use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::value::Value;
@@ -31,14 +31,14 @@ impl Broker {
         let now_ms = self.clock.wall_ms();
         let times = (now_ms, self.settings.load().offsets_retention_ms);
         let idle = self.groups.snapshots.idle();
-        for shard in self.groups.ready() {
-            let Ok(mut state) = shard.lock() else { continue };
-            let keys = due(&state, &self.groups.snapshots, times);
-            let gone = shard.forget(&mut state, keys, now_ms);
+        for shard in self.groups.shards.ready() {
+            let Ok(mut memory) = shard.lock_ready() else { continue };
+            let keys = due(&memory, &self.groups.snapshots, times);
+            let gone = shard.forget(&mut memory, keys, now_ms);
             let mut empty: Vec<&str> =
                 gone.iter().map(|group| &**group).filter(|it| self.is_empty(it)).collect();
-            let here = |group: &&String| self.groups.is_of(&shard, group);
-            let bare = idle.iter().filter(here).filter(|it| state.offsets.of(it).is_none());
+            let here = |group: &&String| self.groups.shards.is_of(&shard, group);
+            let bare = idle.iter().filter(here).filter(|it| memory.kept.offsets.of(it).is_none());
             empty.extend(bare.map(String::as_str));
             empty.sort_unstable();
             empty.dedup();
@@ -47,8 +47,8 @@ impl Broker {
                 let fields = vec![("group_id".into(), group_id)];
                 self.policy.submit(Event::internal("OffsetsExpired", Value::Map(fields)));
             }
-            drop(state);
-            shard.partition().advance(&mut Wakes { here: None, waker: self });
+            drop(memory);
+            shard.partition.advance(&mut Wakes { here: None, waker: self });
         }
     }
 
@@ -59,10 +59,10 @@ impl Broker {
     /// Tombstones for the offsets of topics that are gone.
     pub(crate) fn forget_topics(&self, topics: &[Arc<str>]) {
         let now_ms = self.clock.wall_ms();
-        for shard in self.groups.ready().iter().filter(|_| !topics.is_empty()) {
-            let Ok(mut state) = shard.lock() else { continue };
+        for shard in self.groups.shards.ready().iter().filter(|_| !topics.is_empty()) {
+            let Ok(mut memory) = shard.lock_ready() else { continue };
             let mut keys = Vec::new();
-            for (group, offsets) in &state.offsets.groups {
+            for (group, offsets) in &memory.kept.offsets.groups {
                 for topic in topics {
                     let partitions = offsets.topics.get(topic).into_iter().flatten();
                     keys.extend(
@@ -70,18 +70,18 @@ impl Broker {
                     );
                 }
             }
-            shard.forget(&mut state, keys, now_ms);
-            drop(state);
-            shard.partition().advance(&mut Wakes { here: None, waker: self });
+            shard.forget(&mut memory, keys, now_ms);
+            drop(memory);
+            shard.partition.advance(&mut Wakes { here: None, waker: self });
         }
     }
 }
 
 /// The offsets of a shard whose time is up.
-fn due(state: &State, fences: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
+fn due(memory: &GroupShardMemory, snapshots: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
     let mut keys = Vec::new();
-    for (group, offsets) in &state.offsets.groups {
-        let standing = fences.standing(group);
+    for (group, offsets) in &memory.kept.offsets.groups {
+        let standing = snapshots.standing(group);
         for (topic, partitions) in offsets.topics() {
             let due = partitions.iter().filter(|(_, it)| standing.expired((topic, it), times));
             keys.extend(due.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)));
@@ -90,9 +90,9 @@ fn due(state: &State, fences: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
     keys
 }
 
-impl Shard {
+impl GroupShard {
     /// Tombstones for `keys`, as far as they can be appended. Returns the groups without offsets.
-    fn forget(&self, state: &mut State, keys: Vec<Key>, now_ms: i64) -> Vec<Arc<str>> {
+    fn forget(&self, memory: &mut GroupShardMemory, keys: Vec<Key>, now_ms: i64) -> Vec<Arc<str>> {
         if keys.is_empty() {
             return Vec::new();
         }
@@ -100,19 +100,19 @@ impl Shard {
         let mut record_builder = RecordBuilder::default();
         record_builder.begin(now_ms);
         let outcome =
-            self.write_tombstones(state, &mut record_builder, (keys, now_ms)).and_then(|rest| {
+            self.write_tombstones(memory, &mut record_builder, (keys, now_ms)).and_then(|rest| {
                 if !record_builder.is_empty() {
-                    self.append(state, &mut record_builder, now_ms)?;
+                    self.append_records(memory, &mut record_builder, now_ms)?;
                 }
-                state.offsets.remove_all(&rest);
+                memory.kept.offsets.remove_all(&rest);
                 Ok(())
             });
         if let Err(error) = outcome {
-            let partition = &self.partition().name;
+            let partition = &self.partition.name;
             tracing::warn!(%partition, "tombstones of offsets: {}", error.name());
         }
         groups.dedup();
-        groups.retain(|group| state.offsets.of(group).is_none());
+        groups.retain(|group| memory.kept.offsets.of(group).is_none());
         groups
     }
 }

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::broker::lifecycle::groups::replay::GroupReplay;
 use crate::broker::policy::Event;
 use crate::broker::requests::apis::Api;
 use crate::broker::requests::broker::Broker;
-use crate::broker::state::groups::CoordinatorState;
-use crate::broker::state::groups::appending::{AppendedAt, GroupRecord};
-use crate::broker::state::groups::shard::{GROUP_ID_MAX, Phase, Shard, State};
+use crate::broker::state::coordinator::shard::{AppendedAt, CoordinatorState};
+use crate::broker::state::groups::appending::GroupRecord;
+use crate::broker::state::groups::shard::{GROUP_ID_MAX, GroupShard, GroupShardMemory};
 use crate::broker::state::partition::CommitCallback;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::ErrorCode;
@@ -19,7 +20,7 @@ use crate::protocol::value::Value;
 impl Broker {
     /// How far the partition of a group is.
     pub fn coordinator_state(&self, group_id: &str) -> CoordinatorState {
-        self.groups.state(group_id)
+        self.groups.shards.state_of(group_id)
     }
 
     /// Appends what the policy wants written of a group as one batch. Without records: where the
@@ -47,17 +48,17 @@ impl Broker {
         group_id: &str,
         records: &[GroupRecord],
     ) -> Result<AppendedAt, ErrorCode> {
-        let shard = self.groups.shard_of(group_id).ok_or(ErrorCode::NotCoordinator)?;
-        let mut state = shard.state.lock();
-        let outcome = match shard.usable() {
+        let shard = self.groups.shards.of(group_id).ok_or(ErrorCode::NotCoordinator)?;
+        let mut memory = shard.lock();
+        let outcome = match shard.check_ready() {
             Ok(()) if group_id.len() > GROUP_ID_MAX => Err(ErrorCode::InvalidGroupId),
-            Ok(()) => shard.write(&mut state, (group_id, records), self.clock.wall_ms()),
+            Ok(()) => shard.write(&mut memory, (group_id, records), self.clock.wall_ms()),
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            self.read_again(&shard, &mut state, group_id);
+            self.read_again(&shard, &mut memory, group_id);
         }
-        drop(state);
+        drop(memory);
         if outcome.is_ok() && !records.is_empty() {
             shard.partition.advance(&mut Wakes { here: None, waker: self });
         }
@@ -68,16 +69,16 @@ impl Broker {
 impl Broker {
     /// Whether a group has committed anything.
     pub fn has_offsets(&self, group_id: &str) -> bool {
-        let shard = self.groups.shard_of(group_id);
-        shard.is_some_and(|shard| shard.state.lock().offsets.of(group_id).is_some())
+        let shard = self.groups.shards.of(group_id);
+        shard.is_some_and(|shard| shard.lock().kept.offsets.of(group_id).is_some())
     }
 
     /// The groups that have committed something.
     pub fn groups_with_offsets(&self) -> Vec<String> {
-        let shards = self.groups.ready();
+        let shards = self.groups.shards.ready();
         let mut groups = Vec::new();
         for shard in shards {
-            groups.extend(shard.state.lock().offsets.groups.keys().map(ToString::to_string));
+            groups.extend(shard.lock().kept.offsets.groups.keys().map(ToString::to_string));
         }
         groups
     }
@@ -87,9 +88,9 @@ impl Broker {
     pub fn lags(&self, group_id: &str, topics: &[String]) -> Vec<(String, i32, i64)> {
         let image = self.image.load();
         let mut lags = Vec::new();
-        let Some(shard) = self.groups.shard_of(group_id) else { return lags };
-        let state = shard.state.lock();
-        let Some(offsets) = state.offsets.of(group_id) else { return lags };
+        let Some(shard) = self.groups.shards.of(group_id) else { return lags };
+        let memory = shard.lock();
+        let Some(offsets) = memory.kept.offsets.of(group_id) else { return lags };
         for name in topics {
             let Some(topic) = image.topic(name) else { continue };
             for (&index, stored) in offsets.topics.get(name.as_str()).into_iter().flatten() {
@@ -104,8 +105,7 @@ impl Broker {
 
     /// Whether any partition is being replayed.
     pub fn groups_loading(&self) -> bool {
-        let shards = self.groups.shards.load();
-        shards.all.iter().flatten().any(|shard| shard.phase() == Phase::Loading)
+        self.groups.shards.is_loading()
     }
 
     /// Whether a request is to wait: it is on groups, and those that lay here at the start are
@@ -127,8 +127,13 @@ impl Broker {
     pub fn reload_groups(&self, group_ids: &[String]) {
         let mut elsewhere = Vec::new();
         for group_id in group_ids {
-            match self.groups.shard_of(group_id).filter(|shard| shard.phase() != Phase::Gone) {
-                Some(shard) => self.read_again(&shard, &mut shard.state.lock(), group_id),
+            match self
+                .groups
+                .shards
+                .of(group_id)
+                .filter(|shard| shard.state() != CoordinatorState::NotHere)
+            {
+                Some(shard) => self.read_again(&shard, &mut shard.lock(), group_id),
                 None => elsewhere.push(group_id.as_str()),
             }
         }
@@ -144,17 +149,14 @@ impl Broker {
         }
     }
 
-    fn read_again(&self, shard: &Arc<Shard>, state: &mut State, group_id: &str) {
-        if shard.phase() == Phase::Gone {
+    fn read_again(&self, shard: &Arc<GroupShard>, memory: &mut GroupShardMemory, group_id: &str) {
+        if shard.state() == CoordinatorState::NotHere {
             return;
         }
-        if !state.lost.iter().any(|lost| **lost == *group_id) {
-            state.lost.push(group_id.into());
+        if !memory.kept.lost.iter().any(|lost| **lost == *group_id) {
+            memory.kept.lost.push(group_id.into());
         }
-        state.lost_end = state.end;
-        if !std::mem::replace(&mut state.reading, true) {
-            self.load_groups(vec![Arc::clone(shard)]);
-        }
+        self.reload_shard::<GroupReplay>(shard, memory);
     }
 }
 

@@ -6,6 +6,6 @@
 mod decisions;
 mod expiry;
 mod log;
-mod replay;
+pub(crate) mod replay;
 
 pub use decisions::{Decided, WrongReply};

@@ -1,9 +1,5 @@
-//! What is appended to the log of a group, and where that lies.
+//! What the policy has appended to the log of a group.
 
-use std::sync::Arc;
-
-use crate::broker::state::partition::{Acks, Partition};
-use crate::ids::Offset;
 use crate::protocol::value::Value;
 
 /// What the policy wants written of a group.
@@ -22,20 +18,4 @@ pub enum GroupRecord {
     },
     /// Tombstones of all offsets that it committed.
     DropOffsets,
-}
-
-/// Where a group's records were appended, or where its log ended.
-#[derive(Clone, Debug)]
-pub struct AppendedAt {
-    /// The group's partition.
-    pub partition: Arc<Partition>,
-    /// One past the last record.
-    pub end: Offset,
-}
-
-impl AppendedAt {
-    /// Whether the high watermark has passed it.
-    pub fn is_committed(&self) -> bool {
-        self.partition.acknowledged(Acks::All) >= self.end
-    }
 }

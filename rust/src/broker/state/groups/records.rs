@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pen_gives_back_what_a_large_batch_took() {
+    fn a_record_builder_gives_back_the_memory_of_a_large_batch() {
         let mut record_builder = RecordBuilder::default();
         let metadata = "x".repeat(30_000);
         let large = OffsetCommitValue { metadata: &metadata, ..OffsetCommitValue::default() };

@@ -1,0 +1,244 @@
+//! The records of a coordinator's log, in order, as they count.
+//!
+//! Records are read in place, chunk by chunk; a compressed batch is inflated as it is read.
+//! Records of a transaction wait for its marker: committed, they count from there; aborted or never
+//! ended, they do not. A batch with a wrong checksum is left out, and logged as an error.
+//! Limits: a chunk of 5 MiB; a compressed message of an older format inflates to 64 MiB at most.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::broker::lifecycle::coordinator::ShardReplay;
+use crate::ids::Offset;
+use crate::record::batch::{self, Batch};
+use crate::record::compression::Codec;
+use crate::record::control::Control;
+use crate::record::legacy::{self, Message};
+use crate::record::{RecordError, convert};
+use crate::storage::{Log, Read, ReadError};
+
+/// Bytes read at a time, as `offsets.load.buffer.size`.
+const CHUNK: usize = 5 << 20;
+/// The most that a compressed message of an older format may grow to.
+const INFLATED: usize = 64 << 20;
+
+/// Why a partition was not replayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("the broker stops")]
+    Closing,
+}
+
+/// A replay that goes on.
+#[derive(Debug, Default)]
+pub(super) struct LogReplay<R> {
+    /// What was gathered.
+    pub(super) replayed: R,
+    /// One past the last record read.
+    next: Offset,
+    /// Records of transactions that are open, by producer id.
+    open: HashMap<i64, Vec<TransactionalRecord>>,
+    /// First and last offsets of batches with a wrong checksum, until they are logged.
+    damaged: Vec<(i64, i64)>,
+}
+
+/// Key and value of a record.
+type TransactionalRecord = (Option<Box<[u8]>>, Option<Box<[u8]>>);
+
+impl<R: ShardReplay> LogReplay<R> {
+    /// Reads on to the log's end, and returns it.
+    pub(super) fn read(&mut self, log: &Log, stop: &AtomicBool) -> Result<Offset, ReplayError> {
+        let mut bytes = Vec::new();
+        self.next = self.next.max(log.log_start_offset());
+        loop {
+            if stop.load(Ordering::Acquire) {
+                return Err(ReplayError::Closing);
+            }
+            let upper = log.log_end_offset();
+            let read = Read { offset: self.next, max_bytes: CHUNK, upper, min_one: true };
+            bytes.clear();
+            log.read(read)?.read_into(&mut bytes)?;
+            let outcome = self.chunk(&bytes);
+            for (from, to) in self.damaged.drain(..) {
+                tracing::error!(
+                    partition = %log.name(), from, to,
+                    "a batch has a wrong checksum and is left out: what the coordinator wrote \
+                     with it is lost, and what it wrote before counts again"
+                );
+            }
+            match outcome? {
+                Some(next) if next > self.next => self.next = next,
+                _ => {
+                    self.next = self.next.max(upper);
+                    return Ok(self.next);
+                }
+            }
+        }
+    }
+
+    /// Takes over the batches of a chunk, whose last one may be cut. Returns the offset after them.
+    fn chunk(&mut self, bytes: &[u8]) -> Result<Option<Offset>, ReplayError> {
+        let mut next = None;
+        for batch in batch::iter(bytes) {
+            match batch {
+                Ok(batch) => {
+                    if batch.crc_ok() {
+                        self.batch(&batch)?;
+                    } else {
+                        self.damaged.push((batch.header().base_offset, batch.last_offset()));
+                    }
+                    next = Some(Offset(batch.last_offset() + 1));
+                }
+                Err(RecordError::Truncated { .. }) => break,
+                Err(RecordError::Magic(_)) if next.is_none() => return self.older(bytes),
+                // Read again from here, as the first of a chunk.
+                Err(RecordError::Magic(_)) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(next)
+    }
+
+    /// The same, of the older formats.
+    fn older(&mut self, bytes: &[u8]) -> Result<Option<Offset>, ReplayError> {
+        let (mut next, mut rest, mut held) = (None, bytes, Vec::new());
+        loop {
+            let message = match Message::parse(rest) {
+                Ok(message) => message,
+                Err(RecordError::Truncated { .. } | RecordError::Magic(_)) => return Ok(next),
+                Err(error) => return Err(error.into()),
+            };
+            if message.codec == Codec::None {
+                self.replayed.record(message.key, message.value);
+            } else {
+                legacy::records(&message, INFLATED, &mut held)?
+                    .for_each(|record| self.replayed.record(record.key, record.value));
+            }
+            next = Some(Offset(message.offset + 1));
+            rest = rest.get(message.size()..).unwrap_or_default();
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<(), RecordError> {
+        let producer = batch.header().producer_id;
+        if batch.is_control() {
+            return convert::each_record(batch, |record| {
+                if let Ok(Control::EndTransaction { commit, .. }) = Control::parse(record) {
+                    self.end_transaction(producer, commit);
+                }
+                Ok(())
+            });
+        }
+        let transactional = batch.is_transactional();
+        convert::each_record(batch, |record| {
+            if transactional {
+                let record = (record.key.map(Into::into), record.value.map(Into::into));
+                self.open.entry(producer).or_default().push(record);
+            } else {
+                self.replayed.record(record.key, record.value);
+            }
+            Ok(())
+        })
+    }
+
+    fn end_transaction(&mut self, producer: i64, commit: bool) {
+        let records = self.open.remove(&producer).unwrap_or_default();
+        for (key, value) in records.iter().filter(|_| commit) {
+            self.replayed.record(key.as_deref(), value.as_deref());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::requests::broker::Broker;
+    use crate::broker::state::coordinator::shard::{CoordinatorShard, ShardMemory};
+    use crate::record::batch::{Builder, Entry, Fields};
+    use crate::record::compression::deflate;
+    use crate::record::control::Marker;
+    use crate::record::legacy::Plain;
+
+    /// A coordinator that keeps the values of all records that count.
+    #[derive(Debug, Default, PartialEq)]
+    struct Values(Vec<Vec<u8>>);
+
+    impl ShardReplay for Values {
+        type Kept = Self;
+        const THREAD: &'static str = "values";
+
+        fn record(&mut self, _key: Option<&[u8]>, value: Option<&[u8]>) {
+            self.0.extend(value.map(<[u8]>::to_vec));
+        }
+
+        fn take_over(
+            self,
+            _broker: &Broker,
+            _shard: &CoordinatorShard<Self>,
+            memory: &mut ShardMemory<Self>,
+        ) {
+            memory.kept = self;
+        }
+    }
+
+    fn batch(value: &[u8], producer_id: i64) -> Vec<u8> {
+        let mut builder = Builder::new();
+        builder.add(&Entry { timestamp: 0, key: Some(b"k"), value: Some(value), headers: &[] });
+        let transactional = producer_id >= 0;
+        builder.to_bytes(&Fields { producer_id, transactional, ..Fields::default() }).unwrap()
+    }
+
+    fn marker(producer_id: i64, commit: bool) -> Vec<u8> {
+        let marker = Marker { producer_id, producer_epoch: 0, coordinator_epoch: 0, commit };
+        marker.to_batch(0).unwrap()
+    }
+
+    fn message(codec: Codec, value: &[u8]) -> Vec<u8> {
+        let (mut bytes, value) = (Vec::new(), Some(value));
+        let attributes = codec as i8;
+        legacy::put(&mut bytes, &Plain { magic: 1, attributes, value, ..Plain::default() });
+        bytes
+    }
+
+    fn values(batches: &[Vec<u8>]) -> Vec<String> {
+        let mut log_replay = LogReplay::<Values>::default();
+        log_replay.chunk(&batches.concat()).unwrap();
+        log_replay.replayed.0.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect()
+    }
+
+    #[test]
+    fn records_of_a_transaction_count_from_its_commit_and_not_at_all_without() {
+        let open = [batch(b"a", 1), batch(b"b", 2), batch(b"c", -1), batch(b"d", 3)];
+        assert_eq!(values(&open), ["c"]);
+        let ended = [open.concat(), marker(2, false), marker(1, true)];
+        assert_eq!(values(&ended), ["c", "a"]);
+    }
+
+    #[test]
+    fn a_batch_with_a_wrong_checksum_is_left_out_and_reported() {
+        let mut damaged = batch(b"b", -1);
+        *damaged.last_mut().unwrap() ^= 1;
+        let mut log_replay = LogReplay::<Values>::default();
+        log_replay.chunk(&[batch(b"a", -1), damaged, batch(b"c", -1)].concat()).unwrap();
+        assert_eq!(log_replay.replayed, Values(vec![b"a".to_vec(), b"c".to_vec()]));
+        assert_eq!(log_replay.damaged, [(0, 0)]);
+    }
+
+    #[test]
+    fn a_message_of_an_older_format_inflates_no_further_than_it_may() {
+        let mut log_replay = LogReplay::<Values>::default();
+        let most = INFLATED - 34; // the message around the value
+        for (size, fits) in [(most, true), (most + 1, false)] {
+            let (inside, mut value) = (message(Codec::None, &vec![0; size]), Vec::new());
+            deflate(Codec::Gzip, None, &inside, &mut value).unwrap();
+            let outcome = log_replay.chunk(&message(Codec::Gzip, &value));
+            assert_eq!(outcome.is_ok(), fits, "{outcome:?}");
+        }
+    }
+}

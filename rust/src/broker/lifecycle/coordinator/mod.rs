@@ -1,0 +1,94 @@
+//! Loading of coordinators: where this broker becomes the leader of a partition of a coordinator's
+//! topic, its log is replayed from its first record to its last, and what was gathered is taken
+//! over under the shard's lock.
+//!
+//! Threads: one for all shards that a delta brought; it ends with the last of them.
+//! A panic or an error is logged and costs that partition its coordinator: NOT_COORDINATOR.
+
+mod log_replay;
+
+use std::sync::Arc;
+
+use crate::broker::lifecycle::coordinator::log_replay::LogReplay;
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::coordinator::shard::{CoordinatorShard, CoordinatorState, ShardMemory};
+use crate::storage::panics::caught;
+
+pub(crate) use log_replay::ReplayError;
+
+/// What a replay of one shard gathers. One implementation for each coordinator.
+pub(crate) trait ShardReplay: Default {
+    /// What the coordinator keeps of a shard.
+    type Kept: Default + Send + 'static;
+    /// The name of the loading thread.
+    const THREAD: &'static str;
+
+    /// The next record, as the log has them; never one of a transaction that is open or aborted.
+    fn record(&mut self, key: Option<&[u8]>, value: Option<&[u8]>);
+
+    /// The log was read to its end: the shard keeps from now on what was gathered. Called under
+    /// the shard's lock; requests are served afterwards.
+    fn take_over(
+        self,
+        broker: &Broker,
+        shard: &CoordinatorShard<Self::Kept>,
+        memory: &mut ShardMemory<Self::Kept>,
+    );
+}
+
+impl Broker {
+    /// Replays shards on a thread of its own.
+    pub(crate) fn load_shards<R: ShardReplay>(&self, shards: Vec<Arc<CoordinatorShard<R::Kept>>>) {
+        let Some(broker) = self.me.upgrade().filter(|_| !shards.is_empty()) else { return };
+        let spawned = std::thread::Builder::new().name(R::THREAD.into()).spawn(move || {
+            for shard in shards {
+                let name = &shard.partition.name;
+                let load = || broker.load_shard::<R>(&shard);
+                if caught(&format_args!("the replay of {name}"), load).is_none() {
+                    shard.unload(&mut shard.lock());
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!("a coordinator cannot be loaded: {error}");
+        }
+    }
+
+    /// Replays a shard again, as when its coordinator lost a part of what it knew.
+    pub(crate) fn reload_shard<R: ShardReplay>(
+        &self,
+        shard: &Arc<CoordinatorShard<R::Kept>>,
+        memory: &mut ShardMemory<R::Kept>,
+    ) {
+        memory.replay_until = memory.end;
+        if !std::mem::replace(&mut memory.is_replaying, true) {
+            self.load_shards::<R>(vec![Arc::clone(shard)]);
+        }
+    }
+
+    fn load_shard<R: ShardReplay>(&self, shard: &CoordinatorShard<R::Kept>) {
+        let mut log_replay = LogReplay::<R>::default();
+        loop {
+            let outcome = log_replay.read(&shard.partition.log, &self.replays_stop);
+            let mut memory = shard.lock();
+            match outcome {
+                _ if shard.state() == CoordinatorState::NotHere => return,
+                Ok(next) if next < memory.replay_until => {}
+                Ok(next) => {
+                    memory.is_replaying = false;
+                    if shard.state() == CoordinatorState::Loading {
+                        memory.end = next;
+                    }
+                    log_replay.replayed.take_over(self, shard, &mut memory);
+                    return shard.set_state(&mut memory, CoordinatorState::Ready);
+                }
+                Err(error) => {
+                    if !matches!(error, ReplayError::Closing) {
+                        tracing::error!(partition = %shard.partition.name, "replay: {error}");
+                    }
+                    return shard.unload(&mut memory);
+                }
+            }
+        }
+    }
+}

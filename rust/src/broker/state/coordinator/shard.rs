@@ -1,0 +1,177 @@
+//! One partition of a coordinator's topic that this broker leads.
+//!
+//! States, as a client's request meets them:
+//! ```text
+//! Loading  COORDINATOR_LOAD_IN_PROGRESS                        replayed -> Ready, else -> NotHere
+//! Ready    the request is served
+//! NotHere  NOT_COORDINATOR: another broker leads it, the topic was deleted, or the disk is broken
+//! ```
+//! Invariant: the lock is held from the check of a change over its append to the moment that it is
+//! kept in memory; the state changes under the lock only.
+//! Threads: any; the lock is held for one append, never for a replay.
+//! Not promised: that an append survives a power cut before the high watermark has passed it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::broker::state::partition::{Acks, Partition};
+use crate::ids::Offset;
+use crate::protocol::ErrorCode;
+use crate::record::batch::{Batch, Facts};
+use crate::storage::AppendError;
+
+/// How far a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CoordinatorState {
+    /// It is being replayed: COORDINATOR_LOAD_IN_PROGRESS.
+    Loading,
+    /// Requests are answered.
+    Ready,
+    /// Another broker leads it, or it does not exist yet: NOT_COORDINATOR.
+    NotHere,
+}
+
+/// A partition of a coordinator's topic, and what the coordinator keeps of it.
+#[derive(Debug)]
+pub(crate) struct CoordinatorShard<S> {
+    /// The partition's number.
+    pub(crate) index: i32,
+    pub(crate) partition: Arc<Partition>,
+    /// A [`CoordinatorState`]; changed only under the lock.
+    state: AtomicU8,
+    kept: Mutex<ShardMemory<S>>,
+}
+
+/// What a shard's lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct ShardMemory<S> {
+    /// What the coordinator keeps.
+    pub(crate) kept: S,
+    /// One past the last record of the coordinator.
+    pub(crate) end: Offset,
+    /// A replay that ends before this offset reads on.
+    pub(crate) replay_until: Offset,
+    /// Whether a thread replays it, or will.
+    pub(crate) is_replaying: bool,
+}
+
+/// Where a coordinator's records were appended, or where its log ended.
+#[derive(Clone, Debug)]
+pub struct AppendedAt {
+    /// The partition of its topic.
+    pub partition: Arc<Partition>,
+    /// One past the last record.
+    pub end: Offset,
+}
+
+/// Why a batch of a coordinator was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAppended {
+    /// It is larger than the topic's `max.message.bytes`, or no batch at all.
+    TooLarge,
+    /// The log takes nothing: the disk failed, or another broker leads it.
+    NotCoordinator,
+}
+
+impl AppendedAt {
+    /// Whether the high watermark has passed it.
+    pub fn is_committed(&self) -> bool {
+        self.partition.acknowledged(Acks::All) >= self.end
+    }
+}
+
+impl<S: Default> CoordinatorShard<S> {
+    /// A shard that is ready if its log is empty, else to be replayed.
+    pub(crate) fn new(index: i32, partition: Arc<Partition>) -> Self {
+        let end = partition.log.log_end_offset();
+        let is_replaying = partition.log.log_start_offset() != end;
+        let state = if is_replaying { CoordinatorState::Loading } else { CoordinatorState::Ready };
+        let kept = Mutex::new(ShardMemory { end, is_replaying, ..ShardMemory::default() });
+        Self { index, partition, state: AtomicU8::new(state as u8), kept }
+    }
+
+    /// How far it is.
+    pub(crate) fn state(&self) -> CoordinatorState {
+        match self.state.load(Ordering::Acquire) {
+            0 => CoordinatorState::Loading,
+            1 => CoordinatorState::Ready,
+            _ => CoordinatorState::NotHere,
+        }
+    }
+
+    /// Goes to another state, under its lock.
+    pub(crate) fn set_state(&self, _locked: &mut ShardMemory<S>, state: CoordinatorState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// This broker coordinates it no more; all that was kept is dropped.
+    pub(crate) fn unload(&self, memory: &mut ShardMemory<S>) {
+        self.set_state(memory, CoordinatorState::NotHere);
+        *memory = ShardMemory::default();
+    }
+
+    /// Errors: why requests are not served.
+    pub(crate) fn check_ready(&self) -> Result<(), ErrorCode> {
+        match self.state() {
+            CoordinatorState::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
+            CoordinatorState::Ready if !self.partition.is_led_elsewhere() => Ok(()),
+            _ => Err(ErrorCode::NotCoordinator),
+        }
+    }
+
+    /// What is kept, whatever its state.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ShardMemory<S>> {
+        self.kept.lock()
+    }
+
+    /// What is kept, if requests are served.
+    pub(crate) fn lock_ready(&self) -> Result<MutexGuard<'_, ShardMemory<S>>, ErrorCode> {
+        let memory = self.kept.lock();
+        self.check_ready().map(|()| memory)
+    }
+
+    /// Where the coordinator's records end now.
+    pub(crate) fn end(&self, memory: &ShardMemory<S>) -> AppendedAt {
+        AppendedAt { partition: Arc::clone(&self.partition), end: memory.end }
+    }
+
+    /// Whether all that was appended so far is committed.
+    pub(crate) fn is_committed(&self, memory: &ShardMemory<S>) -> bool {
+        self.partition.acknowledged(Acks::All) >= memory.end
+    }
+
+    /// Appends a batch. The caller keeps it in memory, lets go of the lock, and then calls
+    /// [`Partition::advance`].
+    pub(crate) fn append(
+        &self,
+        memory: &mut ShardMemory<S>,
+        batch: &[u8],
+        now_ms: i64,
+    ) -> Result<(), NotAppended> {
+        let log = &self.partition.log;
+        let batch = Batch::parse(batch).map_err(|_| NotAppended::TooLarge)?;
+        if batch.size() as u64 > log.config().max_message_bytes {
+            return Err(NotAppended::TooLarge);
+        }
+        let header = batch.header();
+        let facts = Facts {
+            max_timestamp: header.max_timestamp,
+            offset_of_max_timestamp: 0,
+            record_count: header.record_count,
+            last_offset_delta: header.last_offset_delta,
+            inflated: 0,
+        };
+        let appended = log.stage(&batch, &facts, now_ms).map_err(|error| match error {
+            AppendError::TooLarge { .. } | AppendError::SegmentTooSmall { .. } => {
+                NotAppended::TooLarge
+            }
+            _ => NotAppended::NotCoordinator,
+        })?;
+        log.commit(appended.staged).map_err(|_| NotAppended::NotCoordinator)?;
+        memory.end = Offset(appended.last_offset.0 + 1);
+        Ok(())
+    }
+}
