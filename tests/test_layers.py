@@ -48,7 +48,9 @@ def circle(folder: str, files: str) -> frozenset[str]:
 
 
 # The layers of files in the import graph; where a folder has layers of its own, of its parts.
-GRAPH_LAYERS = {f"rust/src/{module}": (layer,) for module, layer in RUST_LAYERS.items()}
+GRAPH_LAYERS: dict[str, tuple[int, ...]] = {
+    f"rust/src/{module}": (layer,) for module, layer in RUST_LAYERS.items()
+}
 GRAPH_LAYERS |= {f"python/krust/{module}": (layer,) for module, layer in PYTHON_LAYERS.items()}
 GRAPH_LAYERS |= {"rust/src/lib": (9,), "python/krust/__init__": (0,)}
 # The broker's own layers from bottom to top. Its lowest files, which any of them may use: the port

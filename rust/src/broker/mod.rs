@@ -1,10 +1,10 @@
 //! The broker: what is done with a request, from its bytes to its reply.
 //!
 //! ```text
-//! lifecycle  partitions come and go: metadata deltas, opening, moves, the coordinator's log
+//! lifecycle  partitions come and go: metadata deltas, opening, moves, coordinators' logs
 //! handlers   one file per API, and the dispatch to them
 //! requests   call, reply, delayed operations, decisions asked of the policy, THE API table
-//! state      image, partitions, groups, quotas, fetch sessions: knows no request
+//! state      image, partitions, coordinators, groups, quotas, fetch sessions: knows no request
 //! policy     the port to the decisions              errors  faults of the layers below to codes
 //! ```
 //! A file imports from its own folder and from those below it.

@@ -1,5 +1,5 @@
 //! How partitions come and go: metadata deltas are applied, logs opened, moved and closed, and the
-//! logs of groups replayed and appended to.
+//! logs of coordinators replayed and appended to.
 
 pub(crate) mod coordinator;
 pub mod groups;
