@@ -82,16 +82,6 @@ CIRCLES = [
         "rust/src/record",
         "compression.rs lz4.rs xerial.rs zstd_frame.rs",
     ),
-    circle(
-        "rust/src/broker/handlers",
-        "describe_cluster.rs describe_log_dirs.rs describe_producers.rs "
-        "describe_topic_partitions.rs fetch/mod.rs find_coordinator.rs list_offsets.rs "
-        "metadata.rs mod.rs offset_fetch.rs",
-    ),
-    circle(
-        "rust/src/broker/handlers/produce",
-        "append.rs long.rs mod.rs reply.rs",
-    ),
 ]
 # Who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}
