@@ -1,7 +1,7 @@
-//! What the peer is told when the layers below refuse or fail: the only place where their errors
-//! become Kafka's codes.
+//! Maps errors of the layers below to Kafka's error codes. No other file does.
 //!
-//! Never UNKNOWN_SERVER_ERROR: an idempotent producer that gets it duplicates or dies.
+//! No error becomes UNKNOWN_SERVER_ERROR: an idempotent producer that receives it duplicates
+//! records or fails.
 
 use crate::protocol::ErrorCode;
 use crate::record::RecordError;

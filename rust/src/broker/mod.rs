@@ -1,18 +1,18 @@
-//! The broker: what is done with a request, from its bytes to its reply.
+//! The broker: handles requests, from their bytes to their replies.
 //!
 //! ```text
 //! lifecycle  partitions come and go: metadata deltas, opening, moves, coordinators' logs
-//! handlers   one file per API, and the dispatch to them
-//! requests   call, reply, delayed operations, decisions asked of the policy, THE API table
+//! handlers   one file for each API, and the dispatch to them
+//! requests   call, reply, delayed operations, decisions asked of the policy, the API table
 //! state      image, partitions, coordinators, groups, quotas, fetch sessions: knows no request
-//! policy     the port to the decisions              errors  faults of the layers below to codes
+//! policy     the port to the policy                 errors  errors of lower layers to Kafka's codes
 //! ```
-//! A file imports from its own folder and from those below it.
+//! A file imports from its own folder and from the folders below it.
 //!
-//! Threads: [`Broker`] is shared by all network threads; each has its own [`ThreadState`], each
-//! connection its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a
-//! time. Not promised: replication; a partition with more than one in-sync replica is not advanced
-//! here.
+//! Threads: all network threads share [`Broker`]. Each has its own [`ThreadState`], each connection
+//!     its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a time.
+//! Not promised: replication. The high watermark of a partition with more than one in-sync replica
+//!     does not advance here.
 
 mod errors;
 mod handlers;

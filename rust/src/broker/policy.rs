@@ -1,25 +1,20 @@
-//! The port to the policy: requests whose answer is a decision leave here as events and
-//! come back as answers, both as plain values with Kafka's field names in snake_case.
+//! The port to the policy. Requests that the policy decides leave here as events and return as
+//! answers, both as plain values with Kafka's field names in snake_case.
 //!
-//! A ticket stands for one event until it is answered. For a client's request the answer is encoded
-//! with the request's version and fills the request's slot, through the mailbox of its thread. Two
-//! events are the broker's own: `AutoCreate` (`{"topics": [name]}`, answered
-//! `{"topics": [{"name", "error_code"}]}`) and `AllocateProducerIds`, as Kafka's API 67. Ticket 0
-//! is nobody's: events that want no answer have it (of groups `SessionExpired`, `GroupsLoaded`,
-//! `GroupsUnloaded`, `OffsetsExpired`; of disks `LogDirFailed`: `{"replicas": [{"topic",
-//! "partition"}]}`, all that are lost).
-//! A request that names many things which are decided one by one (`LISTS`) is submitted in slices,
-//! the next one when the one before is answered: others are decided in between, and only the
-//! answer's bytes on the wire are kept. What is named twice is asked for once.
-//! Limits: `krust.policy.request.memory.bytes` for the tree and the objects of a client's request,
-//!     `krust.policy.response.max.bytes` for the answer of one that is sliced. Both are leased from
-//!     the broker's pool, the tree for as long as the event or the objects made of it exist.
+//! A ticket identifies an event until it is answered. Two events are the broker's own: `AutoCreate`
+//! (`{"topics": [name]}`, answered `{"topics": [{"name", "error_code"}]}`) and
+//! `AllocateProducerIds`, as Kafka's API 67. Events that need no answer have ticket 0: of groups
+//! `SessionExpired`, `GroupsLoaded`, `GroupsUnloaded`, `OffsetsExpired`; of disks `LogDirFailed`
+//! (`{"replicas": [{"topic", "partition"}]}`, all that are lost).
+//! Tickets, slices of large requests and replies: see `requests::decisions`.
+//! Limits: `krust.policy.request.memory.bytes` for a client's request as a tree and as Python
+//!     objects; `krust.policy.response.max.bytes` for the answer to a request in slices. Both are
+//!     leased from the broker's pool; the tree until the event and its objects are dropped.
+//!     `krust.policy.timeout.ms` for an answer, in addition to the timeout in the request. Then the
+//!     ticket is closed: Metadata and FindCoordinator answer LEADER_NOT_AVAILABLE and
+//!     COORDINATOR_NOT_AVAILABLE, any other request closes its connection.
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
-//! Threads: submitted from reactor threads, answered from any.
-//! Limits: `krust.policy.timeout.ms` for an answer, on top of the time that the request itself
-//!     gives. When it is over the ticket is closed: topics that Metadata or FindCoordinator wait
-//!     for are LEADER_NOT_AVAILABLE and COORDINATOR_NOT_AVAILABLE, any other request closes its
-//!     connection.
+//! Threads: events are submitted on reactor threads and answered on any.
 
 use std::sync::Arc;
 

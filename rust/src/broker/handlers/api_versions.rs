@@ -1,11 +1,12 @@
-//! ApiVersions (18), v0-4: which APIs and versions this broker serves, as the table says.
-//! Behaviour: a version the broker does not know is answered in the layout of v0 with
-//!     UNSUPPORTED_VERSION (35) and one entry, key 18 with its range; the client asks again.
-//!     What brokers ask each other is told on their own listener alone.
-//! Version notes: the response header is v0 in every version; v1 adds the throttle time; v3 adds
-//!     the client's name and version, refused with INVALID_REQUEST (42) where they break Kafka's
-//!     pattern. Tagged fields at their defaults are not written (old librdkafka misreads them).
-//! Not done: supported and finalized features; there are none.
+//! ApiVersions (18), v0-4: lists the APIs and versions that this broker serves, from the API table.
+//! Behaviour: a request in an unknown version is answered in the layout of v0 with
+//!     UNSUPPORTED_VERSION (35) and one entry, the range of key 18. The client then asks again.
+//!     APIs between brokers are listed on the brokers' own listener only.
+//! Version notes: the response header is v0 in every version. v1 adds the throttle time. v3 adds
+//!     the client's name and version; names that break Kafka's pattern are refused with
+//!     INVALID_REQUEST (42). Tagged fields with default values are not written, because old
+//!     versions of librdkafka misread them.
+//! Not done: supported and finalized features. There are none.
 
 use crate::broker::requests::apis;
 use crate::broker::requests::call::{Call, Outcome};

@@ -1,10 +1,11 @@
-//! ConsumerGroupHeartbeat (68), v0-1: a member of a consumer group (KIP-848) says that it is alive,
-//! and what changed; it hears what it is to own.
-//! Behaviour: where nothing changed, on neither side, the group's fence row answers: the member is
-//!     known, has the epoch that it says, and there is nothing to tell it. All else the policy
-//!     decides, as joining and leaving; `group` has refused before what is not for this broker.
-//! Version notes: v1 has a regular expression of topics; member ids are the client's own from then.
-//! Not done: a member that says again what it said before is not quiet here.
+//! ConsumerGroupHeartbeat (68), v0-1: a member of a consumer group (KIP-848) reports that it is
+//! alive and what changed. The reply holds its new assignment.
+//! Behaviour: the group's snapshot answers a heartbeat if nothing changed: the member exists, its
+//!     epoch is current, and it has no new assignment. The policy decides all other heartbeats,
+//!     such as joining and leaving. `group` has already refused requests that belong to another
+//!     broker.
+//! Version notes: v1 adds a regular expression of topics. From v1 on, members choose their own ids.
+//! Not done: a member that repeats an unchanged subscription is still passed to the policy.
 
 use crate::broker::handlers::policy;
 use crate::broker::requests::call::{Call, Outcome};

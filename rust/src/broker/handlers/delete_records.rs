@@ -1,9 +1,9 @@
-//! DeleteRecords (21), v0-2: moves the start of partitions, so that older records are gone.
-//! Behaviour: -1 is the high watermark, beyond it OFFSET_OUT_OF_RANGE (1); the answer is the new
-//!     log start. Not on a compacted topic that does not delete: POLICY_VIOLATION (44). Segments go
-//!     with the next retention.
+//! DeleteRecords (21), v0-2: moves the log start offset of partitions. Older records are deleted.
+//! Behaviour: offset -1 means the high watermark; a larger offset is OFFSET_OUT_OF_RANGE (1). The
+//!     reply holds the new log start offset. A topic that is compacted and never deletes is refused
+//!     with POLICY_VIOLATION (44). The next run of retention removes the segments.
 //! Version notes: v2 is flexible.
-//! Not done: waiting for followers, which there are none of.
+//! Not done: waiting for followers. There is no replication.
 
 use crate::broker::errors;
 use crate::broker::requests::call::{Call, Outcome};

@@ -1,5 +1,6 @@
 //! DescribeAcls (29), v0-3: there is no authorizer, so there are no ACLs.
-//! Behaviour: SECURITY_DISABLED (54) with Kafka's message; tools show "no authorizer" then.
+//! Behaviour: SECURITY_DISABLED (54) with Kafka's message. Tools then show that there is no
+//!     authorizer.
 //! Version notes: v1 adds the pattern type, v2 is flexible, v3 adds user resources.
 //! Not done: ACLs.
 

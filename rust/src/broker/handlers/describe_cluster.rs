@@ -1,8 +1,8 @@
 //! DescribeCluster (60), v0-2: the cluster's id, its controller and its brokers.
-//! Behaviour: from the image alone; addresses as Metadata tells them.
-//! Version notes: v1 asks for brokers (1) or controllers (2): the latter are not to be reached
-//!     here, MISMATCHED_ENDPOINT_TYPE (114); any other type is UNSUPPORTED_ENDPOINT_TYPE (115). v2
-//!     may include fenced brokers, which there are none of.
+//! Behaviour: answered from the cluster image. Brokers have the same addresses as in Metadata.
+//! Version notes: v1 asks for brokers (1) or controllers (2). Controllers cannot be reached here:
+//!     MISMATCHED_ENDPOINT_TYPE (114). Other types are UNSUPPORTED_ENDPOINT_TYPE (115). v2 may
+//!     include fenced brokers; there are none.
 //! Not done: authorization.
 
 use crate::broker::handlers::metadata::{operations, places};

@@ -1,9 +1,10 @@
-//! DescribeLogDirs (35), v0-5: what lies in which log directory, and how large it is.
-//! Behaviour: one result per directory, online or not (KAFKA_STORAGE_ERROR, 56); of the topics
-//!     asked, or of all. A copy on its way (AlterReplicaLogDirs) is a future key, with so many
-//!     offsets missing. Else the lag is 0: what is here is the leader's.
-//! Version notes: v3 adds an error of its own; v4 total and usable bytes of the file system; v5
-//!     whether the directory is cordoned (never).
+//! DescribeLogDirs (35), v0-5: which partitions each log directory holds, and their sizes.
+//! Behaviour: one result for each directory; an offline directory has KAFKA_STORAGE_ERROR (56). A
+//!     null list of topics means all. A replica that AlterReplicaLogDirs is copying has the key
+//!     `future`, and its lag is the number of offsets not yet copied. All other lags are 0, because
+//!     every replica here is a leader.
+//! Version notes: v3 adds an error for the whole reply, v4 the total and usable bytes of the file
+//!     system, v5 whether the directory is cordoned (never).
 //! Not done: the lag of followers.
 
 use std::collections::BTreeMap;

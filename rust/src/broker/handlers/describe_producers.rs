@@ -1,6 +1,7 @@
-//! DescribeProducers (61), v0: the producers that a partition remembers.
-//! Behaviour: each with its epoch, last sequence number, time of its last batch, and where its open
-//!     transaction began (-1: none). A partition that is named again is answered once.
+//! DescribeProducers (61), v0: the producers whose state a partition keeps.
+//! Behaviour: for each producer its epoch, last sequence number, the time of its last batch, and
+//!     the first offset of its open transaction (-1: none). A partition that is named twice is
+//!     answered once.
 //! Version notes: there is only v0.
 //! Not done: nothing.
 

@@ -1,11 +1,11 @@
-//! DescribeTopicPartitions (75), v0: topics with their partitions, page by page.
-//! Behaviour: topics by name, rising; none asked: all. At most `response_partition_limit`
-//!     partitions and the broker's own limit; the cursor says where the next page begins. A topic
-//!     that is not there: UNKNOWN_TOPIC_OR_PARTITION (3), never created. A cursor with a negative
-//!     partition: read as 0.
+//! DescribeTopicPartitions (75), v0: topics with their partitions, in pages.
+//! Behaviour: topics are sorted by name. An empty list means all topics. A page has at most
+//!     `response_partition_limit` partitions, and at most the broker's own limit; the cursor names
+//!     the first partition of the next page. A negative partition in a cursor is read as 0. An
+//!     unknown topic is UNKNOWN_TOPIC_OR_PARTITION (3) and is never created.
 //! Version notes: there is only v0.
-//! Not done: eligible leader replicas (KIP-966) are empty: there is no record of them. Not null,
-//!     which the schema allows and Java's admin client fails on.
+//! Not done: eligible leader replicas (KIP-966). The list is empty, because krust records none. The
+//!     schema also allows null, but Java's admin client fails on it.
 
 use std::sync::Arc;
 

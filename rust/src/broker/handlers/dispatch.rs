@@ -1,10 +1,11 @@
-//! The broker as net sees it: frames in, replies and delayed requests out.
+//! Dispatch: the broker as the net module sees it. Frames come in; replies and delayed requests go
+//! out.
 //!
-//! The Produce requests of one readable event are staged one after the other and committed
-//! together, once per partition; any other request in between comes after that commit, so that a
-//! client sees its own writes. What follows a request that the policy decides comes after its
-//! decision. Replies leave in order whatever happens here.
-//! Threads: each method runs on the reactor thread whose state it is given; none blocks.
+//! All Produce requests of one readable event are staged, then committed together, once per
+//! partition. Any other request of the event runs after that commit, so that a client reads its own
+//! writes. Requests behind one that the policy decides wait for the decision. Replies always leave
+//! in the order of the requests.
+//! Threads: each method runs on the reactor thread whose state it is given. None blocks.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! FindCoordinator (10), v0-6: which broker coordinates a group or a transactional id.
-//! Behaviour: a group (key type 0) is coordinated by the leader of its partition of
-//!     `__consumer_offsets`. The first use creates that topic: the policy is asked (`AutoCreate`),
-//!     the request delayed, then answered; if the topic is not there even then, or the partition
-//!     has no leader, COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
-//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which clients report at once, with the reason.
-//!     Any other key type is INVALID_REQUEST (42). Closes while Metadata does.
-//!     A key that is named again is answered once.
-//! Version notes: v0 knows groups only; v1 adds the key type and an error message; v4 asks for many
-//!     keys at once and answers each; v6 adds share groups (key type 2), refused here.
+//! FindCoordinator (10), v0-6: which broker coordinates a group.
+//! Behaviour: the leader of a group's partition of `__consumer_offsets` coordinates the group (key
+//!     type 0). The first request creates that topic: the policy is asked (`AutoCreate`) and the
+//!     request is delayed. If the topic still does not exist, or the partition has no leader, the
+//!     answer is COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) with the reason, because clients report it at
+//!     once. Other key types are INVALID_REQUEST (42). The connection closes in the same cases as
+//!     for Metadata. A key that is named twice is answered once.
+//! Version notes: v0 has groups only. v1 adds the key type and an error message. v4 asks for many
+//!     keys and answers each. v6 adds share groups (key type 2), which are refused.
 //! Not done: transactions, share groups.
 
 use ahash::HashMap;

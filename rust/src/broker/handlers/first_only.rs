@@ -1,4 +1,4 @@
-//! What a request names more than once is answered once.
+//! Removes repeated names from a request, so that each is answered once.
 
 use std::hash::Hash;
 

@@ -1,12 +1,14 @@
-//! The gate before decisions on groups: what Kafka refuses without asking the group.
+//! Checks before a group request reaches the policy. They refuse what Kafka refuses without asking
+//! the group.
 //!
-//! Behaviour: a group whose partition is being read is COORDINATOR_LOAD_IN_PROGRESS (14), one whose
-//!     partition is not here NOT_COORDINATOR (16), an empty group id INVALID_GROUP_ID (24) where
-//!     a member speaks, but INVALID_REQUEST (42) to one of a consumer group. In a request on many
-//!     groups, those refused are answered here and the rest are asked for; ListGroups is refused
-//!     while any partition is being read.
-//!     JoinGroup, SyncGroup and ConsumerGroupHeartbeat of a member are signs of life.
-//! Version notes: v0 of OffsetCommit and OffsetFetch pass: their offsets lie elsewhere.
+//! Behaviour: while a group's partition is being loaded the answer is COORDINATOR_LOAD_IN_PROGRESS
+//!     (14); if another broker leads it, NOT_COORDINATOR (16). An empty group id is
+//!     INVALID_GROUP_ID (24) from a member of a classic group and INVALID_REQUEST (42) from a
+//!     member of a consumer group. If a request names many groups, refused ones are answered here
+//!     and the others are passed on. ListGroups is refused while any partition is being loaded.
+//!     JoinGroup, SyncGroup and ConsumerGroupHeartbeat extend a member's session.
+//! Version notes: OffsetCommit and OffsetFetch v0 are passed on, because their offsets are in
+//!     ZooKeeper.
 
 use crate::broker::requests::call::Call;
 use crate::broker::state::coordinator::shard::CoordinatorState;

@@ -1,9 +1,9 @@
-//! Replies that wait until what they were made from is committed: the log end of a group's
-//! partition as it was when the request was handled.
+//! Delays replies of groups until the state they were made from is committed.
 //!
-//! The reply is made at once, because what is in memory may be newer later; the request's body is
-//! kept beside it, for the reply that says it failed.
-//! Threads: the reactor thread of the connection.
+//! The high watermark must reach the log end offset that the group's partition had when the request
+//! was handled. The reply is made at once, because the state in memory may be newer later. The
+//! request's body is kept beside it, for a reply with an error.
+//! Threads: the connection's reactor thread.
 
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome};

@@ -1,11 +1,11 @@
-//! Heartbeat (12), v0-4: a member of a classic group says that it is alive, and hears whether a
-//! rebalance is under way.
-//! Behaviour: judged by the group's fence row alone; the policy does not hear of it. REBALANCE_IN_
-//!     PROGRESS (27) while members are joining, else nothing, ILLEGAL_GENERATION (22),
-//!     UNKNOWN_MEMBER_ID (25) or FENCED_INSTANCE_ID (82). An empty group id is INVALID_GROUP_ID
-//!     (24). While the group's partition is being read every heartbeat is taken, as by Kafka:
-//!     a member that was told otherwise would leave.
-//! Version notes: v3 brings the instance id of static members.
+//! Heartbeat (12), v0-4: a member of a classic group reports that it is alive and learns of
+//! rebalances.
+//! Behaviour: answered from the group's snapshot; the policy is not asked. REBALANCE_IN_PROGRESS
+//!     (27) while members are joining, ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25) or
+//!     FENCED_INSTANCE_ID (82); an empty group id is INVALID_GROUP_ID (24). While the group's
+//!     partition is being loaded every heartbeat succeeds, as in Kafka: otherwise the member would
+//!     leave.
+//! Version notes: v3 adds the instance id of static members.
 
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;

@@ -1,12 +1,12 @@
-//! InitProducerId (22), v0-5: an id for an idempotent producer.
-//! Behaviour: ids come in blocks from the policy (`AllocateProducerIds`); while none is left the
-//!     request is delayed and the next block asked for once. The epoch is 0. A producer that names
-//!     the id and epoch it has (v3) gets a new id all the same, which Kafka's clients accept.
-//!     Each id lies above all that the logs of this broker name (see `proven`): the rest of a block
-//!     is not used; where nothing of it is left another one is asked for, a few times.
-//! Version notes: v2 is flexible; v3 adds the producer's present id and epoch.
-//! Not done: transactions. A transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), fatal
-//!     and at once; COORDINATOR_NOT_AVAILABLE would make clients wait for ever. v6 (two-phase
+//! InitProducerId (22), v0-5: assigns an id to an idempotent producer.
+//! Behaviour: the policy hands out blocks of ids (`AllocateProducerIds`). While no id is left,
+//!     requests are delayed and one new block is asked for. The epoch is 0. A producer that sends
+//!     its present id and epoch (v3) receives a new id, which Kafka's clients accept. Each assigned
+//!     id is larger than every id in this broker's logs (see `proven`); smaller ids of a block are
+//!     skipped. If a whole block is skipped, another is asked for, a few times.
+//! Version notes: v2 is flexible. v3 adds the producer's present id and epoch.
+//! Not done: transactions. A transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which
+//!     is fatal at once; clients would retry COORDINATOR_NOT_AVAILABLE for ever. v6 (two-phase
 //!     commit) is not served.
 
 use crate::broker::policy::{Client, Event};

@@ -1,13 +1,15 @@
-//! ListOffsets (2), v0-11: the offset that belongs to a point in time, for each partition asked.
+//! ListOffsets (2), v0-11: the offset for a timestamp, for each partition.
 //! Behaviour: -1 is the high watermark (read_committed: the last stable offset; a replica: the log
-//!     end), -2 and -4 the log start, -3 the record with the largest timestamp. A worker searches
-//!     for a time, through the time index to the first record as late; nothing that late, or beyond
-//!     what the reader may see: offset -1, no error. A partition that is named more than once:
-//!     INVALID_REQUEST (42), as Kafka has it.
-//! Version notes: v0 lists segment base offsets, descending, by the age of their files; v1 one
-//!     (timestamp, offset); v2 isolation level; v4 leader epoch, an old one is fenced; v7 adds -3,
-//!     v8 -4, v9 -5, v11 -6: below those versions UNSUPPORTED_VERSION (35).
-//! Not done: -5 and -6 (tiered storage) answer -1, because nothing is tiered.
+//!     end offset). -2 and -4 are the log start offset. -3 is the record with the largest
+//!     timestamp. A worker searches for all other timestamps in the time index, then in the
+//!     segment, for the first record that is not older. If there is none below the reader's limit,
+//!     the offset is -1 without an error. A partition that is named twice is INVALID_REQUEST (42),
+//!     as in Kafka.
+//! Version notes: v0 lists base offsets of segments in descending order, selected by the age of
+//!     their files. v1 returns one (timestamp, offset). v2 adds the isolation level. v4 adds the
+//!     leader epoch and fences old ones. v7 adds -3, v8 -4, v9 -5, v11 -6; in older versions they
+//!     are UNSUPPORTED_VERSION (35).
+//! Not done: tiered storage. -5 and -6 return -1.
 
 use ahash::HashSet;
 

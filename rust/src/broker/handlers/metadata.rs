@@ -1,18 +1,19 @@
-//! Metadata (3), v0-13: the brokers, the controller, topics with their partitions and leaders.
-//! Behaviour: answered from the image alone. A topic that does not exist is created first where the
-//!     broker allows it and (v4) the request does: the policy is asked (`AutoCreate`), the request
-//!     delayed, then answered with what the image has; if it is not there, with the policy's error
-//!     or LEADER_NOT_AVAILABLE (5). A bad name is INVALID_TOPIC_EXCEPTION (17). A replica here
-//!     whose disk failed is offline, and leads nothing. Brokers without the client's listener are
-//!     left out. Before the controller has told this broker what there is, the connection closes,
-//!     as that of a broker which is not up: an empty answer would say that no topic exists. This
-//!     broker's address is the advertised one of the listener, or the one the client connected to.
-//!     A topic that is named more than once is answered once. What a request that creates topics
-//!     keeps until they are there is leased from the broker's pool first.
-//! Version notes: v0: an empty list is all topics; v1: null is all, empty none; v4 may forbid
-//!     creation; v5 offline replicas; v8-v10 cluster operations, v8 topic operations; v10 topic ids
-//!     in answers, v12 in requests (unknown: UNKNOWN_TOPIC_ID, 100); v13 an error of its own.
-//! Not done: authorization; everybody may do everything, and is told so where asked.
+//! Metadata (3), v0-13: the brokers, the controller, and topics with their partitions and leaders.
+//! Behaviour: answered from the cluster image. A missing topic is created first if the broker
+//!     allows it and (from v4) the request does: the policy is asked (`AutoCreate`) and the request
+//!     is delayed. If the topic still does not exist, the answer is the policy's error or
+//!     LEADER_NOT_AVAILABLE (5). An invalid name is INVALID_TOPIC_EXCEPTION (17). A replica on a
+//!     failed disk is listed as offline and has no leader. Brokers without the client's listener
+//!     are omitted. Until the controller has sent this broker its first metadata, the connection is
+//!     closed: an empty reply would say that no topic exists. This broker's address is the
+//!     advertised one of the listener, or the one that the client connected to. A topic that is
+//!     named twice is answered once. The memory of a delayed request is leased from the broker's
+//!     pool first.
+//! Version notes: in v0 an empty list means all topics; from v1 on null means all and empty means
+//!     none. v4 may forbid creation. v5 adds offline replicas. v8-v10 have cluster operations, v8
+//!     topic operations. v10 adds topic ids to replies, v12 to requests (unknown: UNKNOWN_TOPIC_ID,
+//!     100). v13 adds an error for the whole reply.
+//! Not done: authorization. Replies say that every operation is allowed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The handlers, one file per API; each opens with what it serves, how, and what it leaves out.
+//! The handlers, one file for each API. A file's header says what it serves and what it omits.
 
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_heartbeat;

@@ -1,15 +1,15 @@
-//! OffsetCommit (8), v0-10: keeps how far a group has read, in memory and in the group's log.
-//! Behaviour: the fence of the group says whether this member may commit. All offsets of a request
-//!     are one batch; the reply leaves when it is committed. Errors of a group stand on each of its
-//!     partitions: 14 while it is replayed, 16 where it lives elsewhere, 15 past
-//!     `offsets.commit.timeout.ms`, 22, 25, 27, 82 from the fence (of a consumer group 25, 113, and
-//!     35 before v9), 28 where the batch is larger than the topic takes. Of a partition: unknown 3
-//!     (by id 100), metadata larger than `offset.metadata.max.bytes`, or than a record can
-//!     hold, 12. Nothing to commit: no error.
-//! Version notes: v1 has a time of the client's own; v2-v4 an expiry of their own; v6 leader
-//!     epochs; v7 static members; v9 answers 69 where 22 meant that there is no such group, and
-//!     bears the epoch of a member of a consumer group; v10 topic ids. v0 is the policy's: the
-//!     znode tree.
+//! OffsetCommit (8), v0-10: stores a group's offsets in memory and in the group's log.
+//! Behaviour: the group's snapshot says whether this member may commit. All offsets of a request
+//!     are one batch, and the reply leaves when it is committed. A group's error is repeated for
+//!     each partition: 14 while it is loaded, 16 if another broker coordinates it, 15 after
+//!     `offsets.commit.timeout.ms`, 28 if the batch is larger than the topic's limit; from the
+//!     snapshot 22, 25, 27, 82 (consumer groups: 25, 113, and 35 before v9). A partition's error: 3
+//!     unknown, 100 unknown topic id, 12 if the metadata is larger than `offset.metadata.max.bytes`
+//!     or than a record can hold. A request without offsets succeeds.
+//! Version notes: v1 has a timestamp, v2-v4 a retention time. v6 adds leader epochs, v7 static
+//!     members. v9 returns 69 instead of 22 for a group that does not exist, and carries the epoch
+//!     of a consumer group's member. v10 adds topic ids. The policy answers v0, whose offsets are
+//!     in ZooKeeper.
 //! Not done: transactions (TxnOffsetCommit).
 
 use crate::broker::handlers::{group_reply, policy};

@@ -1,9 +1,10 @@
-//! OffsetDelete (47), v0: forgets how far a group has read of some partitions.
-//! Behaviour: tombstones in one batch; the reply leaves when it is committed. Of a partition:
-//!     unknown 3, of a topic that a member still subscribes to 86; what was never committed is no
-//!     error. Of the group: without a name 24, not there 69, still alive and not of consumers 68,
-//!     replayed 14, elsewhere 16.
-//! Not done: the last offset of an empty group takes only itself; the group goes when it expires.
+//! OffsetDelete (47), v0: deletes a group's offsets of some partitions.
+//! Behaviour: writes tombstones in one batch; the reply leaves when it is committed. A partition's
+//!     error: 3 unknown, 86 if a member subscribes to its topic. A partition without an offset
+//!     succeeds. The group's error: 24 without a name, 69 if it does not exist, 68 if it has
+//!     members and is no consumer group, 14 while it is loaded, 16 if another broker coordinates
+//!     it.
+//! Not done: removing the group with its last offset. The group is removed when it expires.
 
 use crate::broker::handlers::group_reply;
 use crate::broker::handlers::offset_commit::advance;

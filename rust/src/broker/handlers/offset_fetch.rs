@@ -1,13 +1,14 @@
-//! OffsetFetch (9), v0-10: how far a group has read.
-//! Behaviour: answered from memory; the reply leaves when what it was made from is committed. What
-//!     was never committed has offset -1, epoch -1 and no error. A group that is replayed 14, one
-//!     that lives elsewhere 16. A group, topic or partition that is named again is answered once.
-//! Version notes: v1 has errors of a group on each partition, later ones beside them; v2 null
-//!     topics: all; v5 leader epochs; v7 `require_stable` (nothing is ever unstable); v8 asks for
-//!     many groups, and each has its error; v9 the member of a consumer group, who must be one (25)
-//!     and have its epoch (113; 22 in the classic protocol); v10 topic ids
-//!     (unknown: 100; among all, topics that are gone are left out). v0 is the policy's:
-//!     the znode tree.
+//! OffsetFetch (9), v0-10: returns a group's committed offsets.
+//! Behaviour: answered from memory; the reply leaves when the state it was made from is committed.
+//!     A partition without an offset has offset -1, epoch -1 and no error. A group that is being
+//!     loaded is 14, one that another broker coordinates 16. A group, topic or partition that is
+//!     named twice is answered once.
+//! Version notes: v1 repeats a group's error for each partition; later versions have one for the
+//!     group. From v2 on, null topics mean all. v5 adds leader epochs, v7 `require_stable` (no
+//!     offset is ever unstable). v8 asks for many groups; each has an error. v9 adds the member of
+//!     a consumer group: it must exist (25) and have the current epoch (113; 22 in the classic
+//!     protocol). v10 adds topic ids (unknown: 100; a reply with all topics omits deleted ones).
+//!     The policy answers v0, whose offsets are in ZooKeeper.
 //! Not done: transactions.
 
 use std::borrow::Cow;

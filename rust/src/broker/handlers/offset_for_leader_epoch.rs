@@ -1,9 +1,10 @@
-//! OffsetForLeaderEpoch (23), v0-4: where the log of a leader epoch ends, so that who wrote or read
-//! under it finds where logs part.
-//! Behaviour: the largest epoch not above the one asked, and the offset at which the next one
-//!     began; the log end for the latest epoch; (-1, -1) where nothing is known.
-//! Version notes: v1 adds the epoch to the answer; v2 the leader's epoch as the client knows it, an
-//!     old one is fenced; v3 the replica id.
+//! OffsetForLeaderEpoch (23), v0-4: the end offset of a leader epoch. Clients and followers use it
+//! to find where logs diverge.
+//! Behaviour: returns the largest epoch that is not above the requested one, and the start offset
+//!     of the next epoch. For the latest epoch that is the log end offset. (-1, -1) if no such
+//!     epoch is known.
+//! Version notes: v1 adds the epoch to the reply. v2 adds the leader epoch that the client knows,
+//!     and fences old ones. v3 adds the replica id.
 //! Not done: nothing.
 
 use crate::broker::requests::call::{Call, Outcome};

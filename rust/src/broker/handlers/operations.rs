@@ -1,5 +1,5 @@
-//! The operations that answers say a client may do (KIP-430). Without an authorizer everybody may
-//! do everything.
+//! The operations that replies say a client may do (KIP-430). There is no authorizer, so all are
+//! allowed.
 
 /// `topic_authorized_operations` where nobody asked.
 pub(crate) const OPERATIONS_NOT_ASKED: i32 = i32::MIN;

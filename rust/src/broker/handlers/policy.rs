@@ -1,5 +1,5 @@
-//! The APIs whose answer is a decision: the request goes to the policy as it is, and what comes
-//! back is encoded with the request's version.
+//! The APIs that the policy decides. A request is passed to the policy, and its decision is encoded
+//! in the request's version.
 //!
 //! ```text
 //! CreateTopics (19) v0-7             DeleteTopics (20) v0-6          CreatePartitions (37) v0-3
@@ -16,18 +16,19 @@
 //! LeaderAndIsr (4) v0-7              StopReplica (5) v0-4            UpdateMetadata (6) v0-8
 //! ControlledShutdown (7) v0-3        AlterPartition (56) v0-3        AllocateProducerIds (67) v0
 //! ```
-//! and what of ConsumerGroupHeartbeat (68) v0-1 is news; v0 of OffsetCommit (8) and OffsetFetch
-//! (9), whose offsets lie in the znode tree. The last six are served between brokers alone.
-//! Behaviour: the connection is not read from until the answer is there, so a client's decisions
-//!     are made in its order. An answer that is no response of the API closes the connection.
-//!     What concerns groups passes `group` first.
-//!     What the request costs as a tree is known before it is one. A client's may cost
-//!     `krust.policy.request.memory.bytes`, or four times its own size; one that costs more closes
-//!     the connection, with a line in the log. Where the broker's pool has no room for it just
-//!     now, it is handled again a little later.
-//! Version notes: the policy sees only the fields of the request's version, and may answer with
-//!     fields that the version lacks: they are left out.
-//! Not done: deadlines; `timeout_ms` is for the policy to keep.
+//! The last six are served between brokers only. The policy also decides ConsumerGroupHeartbeat
+//! (68) v0-1 when something changed, and v0 of OffsetCommit (8) and OffsetFetch (9), whose offsets
+//! are in ZooKeeper.
+//! Behaviour: the connection is not read until the answer arrives, so a client's decisions keep its
+//!     order. If the policy returns no valid response of the API, the connection is closed.
+//!     Requests on groups pass the checks in `group` first. The memory that a request takes as
+//!     Python objects is computed before they are made. A client's request may take
+//!     `krust.policy.request.memory.bytes`, or four times its size; a larger one closes the
+//!     connection, and a log line says why. If the broker's pool has no room, the request is
+//!     retried a little later.
+//! Version notes: the policy sees only the fields of the request's version. Fields of its answer
+//!     that the version lacks are left out.
+//! Not done: deadlines. The policy applies `timeout_ms`.
 
 use crate::broker::handlers::group::{self, Admitted};
 use crate::broker::requests::call::{Call, Outcome};

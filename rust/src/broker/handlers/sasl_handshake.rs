@@ -1,6 +1,6 @@
-//! SaslHandshake (17), v0-1: refused, this listener asks for no authentication.
-//! Behaviour: ILLEGAL_SASL_STATE (34) and no mechanisms; the connection stays usable.
-//! Version notes: v0 and v1 differ in what follows a success, which there is none of.
+//! SaslHandshake (17), v0-1: refused, because this listener has no authentication.
+//! Behaviour: ILLEGAL_SASL_STATE (34) without mechanisms. The connection stays usable.
+//! Version notes: v0 and v1 differ in what follows success, which never happens here.
 //! Not done: SASL.
 
 use crate::broker::requests::call::{Call, Outcome};

@@ -1,11 +1,12 @@
-//! How the broker's partitions come and go: log directories at start, deltas of the image, the end.
+//! Applies metadata deltas: log directories are opened at start, partitions are added and removed,
+//! and everything is closed at the end.
 //!
-//! A delta makes a new image aside and swaps it; requests that began before see the old one. A
-//! partition keeps its identity from image to image while its topic's id stays.
-//! Threads: any but a reactor: opening a log may recover it, deleting one removes files. One delta
-//! at a time.
-//! Not promised: that all partitions of a delta are there; one whose disk failed has no leader
-//! here.
+//! A delta makes a new image and swaps it in; requests that already run keep the old one. A
+//! partition stays the same object from image to image while its topic's id stays.
+//! Threads: any but a reactor, because opening a log may recover it and deleting one removes files.
+//!     One delta at a time.
+//! Not promised: that every partition of a delta can be opened. One on a failed disk has no leader
+//!     here.
 
 use std::collections::HashSet;
 use std::sync::Arc;

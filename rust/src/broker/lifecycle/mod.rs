@@ -1,4 +1,4 @@
-//! How partitions come and go: metadata deltas are applied, logs opened, moved and closed, and the
+//! The lifecycle of partitions: metadata deltas are applied, logs opened, moved and closed, and the
 //! logs of coordinators replayed and appended to.
 
 pub(crate) mod coordinator;

@@ -1,8 +1,9 @@
-//! Replicas on their way to other log directories, and where replicas of the future shall lie.
+//! Moves replicas to other log directories, and remembers the preferred directories of future
+//! replicas.
 //!
-//! Threads: any but a reactor: what is asked may wait for a lock that a disk holds up.
-//! Not promised: a wish for a replica that is not here is forgotten with the process, and where
-//! there are [`WISHES`] of them.
+//! Threads: any but a reactor, because a slow disk may hold a lock that is needed here.
+//! Not promised: a preferred directory for a replica that does not exist yet is kept in memory
+//!     only, and for at most [`WISHES`] replicas.
 
 use std::collections::BTreeSet;
 use std::path::Path;

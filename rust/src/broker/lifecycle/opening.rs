@@ -1,11 +1,13 @@
-//! Opens the logs that a delta wants here, several at a time where that is worth threads.
+//! Opens the logs of a delta, several at a time if that is worth threads.
 //!
-//! Each log directory has threads of its own, as many as `num.recovery.threads.per.data.dir` says;
-//! they take the logs with the most bytes to check first. Where there is little to do the caller
-//! does it, in the delta's order.
-//! Invariants: what is found does not depend on how many threads looked; places are chosen in the
-//! delta's order, before anything is opened. Memory: one window and one batch a thread.
-//! A panic in one opening is the caller's, once the other threads have ended.
+//! Each log directory has up to `num.recovery.threads.per.data.dir` threads, which take the logs
+//! with the most bytes to check first. If there is little to do, the caller opens the logs in the
+//! delta's order.
+//! Invariants: the result does not depend on the number of threads. Directories are chosen in the
+//!     delta's order before any log is opened.
+//! Memory: one window and one batch for each thread.
+//! Panics: a panic while a log is opened is raised in the caller after the other threads have
+//!     ended.
 //! Threads: the caller waits; one delta at a time.
 //! Not promised: the order in which logs are opened.
 

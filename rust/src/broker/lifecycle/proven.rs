@@ -1,16 +1,15 @@
-//! What the logs that were opened prove, as bounds for what is handed out from here on.
+//! Lower bounds for producer ids and leader epochs that opened logs prove.
 //!
-//! Metadata may know less than the disk: it was lost, or another broker wrote the directory. An id
-//! of a producer that is handed out again has its first batches taken for duplicates, which are
-//! acknowledged and not written. A leader epoch that falls looks like damage to a recovery.
-//! Producer ids come from what each log remembers of its producers once it is open, and from the
-//! records of `__transaction_state`; InitProducerId hands out none below. Epochs that are above
-//! those of a delta are kept for the policy, which raises the topic's; the log itself appends with
-//! no epoch below its newest.
+//! Metadata may be older than the logs: it was lost, or another broker wrote the directory. If a
+//! producer id is assigned twice, the second producer's first batches look like duplicates, which
+//! are acknowledged but not written. If a leader epoch falls, recovery takes the log for damaged.
+//! Producer ids come from each log's producer state and from the records of `__transaction_state`;
+//! InitProducerId assigns none below them. Epochs above those of a delta are kept for the policy,
+//! which raises the topic's epoch. A log never appends with an epoch below its newest.
 //! Threads: any; several logs may be opened at a time.
-//! Not promised: ids of producers that a log has forgotten (`producer.id.expiration.ms`): it
-//! compares no batch with those. Ids above [`LAST_PRODUCER_ID`], which no controller reaches by
-//! counting: any client may write them, and must not use up what there is.
+//! Not promised: ids of producers that a log has forgotten (`producer.id.expiration.ms`); the log
+//!     compares no batch with them. Ids above [`LAST_PRODUCER_ID`] are ignored: no controller
+//!     reaches them by counting, but any client may write them.
 
 use crate::broker::requests::broker::Broker;
 use crate::ids::{Epoch, TopicPartition};

@@ -1,10 +1,10 @@
-//! THE table of what this broker serves: API, versions, who may ask, where it runs. ApiVersions is
-//! derived from it; an API that is not here is not advertised, and a request for it closes the
-//! connection. So are requests between brokers on every listener but the brokers' own.
+//! The API table: for each API that this broker serves its versions, who may ask, and where it
+//! runs. ApiVersions is derived from it. A request for an API that is not listed closes the
+//! connection. So does a request between brokers on any other listener than the brokers' own.
 //!
-//! Invariant: each range lies within what the schema has (a test holds it).
-//! Not promised: the order of rows means nothing. What a request must be allowed to do is no column
-//! yet: there is no authorizer.
+//! Invariant: each range of versions lies within the schema's (a test checks it).
+//! Not promised: the order of rows has no meaning. There is no column for authorization, because
+//!     there is no authorizer.
 
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;

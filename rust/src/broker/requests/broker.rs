@@ -1,9 +1,9 @@
-//! The broker: what handlers and lifecycle share, and how the policy's answers come back to
-//! requests.
+//! [`Broker`]: the state that handlers and lifecycle share, and the way back from the policy's
+//! answers to requests.
 //!
-//! Its methods stand with what they do: those on log directories and deltas in `lifecycle`, those
-//! on requests in `requests` and `handlers`.
-//! Threads: shared by all; what changes is behind a lock of its own, or swapped whole.
+//! Methods on log directories and deltas are in `lifecycle`, methods on requests in `requests` and
+//! `handlers`.
+//! Threads: shared by all. Each mutable part has its own lock or is swapped as a whole.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -1,10 +1,7 @@
-//! One request on its way through a handler: what it said in its header, where it is handled, and
-//! how it is answered.
+//! [`Call`]: one request in its handler, with its header, the thread that handles it, and its
+//! reply.
 //!
-//! Replies are encoded straight behind the ones before them, so that a burst leaves in one write.
-//! Format: size int32 (of what follows), response header, response; ranges of files where the
-//! message has holes, each at the place of its hole.
-//! Threads: lives on the connection's reactor thread, for the length of one request.
+//! Threads: lives on the connection's reactor thread for one request.
 
 use std::sync::Arc;
 

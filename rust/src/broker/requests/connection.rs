@@ -1,4 +1,4 @@
-//! What one connection keeps between its requests.
+//! [`ConnectionContext`]: what a connection keeps between its requests.
 //!
 //! Threads: owned by the connection's network thread.
 

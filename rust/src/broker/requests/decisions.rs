@@ -1,12 +1,12 @@
-//! What was asked of the policy, and how its answer becomes a reply.
+//! Pending decisions: which requests wait for the policy, and how its answers become replies.
 //!
-//! A ticket stands for one event until it is answered. For a client's request the answer is encoded
+//! A ticket identifies an event until it is answered. An answer to a client's request is encoded
 //! with the request's version and fills the request's slot, through the mailbox of its thread.
-//! A request that names many things which are decided one by one (`LISTS`) is submitted in slices,
-//! the next one when the one before is answered: others are decided in between, and only the
-//! answer's bytes on the wire are kept. What is named twice is asked for once.
+//! A request with a long list of independent items (`LISTS`) is submitted in slices. The next slice
+//! follows when the one before is answered. Other requests are decided in between, and only the
+//! encoded answer is kept. An item that is named twice is asked for once.
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
-//! Threads: tickets are opened on network threads, closed on any.
+//! Threads: tickets are opened on network threads and closed on any.
 
 use crate::broker::policy::{Client, Event, Ticket};
 use crate::broker::requests::head::Head;

@@ -1,12 +1,13 @@
-//! The requests of one reactor thread that wait: for a watermark, for records, for a decision.
+//! The delayed requests of one reactor thread. They wait for a watermark, for records, or for a
+//! decision.
 //!
-//! Invariant: a request is in `requests` exactly while its slot is unfilled, and in `timers`
-//! exactly while it is in `requests` and has a deadline.
-//! Threads: owned by the reactor thread; others know a request by its [`DelayedId`] only, and a
-//! name that is no longer here is not an error: the request was answered, or its connection closed.
-//! A connection's session lists its requests, so that closing it costs as much as it has delayed.
-//! Limits: each but those that a worker has has a deadline; a connection may delay 1024
-//!     (`net::Options::delayed_max`), and is not read from beyond.
+//! Invariant: a request is in `requests` exactly while its slot is unfilled. It is in `timers`
+//!     exactly while it is in `requests` and has a deadline.
+//! Threads: owned by the reactor thread. Other threads know a request by its [`DelayedId`] only. An
+//!     id that is no longer here is no error: the request was answered, or its connection was
+//!     closed. Each connection lists its delayed requests, so that closing it does not search all.
+//! Limits: each request has a deadline unless a worker handles it. A connection may have 1024
+//!     delayed requests (`net::Options::delayed_max`) and is not read while it has more.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

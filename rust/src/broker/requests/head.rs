@@ -1,8 +1,8 @@
-//! What a reply needs to know of its request, and how replies are encoded.
+//! [`Head`]: what a reply needs to know of its request, and the encoding of replies.
 //!
-//! Replies are encoded straight behind the ones before them, so that a burst leaves in one write.
-//! Format: size int32 (of what follows), response header, response; ranges of files where the
-//! message has holes, each at the place of its hole.
+//! Replies are encoded directly behind the ones before them, so that a burst is sent in one write.
+//! Format: size int32 (of what follows), response header, response. File ranges are inserted at the
+//!     holes of the message.
 
 use crate::broker::requests::apis::Api;
 use crate::broker::requests::reply::Output;

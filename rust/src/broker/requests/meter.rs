@@ -1,7 +1,7 @@
-//! Opens the account of whoever sends the requests of one event, and counts the time they take.
+//! Opens the quota account of a connection and counts the time that its requests take.
 //!
-//! What brokers ask each other is nobody's. A table that is gone takes the accounts with it.
-//! Threads: lives on the connection's reactor thread, for the length of one event.
+//! Requests between brokers have no account. A new quota table replaces the accounts.
+//! Threads: lives on the connection's reactor thread for one event.
 
 use std::sync::Arc;
 

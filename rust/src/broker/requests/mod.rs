@@ -1,5 +1,5 @@
-//! A request on its way: its call, its reply, what it waits for, what it asks of the policy; and
-//! THE table of APIs.
+//! Requests: the call, its reply, delayed requests, decisions asked of the policy, and the API
+//! table.
 
 pub mod apis;
 pub mod broker;

@@ -1,12 +1,12 @@
-//! What a request is answered with, and the order of the answers on one connection.
+//! Replies of a connection and their order.
 //!
 //! Kafka's clients match replies to requests by their order, so a reply that is ready early waits
-//! for the ones before it. [`Replies`] is a queue of parts; a part is ready, or a slot that was
-//! delayed and is filled later. Consecutive replies that are ready at once share one [`Output`], so
-//! that a burst of small requests leaves in one write.
-//! Invariant: the part with serial s lies at index s - first; serials rise by one per part.
+//! for the ones before it. [`Replies`] is a queue of parts. A part is ready, or it is a slot that
+//! is filled later. Consecutive replies that are ready at once share one [`Output`], so that a
+//! burst of small requests is sent in one write.
+//! Invariant: the part with serial s is at index s - first; serials rise by one for each part.
 //! Threads: owned by the connection's reactor thread.
-//! Not promised: a limit; the net module stops reading while too much waits here.
+//! Not promised: a limit. The net module stops reading while too many bytes wait here.
 
 use std::collections::VecDeque;
 

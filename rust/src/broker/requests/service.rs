@@ -1,10 +1,11 @@
-//! The port between the net module and what answers requests: the broker, or a double in tests.
+//! The port between the net module and the code that answers requests: the broker, or a test
+//! double.
 //!
-//! Each reactor thread owns one [`Service::Thread`], each connection one [`Service::Session`]; both
-//! stay on their thread, so neither needs a lock. Whatever happens elsewhere (a watermark moved, a
-//! policy answered) reaches a reactor through [`Mailbox`], and the reactor hands it to
+//! Each reactor thread owns one [`Service::Thread`], each connection one [`Service::Session`]. Both
+//! stay on their thread and need no lock. Events of other threads (a watermark moved, the policy
+//! answered) reach a reactor through its [`Mailbox`], and the reactor passes them to
 //! [`Service::wake`].
-//! Thread rule: all methods with a `Thread` are called on that reactor thread; none may block.
+//! Threads: all methods with a `Thread` are called on that reactor thread. None may block.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

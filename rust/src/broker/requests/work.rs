@@ -1,13 +1,12 @@
-//! Requests that take a worker: records read from the disk, records converted for old consumers,
-//! large batches inflated and checked, batches compressed anew.
+//! Requests that need a worker: records read from disk or converted for old consumers, large
+//! batches inflated and checked, batches recompressed.
 //!
-//! A network thread serves many connections, so it does such work only where there is little of it.
-//! The rest is handed over: the request is delayed, and what its client sent behind it waits. A
-//! worker goes on with it and posts what became of it to the request's network thread.
-//! Limits: a connection has one request at a worker at a time, so there are no more than
-//! connections; one that waits for a worker is dropped when its connection closes, one that has a
-//! worker ends by itself.
-//! A panic is logged and closes the connection that the request came from.
+//! A network thread serves many connections, so it does only short work of this kind. Other
+//! requests are delayed and passed to a worker, and later requests of the same client wait. The
+//! worker finishes the request and posts the result to its network thread.
+//! Limits: a connection has one request at a worker at a time. A request that waits for a worker is
+//!     dropped when its connection closes; one that has a worker ends by itself.
+//! Panics: a worker's panic is logged and closes the connection of the request.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! A pool of worker threads for what takes long.
+//! A pool of worker threads for long work.
 //!
-//! Threads: none until the first job; then at most `krust.worker.threads`, until the end.
-//! Limits: whoever submits bounds the jobs; [`Workers`] takes all.
-//! Not promised: an order between two jobs beyond the one they came in.
+//! Threads: none before the first job, then at most `krust.worker.threads` until the end.
+//! Limits: callers bound the number of jobs; [`Workers`] accepts all.
+//! Not promised: an order between jobs beyond the order of submission.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! What this broker knows of the cluster: names, ids, leaders, epochs, typed settings, and the
-//! partitions that live here. Immutable; a change is a numbered [`Delta`] that makes a new image.
+//! The cluster image: names, ids, leaders, epochs, typed settings, and the partitions on this
+//! broker. It is immutable. A numbered [`Delta`] makes a new image.
 //!
-//! Every request reads one image and nothing else, so that it sees one moment of the cluster.
-//! Format: topics lie in 64 shards, by name and by id, so that a delta of one topic copies one
-//! shard of each and not ten thousand entries.
-//! Invariant: versions rise; a topic is in the shard of its name and, if it has an id, of its id.
-//! Hashes are keyed, because clients choose names: any that may create topics could choose such as
-//! collide.
-//! Threads: swapped whole; each reactor thread keeps an `Arc` and looks at the number only.
+//! A request reads one image, so that it sees one state of the cluster.
+//! Format: topics are stored in 64 shards, by name and by id. A delta of one topic copies one shard
+//!     of each, not ten thousand entries.
+//! Invariant: versions rise. A topic is in the shard of its name and, if it has an id, in the shard
+//!     of its id. Hashes are keyed, because clients choose names and could choose ones that
+//!     collide.
+//! Threads: swapped as a whole. Each reactor thread keeps an `Arc` and compares version numbers.
 //! Not promised: that other brokers have the same image at the same time.
 
 use std::collections::HashSet;

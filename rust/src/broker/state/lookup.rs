@@ -1,4 +1,4 @@
-//! From what a request names to what the image has of it, with Kafka's codes where it has nothing.
+//! Looks up the names of a request in the image, and returns Kafka's error codes for missing ones.
 //!
 //! Threads: any; pure.
 

@@ -1,5 +1,5 @@
-//! What the broker knows and keeps: the cluster's image, partitions, groups, quotas, fetch
-//! sessions. Nothing here knows a request, or how it is answered.
+//! The broker's state: the cluster image, partitions, coordinators, groups, quotas, fetch sessions.
+//! Nothing here knows a request or how it is answered.
 
 pub mod coordinator;
 pub mod fetch_sessions;

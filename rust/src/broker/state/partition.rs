@@ -1,15 +1,15 @@
-//! A partition that lives here: its log, and who waits for it.
+//! A partition on this broker: its log, and the requests that wait for it.
 //!
-//! Three kinds wait. A *waiter* is a Produce that is acknowledged once a watermark has passed its
-//! last record. A *watch* belongs to a Fetch (or to a fetch session, for as long as that lives) and
-//! collects the numbers of the partitions that changed since it was last asked, so that an idle
-//! poll over a thousand partitions looks at none. An *callback* is run, once, by whoever moves the
-//! watermark past its offset.
-//! Invariant: whoever moves a watermark calls [`Partition::advance`] afterwards; whoever begins to
-//! wait looks at the watermarks once more afterwards. Both have a full fence between, so that one
-//! of the two sees the other.
-//! Threads: shared; the lists are behind short locks, and not touched while nobody waits.
-//! Not promised: that whoever is woken finds what it waited for; it looks, and may wait again.
+//! There are three ways to wait. A *waiter* is a Produce that is acknowledged once a watermark has
+//! passed its last record. A *watcher* belongs to a Fetch or to a fetch session. It collects the
+//! numbers of partitions that changed since it was last read, so that an idle poll over a thousand
+//! partitions looks at none. A *commit callback* runs once, on the thread that moves the watermark
+//! past its offset.
+//! Invariant: a thread that moves a watermark calls [`Partition::advance`] afterwards. A thread
+//!     that begins to wait reads the watermarks again afterwards. Both have a full fence in
+//!     between, so that one of the two sees the other.
+//! Threads: shared. The lists have short locks, which are not taken while nobody waits.
+//! Not promised: that a woken request can be answered. It checks, and may wait again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicUsize, Ordering, fence};

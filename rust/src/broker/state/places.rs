@@ -1,7 +1,7 @@
-//! Which log directory each partition lies in, and how many lie in each.
+//! Which log directory holds each partition, and how many partitions each directory holds.
 //!
-//! Invariant: `counts[dir]` is the number of partitions whose place is `dir`, so that a new
-//! partition finds the emptiest directory without a look at all others.
+//! Invariant: `counts[dir]` is the number of partitions in directory `dir`, so that the emptiest
+//!     directory for a new partition is found without a search.
 //! Threads: guarded by the lock of the [`LogManager`](crate::broker::state::store::LogManager).
 
 use std::collections::HashMap;

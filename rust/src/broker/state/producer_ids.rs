@@ -1,4 +1,4 @@
-//! The producer ids that this broker may hand out, and who waits for more of them.
+//! The producer ids that this broker may assign, and the requests that wait for more.
 //!
 //! Threads: any; a short lock.
 

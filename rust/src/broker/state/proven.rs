@@ -1,4 +1,5 @@
-//! What the logs that were opened prove and the policy has not yet heard (see `lifecycle::proven`).
+//! Lower bounds that opened logs prove and the policy has not yet been told of (see
+//! `lifecycle::proven`).
 
 use parking_lot::Mutex;
 

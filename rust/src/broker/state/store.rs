@@ -1,6 +1,6 @@
-//! The log directories of a broker, and which partition lies in which.
+//! The broker's log directories, and which partition is in which.
 //!
-//! Threads: any; each table has a short lock of its own.
+//! Threads: any; each table has its own short lock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;

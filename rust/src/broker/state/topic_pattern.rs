@@ -1,11 +1,11 @@
-//! Topics by regular expression, as members of consumer groups subscribe to them: RE2's syntax, a
-//! match of the whole name, in time linear in pattern and name (never `re`).
+//! Topics by regular expression, as members of consumer groups subscribe to them. The syntax is
+//! RE2's, a match covers the whole name, and the time is linear in pattern and name.
 //!
-//! Limits: a pattern's length, the memory of what it compiles to, and how deep it nests.
-//! Against RE2: `\Q...\E` is understood; a bracket inside brackets opens a class, and a brace that
-//! begins no repetition is an error. Neither is of use for the names of topics.
+//! Limits: the length of a pattern, its compiled size, and its nesting depth.
+//! Differences from RE2: `\Q...\E` is supported. A bracket inside brackets opens a class. A brace
+//! that begins no repetition is an error. The last two do not matter for topic names. Internal
+//! topics match too, as in Kafka 4.3: `.*` includes the offsets topic.
 //! Threads: any; pure but for the image.
-//! Internal topics match too, as in Kafka 4.3: `.*` reads the offsets topic as well.
 
 use regex::RegexBuilder;
 

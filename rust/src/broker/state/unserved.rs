@@ -1,8 +1,8 @@
-//! One line of the log for each transactional id that somebody asks for: krust has no transactions,
-//! and what clients make of the refusal seldom says so.
+//! Logs each transactional id that a client asks for once, because krust has no transactions and
+//! clients seldom report the refusal clearly.
 //!
-//! Threads: any; a short lock, for requests that are refused only.
-//! Limits: [`NAMED`] ids; one more line says that others are not named.
+//! Threads: any; a short lock, taken for refused requests only.
+//! Limits: [`NAMED`] ids. One more line says that further ids are not logged.
 
 use ahash::{HashSet, RandomState};
 use parking_lot::Mutex;

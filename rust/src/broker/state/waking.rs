@@ -1,7 +1,7 @@
-//! How whoever changes state tells network threads that a delayed request may go on.
+//! Wakes delayed requests: tells a network thread that one of its requests may go on.
 //!
-//! State knows a delayed request by its thread and its [`DelayedId`], and nothing else of it.
-//! Threads: any; a request of the thread that runs the change goes to that thread's own list.
+//! State knows a delayed request only by its thread and its [`DelayedId`].
+//! Threads: any. A request of the same thread is added to that thread's own list.
 
 /// Names a delayed request within its reactor thread; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

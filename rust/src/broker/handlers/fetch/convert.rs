@@ -1,15 +1,15 @@
-//! What old consumers read: the batches of a slice as messages of magic 0 or 1.
+//! Down-conversion: the batches of a read result become messages of magic 0 or 1 for old consumers.
 //!
-//! Invariant: an answer holds at most [`LIMIT`] bytes of converted records, plus one message; what
-//!     was inflated for it counts a quarter, so that batches which hold a thousand times their size
-//!     come one by one.
-//! Behaviour: a slice in which nothing is for an old consumer (markers of transactions) is passed
-//!     over, so that the consumer, who knows no offset but that of a message, gets on.
-//! Threads: on the network thread where there is little to convert ([`is_long`]), else on a worker.
-//!     Each thread keeps the buffers of its last conversion, at most [`KEEP`] bytes each: fresh
-//!     memory costs more than converting.
-//! Memory: an answer that a worker converts is paid for from one pool for all old consumers until
-//!     it was sent ([`allotment`]). The fuller that is, the smaller answers become.
+//! Invariant: a reply holds at most [`LIMIT`] bytes of converted records, plus one message. Bytes
+//!     that were only inflated count a quarter, so that highly compressed batches are converted one
+//!     at a time.
+//! Behaviour: a range without records for the consumer (transaction markers) is skipped. An old
+//!     consumer learns offsets from messages only and would otherwise never move on.
+//! Threads: the network thread for short conversions (see [`is_long`]), else a worker. Each thread
+//!     keeps the buffers of its last conversion, at most [`KEEP`] bytes each, because fresh memory
+//!     costs more than converting.
+//! Memory: a reply that a worker converts takes its bytes from one pool until it is sent
+//!     ([`allotment`]). The emptier the pool, the smaller the replies.
 
 use std::cell::RefCell;
 

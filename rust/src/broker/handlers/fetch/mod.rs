@@ -1,23 +1,23 @@
-//! Fetch (1), v0-18: batches of some partitions, from an offset on; waits for them if asked.
-//! Behaviour: records are ranges of files that never pass through here. Answered at once when
-//!     `min_bytes` are there, a partition has an error, or nothing is to be waited for; else
-//!     delayed until enough came or `max_wait_ms` passed. At most `max_bytes` in all and
-//!     `partition_max_bytes` each, but the first partition with records gives at least one whole
-//!     batch. Consumers read up to the high watermark, with read_committed up to the last stable
-//!     offset and with the list of aborted transactions. Incremental sessions (KIP-227): see
-//!     `fetch_sessions`; errors 70, 71, 106. What is over a quota (KIP-219) is answered without
-//!     partitions, a full request of a session without the session. A partition that is named more
-//!     than once is answered once.
-//!     What lies on the disk only is read by a worker, which then answers: a network thread looks
-//!     at the page cache and no further (`storage/cold`).
-//! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB an answer, by a
-//!     worker where there is much of it; v3
-//!     `max_bytes`; v4 isolation level; v5 log start; v7 sessions; v9 the leader's epoch, an old
-//!     one is FENCED_LEADER_EPOCH (74), a future one UNKNOWN_LEADER_EPOCH (75); zstd below v10:
-//!     UNSUPPORTED_COMPRESSION_TYPE (76) where the topic asks for it or a batch has to be
-//!     converted; v12 the epoch last fetched, answered with where the logs part; v13 topic ids.
-//! Not done: reading from the nearest replica; followers (they read to the log's end, and move no
-//!     watermark); tiered storage.
+//! Fetch (1), v0-18: returns batches of partitions from given offsets on, and waits for them if
+//! asked.
+//! Behaviour: records are file ranges that are sent without passing through here. A Fetch is
+//!     answered at once if `min_bytes` are available, a partition has an error, or it must not
+//!     wait; otherwise it is delayed until enough bytes arrived or `max_wait_ms` passed. A reply
+//!     holds at most `max_bytes`, and `partition_max_bytes` for each partition; the first partition
+//!     with records returns at least one whole batch. Consumers read up to the high watermark. With
+//!     read_committed they read up to the last stable offset and receive the list of aborted
+//!     transactions. Incremental sessions (KIP-227): see `fetch_sessions`; errors 70, 71, 106. A
+//!     client over its quota (KIP-219) receives a reply without partitions. A partition that is
+//!     named twice is answered once. A network thread reads from the page cache only. A worker
+//!     reads what is only on disk, and replies (see `storage/cold`).
+//! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB a reply; a worker
+//!     does long conversions. v3 adds `max_bytes`, v4 the isolation level, v5 the log start offset,
+//!     v7 sessions. v9 adds the leader epoch: an older one is FENCED_LEADER_EPOCH (74), a newer one
+//!     UNKNOWN_LEADER_EPOCH (75). Below v10, zstd is UNSUPPORTED_COMPRESSION_TYPE (76) if the topic
+//!     is configured for it or a batch must be converted. v12 adds the epoch of the last fetch; the
+//!     reply says where the logs diverge. v13 adds topic ids.
+//! Not done: reading from the nearest replica; followers (a replica reads to the log end but moves
+//!     no watermark); tiered storage.
 
 mod convert;
 mod read;

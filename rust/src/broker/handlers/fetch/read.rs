@@ -1,8 +1,8 @@
-//! A look at the partitions of a fetch: what each has to say within the limits.
+//! Reads the partitions of a Fetch: which ranges each one returns within the limits.
 //!
-//! Nothing is read: a partition's records are ranges of files. What old versions get is converted
-//! later, if the look is answered at all; as much is found as may be converted for one answer.
-//! Invariant: bytes found <= max_bytes, except for one batch where nothing was found before.
+//! No bytes are read here: a partition's records are file ranges. Conversion for old versions comes
+//! later, when the reply is written. At most as many bytes are selected as one reply may convert.
+//! Invariant: the selected bytes are at most `max_bytes`, except for the first batch.
 
 use crate::broker::errors;
 use crate::broker::handlers::fetch::convert;

@@ -1,5 +1,4 @@
-//! The answer to a fetch: what a look found, written behind the replies before it, with holes where
-//! ranges of files belong.
+//! Writes the reply to a Fetch behind the replies before it. File ranges are inserted at the holes.
 
 use crate::broker::handlers::fetch::{ReadResult, convert};
 use crate::broker::requests::head::{FileParts, Head};

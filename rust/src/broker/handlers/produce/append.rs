@@ -1,9 +1,8 @@
-//! From the records that a client sent for one partition to staged batches.
+//! Turns the records that a client sent for one partition into staged batches.
 //!
-//! Order of checks, as Kafka's: the request as a whole, the partition and its leader, in-sync
-//! replicas, the format, then the batch itself.
-//! Threads: a network thread, or a worker for what takes long; appends under the partition's own
-//! lock.
+//! Order of checks: as in Kafka. The whole request, the partition and its leader, in-sync replicas,
+//!     the format, then the batch.
+//! Threads: a network thread, or a worker for long checks. Appends hold the partition's lock.
 
 use std::sync::Arc;
 

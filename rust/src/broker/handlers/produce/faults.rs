@@ -1,6 +1,6 @@
-//! What a producer is record_errors of records that were refused (KIP-467), in Kafka's words.
+//! Builds the record errors of a refused batch (KIP-467), with Kafka's messages.
 //!
-//! Limits: a request names [`LISTED`] records at most; the message counts all.
+//! Limits: a reply names at most [`LISTED`] records; the message counts all.
 
 use std::borrow::Cow;
 use std::fmt::Write;

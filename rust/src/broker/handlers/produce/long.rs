@@ -1,9 +1,9 @@
-//! A Produce that takes long: a worker checks, converts, appends and commits what the network
-//! thread did not, and answers for all of it.
+//! Long Produce requests: a worker checks, converts, appends and commits the batches that the
+//! network thread left, and replies.
 //!
-//! It keeps its own copy of the request, because the frame that it came in is gone. The image is
-//! the newest when the worker begins, so that a partition that moved away meanwhile is not written.
-//! Threads: a worker's.
+//! The worker has its own copy of the request, because the connection's buffer is reused. It takes
+//! the newest cluster image, so that it does not write to a partition that has moved away.
+//! Threads: a worker.
 
 use crate::broker::handlers::produce::append::Append;
 use crate::broker::handlers::produce::parts::Part;

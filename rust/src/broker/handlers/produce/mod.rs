@@ -1,18 +1,19 @@
-//! Produce (0), v0-13: appends one batch to each of some partitions.
-//! Behaviour: each batch is checked in place and staged; what one readable event brought is
-//!     committed together, once per partition, and then answered in order. What takes long to check
-//!     or to convert is handed to a worker, and what follows it waits. acks=0: no reply, an
-//!     error closes the connection; 1: the leader has it; -1: all in-sync replicas have it (fewer
-//!     than `min.insync.replicas`: NOT_ENOUGH_REPLICAS, 19). Where appends are flushed before the
-//!     acknowledgement, 1 and -1 wait for the disk. Past `timeout_ms`: REQUEST_TIMED_OUT (7).
-//!     A batch an idempotent producer sent before: the original's offsets. No key on a compacted
-//!     topic: INVALID_RECORD (87). A batch above `max.message.bytes`: 10.
-//! Version notes: v0-v2 go by the magic byte of what is sent, and are converted to magic 2; v0 and
-//!     v1 allow acks above 1, which wait for all in-sync replicas, from v2 on that is 21; v3 and
-//!     later: exactly one batch of magic 2, else 87; zstd below v7: 76; v8 adds what is wrong with
-//!     which record; v10 the present leader where it is not this one; v13 topic ids.
+//! Produce (0), v0-13: appends a batch to each of some partitions.
+//! Behaviour: each batch is checked in place and staged. The batches of one readable event are
+//!     committed together, once per partition, and answered in order. A worker does long checks and
+//!     conversions; later requests of the connection wait for it. acks=0: no reply, an error closes
+//!     the connection. acks=1: the leader has appended the batch. acks=-1: all in-sync replicas
+//!     have it (fewer than `min.insync.replicas`: NOT_ENOUGH_REPLICAS, 19). If appends are flushed
+//!     before the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`:
+//!     REQUEST_TIMED_OUT (7). A repeated batch of an idempotent producer returns the original
+//!     offsets. A record without a key on a compacted topic is INVALID_RECORD (87), a batch above
+//!     `max.message.bytes` 10.
+//! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
+//!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is 21. From v3
+//!     on, exactly one batch of magic 2 is allowed, else 87. zstd below v7 is 76. v8 adds record
+//!     errors. v10 adds the current leader if this broker is not the leader. v13 adds topic ids.
 //! Not done: transactions. A transactional id or batch is refused with
-//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as InitProducerId has refused the id before.
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as in InitProducerId.
 
 mod append;
 mod faults;

@@ -1,4 +1,4 @@
-//! What became of each partition of a Produce.
+//! The results of a Produce, one for each partition.
 
 use std::sync::Arc;
 

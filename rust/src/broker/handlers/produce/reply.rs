@@ -1,7 +1,7 @@
-//! Answers to Produce: at once, or after a wait for watermarks.
+//! Replies to Produce: at once, or after waiting for watermarks.
 //!
-//! A request that waits keeps its own copy of what it named, because the frame it came in is gone.
-//! Threads: the reactor thread of the connection.
+//! A delayed request keeps a copy of the names in it, because the connection's buffer is reused.
+//! Threads: the connection's reactor thread.
 
 use crate::broker::handlers::produce::parts::{IDS_FROM, Part, named};
 use crate::broker::requests::broker::Broker;

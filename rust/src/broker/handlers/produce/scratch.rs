@@ -1,7 +1,7 @@
-//! The batches of Produce requests on their way into the logs: staged one after the other,
-//! committed once per partition, then answered.
+//! The batches of Produce requests between check and reply: staged one after the other, committed
+//! once per partition, then answered.
 //!
-//! Threads: a network thread's own, or a worker's.
+//! Threads: owned by one network thread or one worker.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! How much a Produce may cost, in bytes that are inflated for it: in all, and on a network thread.
+//! How many bytes may be inflated to check a Produce: in all, and on a network thread.
 //!
-//! Checking compressed records inflates them, and a small request may bring very many. So there is
-//! a limit in all, and a smaller one for the network thread, which has other clients to serve; what
-//! goes beyond that is handed to a worker. Ordinary producers stay below it.
-//! Threads: one at a time; it goes with the request.
+//! A small request may inflate to very many bytes. The limit for the network thread is smaller,
+//! because it serves other clients; a worker takes over what exceeds it. Ordinary producers stay
+//! below it.
+//! Threads: one at a time; the budget moves with the request.
 
 use std::cell::Cell;
 

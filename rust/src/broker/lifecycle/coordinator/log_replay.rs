@@ -1,9 +1,9 @@
-//! The records of a coordinator's log, in order, as they count.
+//! Reads a coordinator's log in order and yields the records that count.
 //!
-//! Records are read in place, chunk by chunk; a compressed batch is inflated as it is read.
-//! Records of a transaction wait for its marker: committed, they count from there; aborted or never
-//! ended, they do not. A batch with a wrong checksum is left out, and logged as an error.
-//! Limits: a chunk of 5 MiB; a compressed message of an older format inflates to 64 MiB at most.
+//! Records are read in place, in chunks; compressed batches are inflated. Records of a transaction
+//! wait for its marker. They are yielded if it was committed, and dropped if it was aborted or
+//! never ended. A batch with a wrong checksum is skipped and logged as an error.
+//! Limits: a chunk has 5 MiB. A compressed message of an old format may inflate to 64 MiB.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,8 @@
-//! Loading of coordinators: where this broker becomes the leader of a partition of a coordinator's
-//! topic, its log is replayed from its first record to its last, and what was gathered is taken
-//! over under the shard's lock.
+//! Loading of coordinators. When this broker becomes the leader of a partition of a coordinator's
+//! topic, its whole log is replayed. The result is installed under the shard's lock.
 //!
-//! Threads: one for all shards that a delta brought; it ends with the last of them.
-//! A panic or an error is logged and costs that partition its coordinator: NOT_COORDINATOR.
+//! Threads: one thread for all shards of a delta; it ends with the last one. A panic or an error is
+//!     logged, and the partition then has no coordinator: NOT_COORDINATOR.
 
 mod log_replay;
 

@@ -1,13 +1,14 @@
-//! What the policy decided: records are appended, then fences hold, then replies leave.
+//! Applies the policy's decisions: records are appended, then group snapshots published, then
+//! replies sent.
 //!
-//! A reply leaves when the logs of its groups are committed as far as they reached when the reply
-//! was made, so that no client hears of what a crash could undo; one without records of its own
-//! waits for those before it. A reply of no group waits until it is known what became of all that
-//! the same call appended.
-//! Where an append fails, nothing of the group in this call happens: no fence, no reply that waits
-//! for it, be it also of other groups; the tickets stay open, and the policy is told.
-//! Threads: the policy's; replies leave on whatever thread moves the high watermark.
-//! Not promised: that a reply leaves at all; where the log is lost, its connection is closed.
+//! A reply is sent when the logs of its groups are committed up to the log end at the time of the
+//! decision. No client learns of state that a crash could undo. A reply without records waits for
+//! the records before it. A reply that belongs to no group waits until all appends of the same call
+//! have succeeded or failed. If an append fails, nothing of its group in this call takes effect:
+//! neither the snapshot nor any reply that waits for it, even if that names other groups too. Its
+//! tickets stay open, and the policy is told.
+//! Threads: the policy's. Replies are sent by the thread that moves the high watermark.
+//! Not promised: that every reply is sent. If the log is lost, the connection is closed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,18 +1,18 @@
-//! Which offsets have lived long enough: Kafka's rules of `offsets.retention.minutes`, applied in
-//! rounds of `offsets.retention.check.interval.ms`, and tombstones for those that go.
+//! Expires offsets by Kafka's rules for `offsets.retention.minutes`, in rounds of
+//! `offsets.retention.check.interval.ms`, and writes tombstones for them.
 //!
 //! ```text
-//! the group                 an offset's time runs
-//! has no membership         from its commit
-//! is Empty                  from when the group became empty, or its commit where that is later
-//! is Stable, of consumers   from its commit, if no member subscribes to the topic
-//! is of KIP-848             from its commit, if no member subscribes to the topic
-//! else                      not at all
+//! the group                        an offset's time runs
+//! has no members or metadata       from its commit
+//! is Empty                         from when the group became empty, or its commit if later
+//! is Stable, of consumers          from its commit, if no member subscribes to the topic
+//! is a consumer group (KIP-848)    from its commit, if no member subscribes to the topic
+//! otherwise                        not at all
 //! ```
-//! An offset with an expiry of its own goes by that alone. A group that is empty and has no offset
-//! left is named to the policy (`OffsetsExpired`). Offsets of topics that are deleted go at once.
-//! Threads: the log scheduler's, and that of a delta; a shard's lock is held for one partition.
-//! Not promised: that an offset goes before the round after its time.
+//! An offset with its own expiry timestamp expires by that only. The policy is told of empty groups
+//! without offsets (`OffsetsExpired`). Offsets of deleted topics are removed at once.
+//! Threads: the log scheduler's, and that of a delta. A shard's lock is held for one partition.
+//! Not promised: that an offset is removed before the next round.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Appends to the logs of groups, and what the policy asks of them.
+//! Appends to the logs of groups, and the policy's reads of them.
 //!
-//! Threads: the policy's; a shard's lock is held for one append, never for a replay.
+//! Threads: the policy's. A shard's lock is held for one append, never for a replay.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! The group coordinator's work on its log: what was decided is appended and answered, a partition
-//! is replayed where this broker becomes its leader, offsets expire.
+//! The logs of groups: decisions are appended and answered, partitions are replayed when this
+//! broker becomes their leader, and offsets expire.
 //!
 //! Threads: the policy's, the loader's, the log scheduler's.
 

@@ -1,10 +1,10 @@
-//! Replay of a partition of `__consumer_offsets`: offsets go into memory, what groups are made of
-//! goes to the policy (`GroupsLoaded`): of a classic group its metadata, of a consumer group all
-//! its records that live, in the order of the log. The newest record of a key wins.
+//! Replays a partition of `__consumer_offsets`. Offsets are kept in memory; the records of groups
+//! go to the policy (`GroupsLoaded`): the metadata of a classic group, and all live records of a
+//! consumer group in the order of the log. The newest record of a key wins.
 //!
-//! A group that the policy lost is read again in the same way, but for the offsets, which memory
-//! has: nothing else is held up by that.
-//! Not promised: a record that makes no sense is left out with a warning, not a reason to stop.
+//! A group that the policy has lost is read again in the same way, without its offsets. Other
+//! groups are not delayed by that.
+//! Not promised: that every record is understood. A malformed one is skipped with a warning.
 
 use std::collections::HashMap;
 

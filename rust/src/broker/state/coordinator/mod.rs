@@ -1,15 +1,15 @@
-//! What a coordinator keeps in memory of its log: the part that group and transaction coordinators
-//! share. Nothing here decides, and nothing here knows a record's meaning.
+//! The state of a coordinator in memory and its log: the part that group and transaction
+//! coordinators share, like Kafka's `CoordinatorRuntime`. Nothing here decides or knows the meaning
+//! of a record.
 //!
 //! ```text
 //! shard   one partition of the coordinator's topic: its state, its lock, appends
-//! shards  those that this broker leads, and which of them a key belongs to
+//! shards  the shards that this broker leads, and which of them owns a key
 //! ```
 //! A coordinator keeps its state in memory and in an internal topic. Each partition of that topic
-//! is a [`shard::CoordinatorShard`] with a lock of its own: a change is checked, appended and kept
-//! under it, so that log and memory have one order. `lifecycle::coordinator` replays the log where
-//! this broker becomes its leader.
-//! As Kafka's `CoordinatorRuntime`, but for timers: they belong to what is kept.
+//! is a [`shard::CoordinatorShard`] with its own lock. A change is checked, appended and applied
+//! under that lock, so that log and memory have the same order. `lifecycle::coordinator` replays
+//! the log when this broker becomes its leader. Timers belong to each coordinator's own state.
 
 pub(crate) mod shard;
 pub(crate) mod shards;

@@ -1,15 +1,15 @@
 //! One partition of a coordinator's topic that this broker leads.
 //!
-//! States, as a client's request meets them:
+//! The state of a shard decides what requests receive:
 //! ```text
-//! Loading  COORDINATOR_LOAD_IN_PROGRESS                        replayed -> Ready, else -> NotHere
+//! Loading  COORDINATOR_LOAD_IN_PROGRESS; becomes Ready after the replay, NotHere if it fails
 //! Ready    the request is served
-//! NotHere  NOT_COORDINATOR: another broker leads it, the topic was deleted, or the disk is broken
+//! NotHere  NOT_COORDINATOR: another broker leads it, the topic was deleted, or the disk failed
 //! ```
-//! Invariant: the lock is held from the check of a change over its append to the moment that it is
-//! kept in memory; the state changes under the lock only.
-//! Threads: any; the lock is held for one append, never for a replay.
-//! Not promised: that an append survives a power cut before the high watermark has passed it.
+//! Invariant: the lock is held from the check of a change, over its append, until it is applied in
+//!     memory. The state changes under the lock only.
+//! Threads: any. The lock is held for one append, never for a replay.
+//! Not promised: that an append survives a power failure before the high watermark has passed it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,8 +1,9 @@
-//! The shards of a coordinator that this broker has, and which of them coordinates a key.
+//! The shards of a coordinator on this broker, and which of them owns a key.
 //!
 //! A key is a group id or a transactional id. Its partition is Java's hash of the key modulo the
-//! number of partitions, so that every broker and client of the cluster finds the same one.
-//! Threads: read by any; [`CoordinatorShards::follow`] is called by one at a time, with each delta.
+//! number of partitions, as in every broker and client of the cluster.
+//! Threads: read by any. [`CoordinatorShards::follow`] is called by one thread at a time, with each
+//!     delta.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the policy has appended to the log of a group.
+//! Builds the records that the policy appends to the log of a group.
 
 use crate::protocol::value::Value;
 

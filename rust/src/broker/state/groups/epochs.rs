@@ -1,10 +1,10 @@
-//! Consumer groups (KIP-848) as their fences judge them: each member has an epoch of its own. The
-//! answers are those of Apache Kafka 4.3 (`ConsumerGroup.validateOffsetCommit`,
-//! `validateOffsetFetch`), but that an older epoch than the member's is refused for each partition.
+//! Checks requests of consumer groups (KIP-848) against their snapshots. Each member has its own
+//! epoch. The errors are those of Apache Kafka 4.3 (`ConsumerGroup.validateOffsetCommit`,
+//! `validateOffsetFetch`), except that an epoch below the member's is refused for each partition.
 //!
-//! In a group that is being converted some members still speak the classic protocol; their epoch is
-//! a generation to them, and another one ILLEGAL_GENERATION (22), not STALE_MEMBER_EPOCH (113).
-//! Threads: as `fences`.
+//! In a group that is being converted some members still use the classic protocol. Their epoch is a
+//! generation, and a wrong one is ILLEGAL_GENERATION (22) instead of STALE_MEMBER_EPOCH (113).
+//! Threads: as in `snapshots`.
 
 use crate::broker::state::groups::snapshots::{
     GroupKind, GroupSnapshots, Member, MemberIdentity, PublishedGroup, PublishedState, Role,

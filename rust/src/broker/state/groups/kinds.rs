@@ -1,14 +1,14 @@
-//! The kinds of records that consumer groups (KIP-848) have in `__consumer_offsets`: a record's key
-//! begins with its kind, its value with version 0. Layouts are in `rust/schema/records/`.
+//! The kinds of records of consumer groups (KIP-848) in `__consumer_offsets`. A record's key begins
+//! with its kind, its value with version 0. `rust/schema/records/` has the layouts.
 //!
 //! ```text
-//!  3 group            its epoch            6 group          which epoch the target is for
-//!  4 group            topics, before 4.1   7 group, member  what the member is to own
-//!  5 group, member    how it joined        8 group, member  what the member owns
+//!  3 group            its epoch            6 group          the epoch of the target assignment
+//!  4 group            topics, before 4.1   7 group, member  the member's target assignment
+//!  5 group, member    its subscription     8 group, member  the member's current assignment
 //! 16 group, pattern   the topics that a regular expression matches
 //! ```
-//! Every key begins with the group's id; the policy sees keys without it.
-//! Not promised: that records of a group fit each other; that is the policy's to judge.
+//! Every key begins with the group's id. The policy sees keys without it.
+//! Not promised: that the records of a group are consistent. The policy checks that.
 
 use crate::protocol::value::{Value, ValueError};
 use crate::protocol::{

@@ -1,15 +1,15 @@
-//! What the group coordinator keeps here, of the groups whose partitions of `__consumer_offsets`
-//! this broker leads. Nothing here decides.
+//! The group coordinator's state for the partitions of `__consumer_offsets` that this broker leads.
+//! Nothing here decides.
 //!
 //! ```text
-//! shard      one partition: its groups' records      records    keys and values, as bytes
-//! offsets    what groups have committed              kinds      records of consumer groups
-//! snapshots  who may commit, as published            epochs     the same of consumer groups
-//! sessions   whose time is up                        appending  what the policy has appended
+//! shard      one partition and its groups            records    keys and values, as bytes
+//! offsets    committed offsets                       kinds      records of consumer groups
+//! snapshots  members, as the policy published them   epochs     checks for consumer groups
+//! sessions   session deadlines of members            appending  records that the policy appends
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
-//! Not promised: anything before a shard is loaded; that is `CoordinatorState::Loading`.
+//! Not promised: anything before a shard is loaded (`CoordinatorState::Loading`).
 
 pub(crate) mod appending;
 pub(crate) mod epochs;

@@ -1,8 +1,8 @@
-//! What groups have committed, in memory: group -> topic -> partition -> offset. It answers every
-//! OffsetFetch.
+//! Committed offsets in memory: group -> topic -> partition -> offset. Every OffsetFetch is
+//! answered from here.
 //!
-//! Invariant: what is here is in the log; the newest record of a key wins.
-//! Threads: behind the lock of the group's shard.
+//! Invariant: each offset here is in the log. The newest record of a key wins.
+//! Threads: under the lock of the group's shard.
 //! Not promised: that the topics exist.
 
 use std::collections::{BTreeMap, HashMap};

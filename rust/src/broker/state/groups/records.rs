@@ -1,14 +1,15 @@
-//! The records of `__consumer_offsets`, as Kafka lays them out: keys and values that begin with
-//! their version, made from `rust/schema/records/`.
+//! The records of `__consumer_offsets` in Kafka's layout. Keys and values begin with their version
+//! and are encoded from `rust/schema/records/`.
 //!
 //! ```text
-//! key 0, 1  group, topic, partition  value 0-4  a committed offset; 1 where it has an expiry of
-//!                                               its own, 3 otherwise, as Kafka 3.9 writes them
-//! key 2     group                    value 0-4  a classic group's metadata; 3 is written
+//! key 0, 1  group, topic, partition  value 0-4  a committed offset; written as 1 if it has its own
+//!                                               expiry timestamp, else as 3, like Kafka 3.9
+//! key 2     group                    value 0-4  a classic group's metadata; written as 3
 //! 3-8, 16   group and more           value 0    consumer groups, see `kinds`
 //! ```
-//! Keys of other versions (share and streams groups) are nobody's here. No value: a tombstone.
-//! Not promised: that a record means anything to a later Kafka than 4.3.
+//! Keys of other versions (share and streams groups) are ignored. A record without a value is a
+//! tombstone.
+//! Not promised: that versions later than Kafka 4.3's are understood.
 
 use crate::broker::state::groups::kinds;
 use crate::protocol::ErrorCode;

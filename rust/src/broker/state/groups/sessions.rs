@@ -1,16 +1,17 @@
-//! MemberSession deadlines: whose time is up, without a timer for each heartbeat.
+//! Session deadlines of members, without a timer for each heartbeat.
 //!
-//! A heartbeat stores the time in its member's [`MemberSession`] and touches nothing else. The
-//! ordered list has one entry a session, at a deadline that may have moved on since; when it comes
-//! up, the session is asked again and goes back to its real place. So a member costs one look in
-//! each session timeout, however often it beats. Grace: where a member that is not static loses the
-//! connection it last spoke through, its deadline is at most the grace away, joining or not;
-//! whatever it says next takes that back. Invariant: a session is in `due` at `queued_ms`, or that
-//! is `i64::MAX` and it is not;
-//!     `queued_ms` <= its real deadline. It is in `speakers` under its `connection`, if it has one.
-//! Threads: shared; times are atomics, the lists are behind one short lock that heartbeats do not
-//!     take. Times are monotonic milliseconds, handed in.
-//! Not promised: that who beats while it is being given up is spared.
+//! A heartbeat stores the time in its [`MemberSession`] and does nothing else. An ordered list has
+//! one entry for each session, at a deadline that may have moved since. When the entry comes up,
+//! the session's real deadline is read, and the entry is queued again if it has not passed. So a
+//! member is looked at once in each session timeout, however often it sends heartbeats.
+//! Grace: when the connection of a member that is not static closes, its deadline moves to at most
+//! the grace period from now, even while it joins. Its next request removes that limit.
+//! Invariant: a session is in `due` at `queued_ms`, or `queued_ms` is `i64::MAX` and it is not.
+//!     `queued_ms` is at most its real deadline. A session with a `connection` is in `speakers`
+//!     under it.
+//! Threads: shared. Times are atomics; the lists have one short lock that heartbeats do not take.
+//!     Times are monotonic milliseconds, passed in.
+//! Not promised: that a heartbeat saves a member whose session is expiring at that moment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

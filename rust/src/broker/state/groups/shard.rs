@@ -1,9 +1,10 @@
-//! One partition of `__consumer_offsets` that this broker leads: what is kept of its groups, and
-//! how their records are written. What coordinators have in common is in `state::coordinator`.
+//! One partition of `__consumer_offsets` that this broker leads: the state of its groups and how
+//! their records are written. `state::coordinator` has what all coordinators share.
 //!
-//! Invariant: a commit is checked, appended and kept under one hold of the shard's lock. So what
-//! was checked against a group's snapshot is in the log before anybody reads behind a newer one.
-//! Limits: a batch is at most half of the topic's `max.message.bytes` where it may be split.
+//! Invariant: a commit is checked, appended and applied under one hold of the shard's lock. So a
+//!     commit that was checked against a group's snapshot is in the log before anybody can read the
+//!     log behind a newer snapshot.
+//! Limits: a batch that may be split has at most half of the topic's `max.message.bytes`.
 
 use crate::broker::state::coordinator::shard::{
     AppendedAt, CoordinatorShard, NotAppended, ShardMemory,

@@ -1,14 +1,15 @@
-//! Who is a member, as the policy said last: a row a group, against which heartbeats and commits
-//! are judged without asking the policy.
+//! Group snapshots: the members of each group as the policy last published them. Heartbeats and
+//! commits are checked against them without asking the policy.
 //!
-//! A published row replaces the one before; members that stay keep their sessions. Between the
-//! replay of a group and its first row the group is *expected*: it counts as being loaded.
-//! The answers are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); of
-//! consumer groups see `epochs`.
-//! Invariant: each member's instance id leads back to that member; a session is in its row alone.
-//! Threads: shared; a check takes the rows' lock for reading and writes atomics, publishing takes
-//!     it for writing. No other lock but that of the sessions is taken under it.
-//! Not promised: that a row is what the policy thinks now; it is what the log and the members know.
+//! A new snapshot replaces the one before; the sessions of remaining members are kept. Between the
+//! replay of a group and its first snapshot the group is *expected* and counts as being loaded. The
+//! errors are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); for consumer
+//! groups see `epochs`.
+//! Invariant: each instance id maps to its member. A session is in one snapshot only.
+//! Threads: shared. A check takes the lock for reading and writes atomics; publishing takes it for
+//!     writing. Only the sessions' lock is taken under it.
+//! Not promised: that a snapshot is the policy's newest state. It is the state that the log and the
+//!     members have seen.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,11 +1,10 @@
-//! What holds for the client of one connection: its allowances and the buckets they draw from.
+//! The quota account of a connection: its quotas and the buckets that they use.
 //!
-//! An account is opened by the first request of a client id while there are quotas, and again when
-//! the table is another; what was used stays in the buckets. A connection is told to wait by its
-//! answers (`throttle_time_ms`), which leave at once, and is not read from meanwhile, whatever the
-//! client makes of it (KIP-219).
-//! Threads: the connection's reactor thread; delayed fetches keep the account they came with.
-//! Not promised: that time for sending answers is counted; it is not.
+//! While there are quotas, the first request of a client id opens an account; a new table opens it
+//! again. The buckets keep what was used. A throttled client receives its replies at once, with
+//! `throttle_time_ms`, and its connection is not read for that time (KIP-219).
+//! Threads: the connection's reactor thread. Delayed fetches keep the account they came with.
+//! Not promised: that the time for sending replies is counted. It is not.
 
 use std::net::IpAddr;
 use std::sync::Arc;

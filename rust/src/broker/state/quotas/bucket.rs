@@ -1,11 +1,12 @@
-//! What was used of one allowance lately: sums over windows of time, as Kafka's rates are.
+//! What was recently used of one quota, as sums over time windows like Kafka's rates.
 //!
-//! Invariant: at most `windows` samples, each begun `size_ms` or more after the one before; a
-//! sample whose beginning is `windows * size_ms` ago counts no more.
-//! Rate: the sum over the time since the oldest sample began, but over no less than `windows - 1`
-//! windows, so that a burst after a silence is averaged over them.
-//! Threads: shared by the connections of all reactor threads; locked for the length of an addition.
-//! Not promised: that what is used at one moment on two threads is refused to both or to one.
+//! Invariant: at most `windows` samples. Each begins at least `size_ms` after the one before. A
+//!     sample counts until `windows * size_ms` after its beginning.
+//! Rate: the sum divided by the time since the oldest sample began, but by at least `windows - 1`
+//! windows, so that a burst after a pause is averaged over them.
+//! Threads: shared by the connections of all reactor threads; locked for one addition.
+//! Not promised: that two threads that exceed the quota at the same moment are both, or only one,
+//!     throttled.
 
 use std::collections::VecDeque;
 

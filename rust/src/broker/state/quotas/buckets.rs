@@ -1,10 +1,10 @@
-//! Every bucket there is, by whose it is.
+//! All buckets, by quota entity.
 //!
-//! Invariant: a bucket that a connection holds stays under its name, so that all who share an
-//! allowance draw from one. The others go when what was used of them counts no more, and all of
-//! them as soon as names and buckets take [`MOST_BYTES`]: whoever invents client ids by the million
-//! gets a fresh allowance for each, as it would anyway, but no memory.
-//! Threads: asked once for each connection and client id, behind a lock.
+//! Invariant: a bucket that a connection holds stays under its name, so that all clients of a quota
+//!     share it. Other buckets are removed when their samples no longer count, and all of them when
+//!     names and buckets exceed [`MOST_BYTES`]. A client that invents millions of client ids gets a
+//!     fresh quota for each, as it would anyway, but no memory.
+//! Threads: asked once for each connection and client id, under a lock.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,16 +1,16 @@
-//! What clients may use: bytes in, bytes out, time of network threads, new connections.
+//! Client quotas: bytes in, bytes out, time of network threads, new connections.
 //!
 //! ```text
-//! mod      the table as the controller has it, and which row of it holds for whom
-//! bucket   what was used of one allowance lately      buckets   all of them, by whose they are
-//! account  what holds for the client of one connection   meter   the time its requests take
+//! mod      the controller's quota table, and which row applies to a client
+//! bucket   what was recently used of one quota        buckets  all buckets, by quota entity
+//! account  the quotas of one connection's client      meter    the time that its requests take
 //! ```
 //!
-//! Format: an entity is a user, a client id, both, or an address; each by name or the default. Of
-//! the rows that fit a request the first in [`LEVELS`] that has a value of the kind asked for
-//! holds; its level says with whom the allowance is shared.
-//! Threads: a table is immutable and part of the cluster image. Where there is none a request costs
-//! one look at that.
+//! Format: an entity is a user, a client id, both, or an address; each by name or as the default.
+//!     Of the rows that match a request, the first one in [`LEVELS`] that has the quota applies.
+//!     Its level says which clients share it.
+//! Threads: a table is immutable and part of the cluster image. Without a table, a request reads
+//!     one pointer.
 //! Sources: KIP-13, KIP-55, KIP-124, KIP-219, KIP-546, KIP-612.
 
 pub(crate) mod account;
