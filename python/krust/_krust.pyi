@@ -161,26 +161,26 @@ class Server:
                 | None,
             ]
         ],
-        fences: Sequence[tuple[str, dict[str, Any] | None]],
+        snapshots: Sequence[tuple[str, dict[str, Any] | None]],
         replies: Sequence[tuple[int, dict[str, Any], Sequence[str]]],
     ) -> list[str]:
-        """Append records, then let fences hold, then send replies once the records are committed.
+        """Append records, then publish snapshots, then send replies once the records are committed.
 
         records   (group, its metadata as a classic one, None: tombstone of that, or "drop_offsets":
                   tombstones of all that it committed, or [(kind, key, value or None: tombstone)] of
                   a consumer group: Kafka's kinds 3-8 and 16, keys without the group); those of one
                   group are one batch
-        fences    (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
+        snapshots (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
                   members: {member_id: {instance_id, session_timeout_ms, timed, connection}}});
                   of a consumer group {type: "consumer", state, epoch, since_ms, subscribed,
                   heartbeat_interval_ms, members} whose members have also {epoch, quiet: nothing to
                   tell it}, or {classic: True, epoch, rejoin} where they speak the classic protocol
-        replies   (ticket, response, the groups whose logs it waits for; none: it waits until it is
-                  known what became of all the records)
-        returns   the groups whose append failed: their fences do not hold, and the tickets of all
-                  replies that wait for one of them are open
-        raises    ValueError, TypeError: something is not what it should be, and where; nothing was
-                  done
+        replies   (ticket, response, the groups whose logs it waits for; none: it waits until all
+                  records of the call are appended or have failed)
+        returns   the groups whose append failed. Their snapshots are not published, and the tickets
+                  of all replies that wait for one of them stay open
+        raises    ValueError, TypeError: an argument is malformed; the message says where. Nothing
+                  was done
         """
 
     def has_offsets(self, group_id: str) -> bool:

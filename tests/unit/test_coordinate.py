@@ -51,27 +51,27 @@ def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> No
 
 
 @pytest.mark.parametrize(
-    ("records", "fences", "replies", "error", "said"),
+    ("records", "snapshots", "replies", "error", "said"),
     [
         (None, [], [], TypeError, "records: "),
         ([("g", "drop")], [], [], ValueError, "records.0: "),
         ([("g", None), ("g", 1)], [], [], TypeError, "records.1: "),
-        ([], [("g", {**ROW, "state": "Fine"})], [], ValueError, "fences.0.state: "),
+        ([], [("g", {**ROW, "state": "Fine"})], [], ValueError, "snapshots.0.state: "),
         ([], [("g", {**ROW, "generation": None})], [], TypeError, "generation is missing"),
-        ([], [("g", {**ROW, "since_ms": "now"})], [], TypeError, "fences.0.since_ms: "),
-        ([], [("g", {**ROW, "members": {"m": {}}})], [], TypeError, "fences.0.members.m: "),
+        ([], [("g", {**ROW, "since_ms": "now"})], [], TypeError, "snapshots.0.since_ms: "),
+        ([], [("g", {**ROW, "members": {"m": {}}})], [], TypeError, "snapshots.0.members.m: "),
         (
             [],
             [("g", {**ROW, "members": {"m": {"session_timeout_ms": "1"}}})],
             [],
             TypeError,
-            "fences.0.members.m.session_timeout_ms: ",
+            "snapshots.0.members.m.session_timeout_ms: ",
         ),
         ([("g", [(3, {})])], [], [], ValueError, "records.0.0: "),
         ([("g", [(3, {}, None), ("3", {}, None)])], [], [], TypeError, "records.0.1: "),
         ([("g", [(3, None, {})])], [], [], TypeError, "records.0.0: "),
         ([("g", [(70_000, {}, None)])], [], [], Exception, "records.0.0: "),
-        ([], [("g", {**ROW, "type": "share"})], [], ValueError, "fences.0.type: "),
+        ([], [("g", {**ROW, "type": "share"})], [], ValueError, "snapshots.0.type: "),
         ([], [("g", {**ROW, "type": "consumer"})], [], TypeError, "is missing"),
         ([], [("g", {**CONSUMERS, "epoch": None})], [], TypeError, "epoch is missing"),
         ([], [("g", {**CONSUMERS, "members": {"m": MEMBER}})], [], TypeError, "members.m: epoch"),
@@ -81,10 +81,10 @@ def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> No
     ],
 )
 def test_what_cannot_be_says_where(
-    server: Server, records: Any, fences: Any, replies: Any, error: type[Exception], said: str
+    server: Server, records: Any, snapshots: Any, replies: Any, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said.replace(".", r"\.")):
-        server.coordinate(records, fences, replies)
+        server.coordinate(records, snapshots, replies)
     assert server.events(0) == []
 
 

@@ -1,6 +1,6 @@
 """The coordinator's side of the policy thread: events in; its words out to the core.
 
-One call to the core carries a whole batch: records, fences, replies, in this order. Groups whose
+One call to the core carries a whole batch: records, snapshots, replies, in this order. Groups whose
 records could not be written are forgotten by the coordinator and read again by the core; so are
 those of which a bug of the coordinator's made something that the core does not understand.
 A turn is short: events are decided in batches, and those that a turn did not come to wait for the

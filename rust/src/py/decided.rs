@@ -1,7 +1,7 @@
 //! Converts the policy's decisions on groups from Python's tuples and dicts to the core's types.
 //!
 //! A wrong object is a TypeError or ValueError that names its place:
-//! `fences.0.members.m-1.session_timeout_ms: ...`. The core does nothing of the call then.
+//! `snapshots.0.members.m-1.session_timeout_ms: ...`. The core does nothing of the call then.
 //! Threads: attached.
 
 use std::fmt::Display;
@@ -22,7 +22,7 @@ const DROP_OFFSETS: &str = "drop_offsets";
 /// All three lists.
 pub(super) fn read(
     records: &Bound<'_, PyAny>,
-    fences: &Bound<'_, PyAny>,
+    snapshots: &Bound<'_, PyAny>,
     replies: &Bound<'_, PyAny>,
 ) -> PyResult<Decided> {
     let replies = each("replies", replies, |item| {
@@ -38,7 +38,7 @@ pub(super) fn read(
         Ok(records.into_iter().map(|record| (group_id.clone(), record)).collect::<Vec<_>>())
     })?;
     let records = records.into_iter().flatten().collect();
-    Ok(Decided { records, fences: each("fences", fences, row)?, replies })
+    Ok(Decided { records, snapshots: each("snapshots", snapshots, row)?, replies })
 }
 
 fn record(value: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
@@ -63,10 +63,10 @@ fn of_consumers(item: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
 
 fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<GroupSnapshot>)> {
     let (group_id, row): (String, Option<Bound<'py, PyDict>>) = item.extract()?;
-    Ok((group_id, row.map(|row| fence(&Table(&row))).transpose()?))
+    Ok((group_id, row.map(|row| snapshot(&Table(&row))).transpose()?))
 }
 
-fn fence(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
+fn snapshot(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
     let state: String = table.must("state")?;
     let state = GroupState::of(&state)
         .ok_or_else(|| PyValueError::new_err(format!("state: there is no {state:?}")))?;

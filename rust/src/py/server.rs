@@ -275,11 +275,11 @@ impl Server {
         &self,
         py: Python<'_>,
         records: &Bound<'_, PyAny>,
-        fences: &Bound<'_, PyAny>,
+        snapshots: &Bound<'_, PyAny>,
         replies: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<String>> {
         self.guard(py)?;
-        let decided = decided::read(records, fences, replies)?;
+        let decided = decided::read(records, snapshots, replies)?;
         py.detach(|| self.broker.coordinate(decided))
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }

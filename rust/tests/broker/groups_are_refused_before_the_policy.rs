@@ -159,7 +159,7 @@ fn requests_behind_a_join_are_handled_after_it() {
         vec![crate::members::member(MEMBER)],
     );
     let answer = Decided {
-        fences: vec![(GROUP.0.into(), Some(row))],
+        snapshots: vec![(GROUP.0.into(), Some(row))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
         ..Decided::default()
     };

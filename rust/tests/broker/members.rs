@@ -50,7 +50,7 @@ pub fn publish(fixture: &TestBroker, state: GroupState) {
 }
 
 pub fn publish_row(fixture: &TestBroker, row: Option<GroupSnapshot>) {
-    let decided = Decided { fences: vec![(GROUP.0.into(), row)], ..Decided::default() };
+    let decided = Decided { snapshots: vec![(GROUP.0.into(), row)], ..Decided::default() };
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 

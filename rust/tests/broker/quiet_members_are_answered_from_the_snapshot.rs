@@ -233,7 +233,7 @@ fn a_fetch_of_offsets_bears_the_members_epoch() {
         assert_eq!(ask(version, GROUP.0, None, -1), (0, 1), "an admin");
         assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1), (0, 1));
         assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1 + 1), (22, 0));
-        assert_eq!(ask(version, "other", Some(MEMBER), EPOCH), (0, 0), "nobody fences it");
+        assert_eq!(ask(version, "other", Some(MEMBER), EPOCH), (0, 0), "no snapshot has it");
     }
     assert_eq!(ask(8, GROUP.0, Some("stranger"), EPOCH), (0, 1), "v8 does not say who asks");
 }

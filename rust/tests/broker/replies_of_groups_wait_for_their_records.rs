@@ -44,7 +44,7 @@ fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, 
 fn decided(ticket: krust::broker::Ticket) -> Decided {
     Decided {
         records: vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))],
-        fences: vec![(GROUP.0.into(), Some(row(GroupState::Stable, vec![member(MEMBER)])))],
+        snapshots: vec![(GROUP.0.into(), Some(row(GroupState::Stable, vec![member(MEMBER)])))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
     }
 }
@@ -64,7 +64,7 @@ fn a_reply_waits_until_its_records_are_committed() {
         fixture.turn(&mut [&mut conn, &mut other]);
         assert!(conn.is_waiting(), "no other replica has them");
         let good = heartbeat(4, MEMBER, GENERATION);
-        assert_eq!(beat(&mut fixture, &mut other, &good), 0, "the fence holds before the reply");
+        assert_eq!(beat(&mut fixture, &mut other, &good), 0, "the snapshot holds before the reply");
 
         let describe = join(version, GROUP.0, "stranger");
         fixture.event(&mut other, std::slice::from_ref(&describe.bytes));
@@ -115,7 +115,7 @@ fn replies_do_not_leave_where_the_append_failed() {
     assert_eq!(fixture.broker.coordinate(decided(ticket)).unwrap(), [GROUP.0]);
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting() && conn.sent.is_empty());
-    assert_eq!(fixture.broker.session_due_ms(), None, "no fence holds");
+    assert_eq!(fixture.broker.session_due_ms(), None, "no snapshot is published");
 
     let refused = map(vec![("error_code", Value::Int(15))]);
     let refusal = Decided { replies: replies(ticket, refused, &[]), ..Decided::default() };

@@ -177,23 +177,23 @@ class Bench:
 
     def share(self, members: list[str]) -> None:
         given = {each: each.encode() for each in members}
-        generation = self.fence["generation"]
+        generation = self.snapshot["generation"]
         for each in members:
             self.sync(each, generation, given if each == members[0] else None)
-        assert self.fence["state"] == "Stable"
+        assert self.snapshot["state"] == "Stable"
 
     @property
-    def fence(self) -> Message:
-        fence = self.snapshots[self.group_id]
-        assert fence is not None
-        return fence
+    def snapshot(self) -> Message:
+        snapshot = self.snapshots[self.group_id]
+        assert snapshot is not None
+        return snapshot
 
     @property
     def generation(self) -> int:
-        generation: int = self.fence["generation"]
+        generation: int = self.snapshot["generation"]
         return generation
 
     @property
     def state(self) -> str:
-        state: str = self.fence["state"]
+        state: str = self.snapshot["state"]
         return state

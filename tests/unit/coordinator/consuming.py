@@ -124,12 +124,12 @@ class ConsumerBench(Bench):
         return found
 
     def row(self, member_id: str) -> Message:
-        row: Message = self.fence["members"][member_id]
+        row: Message = self.snapshot["members"][member_id]
         return row
 
     @property
     def epoch(self) -> int:
-        epoch: int = self.fence["epoch"]
+        epoch: int = self.snapshot["epoch"]
         return epoch
 
 

@@ -32,7 +32,7 @@ def test_a_static_member_that_left_for_a_while_gets_its_assignment_back() -> Non
     back = static(bench, "a2", 0)
     assert (back["member_epoch"], shown(back)) == (epoch, held["a"])
     assert (bench.epoch, bench.state) == (epoch, "Stable")
-    assert set(bench.fence["members"]) == {"a2", "b"}
+    assert set(bench.snapshot["members"]) == {"a2", "b"}
 
 
 def test_its_partitions_wait_for_it_across_a_restart_and_until_its_session_ends() -> None:
@@ -52,7 +52,7 @@ def test_an_instance_id_that_is_in_use_is_not_released() -> None:
     static(bench, "a", 0)
     answer = static(bench, "b", 0)
     assert answer["error_code"] == Code.UNRELEASED_INSTANCE_ID
-    assert set(bench.fence["members"]) == {"a"}
+    assert set(bench.snapshot["members"]) == {"a"}
     assert static(bench, "a", 0)["error_code"] == Code.NONE, "the same one, once more"
 
 
@@ -96,7 +96,7 @@ def test_a_regular_expression_means_topics_now_and_later() -> None:
     bench = ConsumerBench(topics={"t": 1, "u": 1})
     answer = bench.beat("a", 0, subscribed_topic_regex="t.*")
     assert shown(answer) == "t0"
-    assert bench.fence["subscribed"] == ["t"]
+    assert bench.snapshot["subscribed"] == ["t"]
     bench.change(tt=2)
     answer = bench.beat("a", 1)
     assert (answer["member_epoch"], shown(answer)) == (2, "t0 t0 t1")
@@ -152,7 +152,7 @@ def test_what_only_kafka_can_read_means_what_it_meant_there() -> None:
     bench.restart()
     bench.change(tt=1)
     assert not [line for outcome in bench.outcomes for line in outcome.lines]
-    assert bench.fence["subscribed"] == ["t"]
+    assert bench.snapshot["subscribed"] == ["t"]
 
 
 def test_a_meaning_that_nobody_uses_any_more_goes_at_the_start() -> None:
@@ -284,7 +284,7 @@ def test_who_waits_for_an_assignor_is_not_dead_unless_the_core_says_it_again() -
     event = bench.beating("a", 0, server_assignor="mine")
     bench.batch(event)
     bench.news("SessionExpired", members=["a"])
-    assert bench.fence["members"]["a"]["timed"] is False
+    assert bench.snapshot["members"]["a"]["timed"] is False
     bench.news("SessionExpired", members=["a"])
     assert bench.answers[event.ticket]["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.state == "Empty"
@@ -381,7 +381,7 @@ def test_a_failed_append_drops_the_group_until_it_is_read_again() -> None:
     assert (ticket, reply["error_code"]) == (event.ticket, Code.COORDINATOR_NOT_AVAILABLE)
     assert bench.code("a", 1) == Code.COORDINATOR_LOAD_IN_PROGRESS
     bench.restart()
-    assert set(bench.fence["members"]) == {"a"}
+    assert set(bench.snapshot["members"]) == {"a"}
     assert bench.code("a", 1) == Code.NONE
 
 

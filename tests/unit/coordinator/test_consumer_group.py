@@ -17,7 +17,7 @@ def test_the_first_heartbeat_brings_epoch_and_assignment() -> None:
     assert shown(answer) == "t0 t1 t2"
     assert bench.state == "Stable"
     assert bench.row("a")["quiet"] is True
-    assert bench.fence["subscribed"] == ["t"]
+    assert bench.snapshot["subscribed"] == ["t"]
 
 
 def test_its_records_are_kafkas() -> None:
@@ -154,10 +154,10 @@ def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
     bench.settle("a", "b")
     left = bench.beat("a", -1)
     assert (left["error_code"], left["member_id"], left["member_epoch"]) == (0, "a", -1)
-    assert set(bench.fence["members"]) == {"b"}
+    assert set(bench.snapshot["members"]) == {"b"}
     assert bench.settle("b") == {"b": "t0 t1 t2 t3"}
     bench.beat("b", -1)
-    assert (bench.state, bench.fence["subscribed"]) == ("Empty", [])
+    assert (bench.state, bench.snapshot["subscribed"]) == ("Empty", [])
     gone = {(kind, key.get("member_id")) for kind, key, value in bench.written() if not value}
     assert gone == {(kind, member) for kind in (5, 7, 8) for member in "ab"}
 
@@ -179,7 +179,7 @@ def test_who_does_not_revoke_in_time_is_removed() -> None:
     bench.wait(29_999)
     assert shown(bench.beat("b", 2)) == "-"
     bench.wait(1)
-    assert set(bench.fence["members"]) == {"b"}
+    assert set(bench.snapshot["members"]) == {"b"}
     assert shown(bench.beat("b", 2)) == "t0 t1 t2 t3"
     assert bench.outcomes[-1].wake_at_ms is None
 
@@ -191,7 +191,7 @@ def test_other_topics_are_another_target() -> None:
     assert (answer["member_epoch"], shown(answer)) == (1, "")
     answer = bench.beat("a", 1, topic_partitions="")
     assert (answer["member_epoch"], shown(answer)) == (2, "u0 u1")
-    assert bench.fence["subscribed"] == ["u"]
+    assert bench.snapshot["subscribed"] == ["u"]
 
 
 def test_partitions_that_come_and_topics_that_go_are_seen_without_a_client() -> None:
@@ -277,7 +277,7 @@ def test_who_had_to_revoke_before_a_restart_still_has_to() -> None:
     bench.beat("a", 1)
     bench.restart()
     bench.wait(30_000)
-    assert set(bench.fence["members"]) == {"b"}
+    assert set(bench.snapshot["members"]) == {"b"}
 
 
 def test_topics_that_changed_while_nobody_looked_are_seen_at_the_start() -> None:

@@ -66,7 +66,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they
     answer = bench.beat("c", 0)
     assert (answer["member_epoch"], shown(answer)) == (generation + 1, "")
     assert bench.log[records] == ("g", None), "the classic record goes in the same batch"
-    assert bench.fence["type"] == "consumer"
+    assert bench.snapshot["type"] == "consumer"
     for each in (a, b):
         row = bench.row(each)
         assert (row["classic"], row["epoch"], row["rejoin"]) == (True, generation, True)
@@ -170,13 +170,13 @@ def test_who_does_not_join_or_sync_in_time_is_removed() -> None:
     bench.wait(30_000)
     bench.come(a)
     bench.wait(30_000)
-    assert set(bench.fence["members"]) == {a, "c"}
+    assert set(bench.snapshot["members"]) == {a, "c"}
     bench.sync(a, epoch)
     assert bench.answers[bench.sync(b, epoch)]["error_code"] == Code.UNKNOWN_MEMBER_ID
     bench.wait(29_999)
     bench.come(a)
     bench.wait(60_000)
-    assert set(bench.fence["members"]) == {"c"}
+    assert set(bench.snapshot["members"]) == {"c"}
 
 
 def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
@@ -194,7 +194,7 @@ def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
     assert codes == [27, 22, 25, 25, 23]
     left = bench.leave("x", b)
     assert [each["error_code"] for each in left["members"]] == [25, 0]
-    assert set(bench.fence["members"]) == {a, "c"}
+    assert set(bench.snapshot["members"]) == {a, "c"}
 
 
 def test_an_admin_removes_members_of_either_protocol() -> None:
@@ -203,7 +203,7 @@ def test_an_admin_removes_members_of_either_protocol() -> None:
     bench.beat("c", 0)
     left = bench.leave("c", b)
     assert [each["error_code"] for each in left["members"]] == [0, 0]
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
     assert bench.state == "PreparingRebalance"
 
 
@@ -245,12 +245,12 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
         bench.come(each)
         bench.sync(each, epoch)
     assert bench.beat("c", -1)["member_epoch"] == -1
-    assert "type" not in bench.fence
+    assert "type" not in bench.snapshot
     assert (bench.state, bench.generation) == ("PreparingRebalance", epoch)
     joins = [bench.join(each, protocols=[("range", metadata())]) for each in (a, b)]
     assert {bench.answers[each]["generation_id"] for each in joins} == {epoch + 1}
     bench.restart()
-    assert bench.fence.get("type") is None
+    assert bench.snapshot.get("type") is None
     assert bench.generation == epoch
     assert bench.state == "PreparingRebalance", "who was not called before is called now"
 
@@ -263,7 +263,7 @@ def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -
     given = bench.answers[bench.join(**asks)]
     assert given["error_code"] == Code.MEMBER_ID_REQUIRED
     bench.beat("c", -1)
-    assert "type" not in bench.fence
+    assert "type" not in bench.snapshot
     back = bench.join(given["member_id"], **asks)
     bench.join(a, protocols=[("range", metadata())])
     bench.wait(60_000)
@@ -276,12 +276,12 @@ def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
     for each in ("c", "d"):
         bench.beat(each, 0)
         bench.restart()
-        assert set(bench.fence["members"]) == {a, b, each}
+        assert set(bench.snapshot["members"]) == {a, b, each}
         bench.news("SessionExpired", members=[each])
         left = {(kind, repr(key)): value for kind, key, value in bench.written()}
         assert not [each for each in left.values() if each is not None]
         bench.restart()
-        assert set(bench.fence["members"]) == {a, b}
+        assert set(bench.snapshot["members"]) == {a, b}
 
 
 def test_policies_forbid_either_way() -> None:
@@ -294,8 +294,8 @@ def test_policies_forbid_either_way() -> None:
     a, b = bench.classic()
     bench.beat("c", 0)
     bench.beat("c", -1)
-    assert bench.fence["type"] == "consumer"
-    assert set(bench.fence["members"]) == {a, b}
+    assert bench.snapshot["type"] == "consumer"
+    assert set(bench.snapshot["members"]) == {a, b}
 
 
 def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
@@ -340,7 +340,7 @@ def test_an_empty_group_takes_either_kind_and_its_numbers_go_on() -> None:
     assert bench.come("gone")["error_code"] == Code.UNKNOWN_MEMBER_ID
     joined = bench.come()
     assert (joined["error_code"], joined["generation_id"]) == (0, epoch + 1)
-    assert "type" not in bench.fence
+    assert "type" not in bench.snapshot
 
 
 def test_a_static_classic_member_comes_back_with_the_consumer_protocol() -> None:
@@ -349,7 +349,7 @@ def test_a_static_classic_member_comes_back_with_the_consumer_protocol() -> None
     bench.sync(member, 1, {member: given("t0", "t1", "t2")}, group_instance_id="i")
     answer = bench.beat("c", 0, instance_id="i")
     assert shown(answer) == "t0 t1 t2"
-    assert set(bench.fence["members"]) == {"c"}
+    assert set(bench.snapshot["members"]) == {"c"}
 
 
 def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None:
@@ -365,7 +365,7 @@ def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None
     joined = bench.come("", version=5, group_instance_id="i")
     new = joined["member_id"]
     assert bench.row(new)["classic"] is True
-    assert set(bench.fence["members"]) == {new, "d"}
+    assert set(bench.snapshot["members"]) == {new, "d"}
     fenced = bench.synced("c", 2, group_instance_id="i")
     assert fenced["error_code"] == Code.FENCED_INSTANCE_ID
 

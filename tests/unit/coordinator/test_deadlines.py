@@ -65,7 +65,7 @@ def test_who_does_not_join_in_time_is_out() -> None:
     assert waiting not in bench.answers
     bench.wait(1)
     assert bench.answers[waiting]["error_code"] == Code.NONE
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
     assert bench.joined(b)["error_code"] == Code.UNKNOWN_MEMBER_ID
 
 
@@ -88,7 +88,7 @@ def test_a_first_join_waits_five_minutes_at_most() -> None:
     bench.wait(300_000)
     assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.answers[waiting]["member_id"] == ""
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
 
 
 def test_a_member_that_joins_again_may_wait_longer_than_five_minutes() -> None:
@@ -117,7 +117,7 @@ def test_who_does_not_sync_in_time_is_out() -> None:
     assert bench.state == "Stable"
     bench.wait(1)
     assert bench.state == "PreparingRebalance"
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
 
 
 def test_followers_do_not_wait_for_ever_for_a_leader_that_never_syncs() -> None:
@@ -164,7 +164,7 @@ def test_a_member_whose_join_waits_is_not_dead() -> None:
     waiting = bench.join(a)
     bench.news("SessionExpired", members=[a])
     assert waiting not in bench.answers
-    assert bench.fence["members"][a]["timed"] is False
+    assert bench.snapshot["members"][a]["timed"] is False
     bench.news("SessionExpired", members=[b])
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
@@ -176,10 +176,10 @@ def test_a_member_whose_sync_waits_is_not_dead() -> None:
         bench.join(each)
     waiting = bench.sync(b, bench.generation)
     bench.news("SessionExpired", members=[b])
-    assert bench.fence["members"][b]["timed"] is False
+    assert bench.snapshot["members"][b]["timed"] is False
     bench.sync(a, bench.generation, {b: b"x"})
     assert bench.answers[waiting]["assignment"] == b"x"
-    assert bench.fence["members"][b]["timed"] is True
+    assert bench.snapshot["members"][b]["timed"] is True
 
 
 def test_nobody_waits_for_the_patience_of_a_member_that_is_gone() -> None:
@@ -213,9 +213,9 @@ def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
     bench.sync(b, bench.generation)
     expired = bench.event("SessionExpired", members=[b])._replace(ticket=0)
     bench.batch(bench.syncing(a, bench.generation, {b: b"x"}), expired)
-    assert set(bench.fence["members"]) == {a, b}
+    assert set(bench.snapshot["members"]) == {a, b}
     bench.news("SessionExpired", members=[b])
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
 
 
 def test_a_waiting_member_whose_connection_is_gone_goes_when_it_is_said_again() -> None:
@@ -225,7 +225,7 @@ def test_a_waiting_member_whose_connection_is_gone_goes_when_it_is_said_again() 
     bench.news("SessionExpired", members=[a])
     bench.news("SessionExpired", members=[a])
     assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
-    assert set(bench.fence["members"]) == {b}
+    assert set(bench.snapshot["members"]) == {b}
 
 
 def test_a_new_join_of_a_suspected_member_clears_it() -> None:
@@ -243,7 +243,7 @@ def test_news_of_unknown_members_and_groups_corrects_the_core() -> None:
     (a,) = bench.stable(1)
     del bench.snapshots["g"]
     bench.news("SessionExpired", members=["nobody"])
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
     bench.news("SessionExpired", group_id="none", members=["nobody"])
     assert bench.snapshots["none"] is None
 

@@ -41,7 +41,7 @@ def test_a_member_on_another_connection_is_published() -> None:
     event = bench.joining(b)
     event.client["connection"] = 8
     bench.batch(event)
-    assert bench.fence["members"][b]["connection"] == 8
+    assert bench.snapshot["members"][b]["connection"] == 8
 
 
 def test_sessions_begin_anew_when_a_wait_ends() -> None:
@@ -72,10 +72,10 @@ def test_pending_members_are_not_published() -> None:
 def test_states_have_the_time_they_began() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
-    assert bench.fence["since_ms"] == bench.now_ms
+    assert bench.snapshot["since_ms"] == bench.now_ms
     bench.wait(1234)
     bench.joined(a)
-    assert bench.fence["since_ms"] == bench.now_ms
+    assert bench.snapshot["since_ms"] == bench.now_ms
 
 
 def test_a_group_is_empty_since_a_time_of_the_wall_clock() -> None:
@@ -85,7 +85,7 @@ def test_a_group_is_empty_since_a_time_of_the_wall_clock() -> None:
     event = bench.event("LeaveGroup", 3, members=members)
     day_ms = 24 * 3_600_000
     bench.take(bench.coordinator.handle_batch([event], bench.now_ms, bench.now_ms + day_ms))
-    assert bench.fence["since_ms"] == bench.now_ms + day_ms
+    assert bench.snapshot["since_ms"] == bench.now_ms + day_ms
     _, record = bench.log[-1]
     assert isinstance(record, dict)
     assert record["current_state_timestamp"] == bench.now_ms + day_ms

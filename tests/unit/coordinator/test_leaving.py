@@ -15,7 +15,7 @@ def test_before_version_3_one_member_leaves(version: int) -> None:
     assert bench.leave(b, version=version)["error_code"] == Code.NONE
     assert bench.state == "PreparingRebalance"
     assert bench.leave(b, version=version)["error_code"] == Code.UNKNOWN_MEMBER_ID
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -26,7 +26,7 @@ def test_from_version_3_each_member_has_its_own_code(version: int) -> None:
     assert answer["error_code"] == Code.NONE
     codes = [each["error_code"] for each in answer["members"]]
     assert codes == [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE]
-    assert set(bench.fence["members"]) == {a}
+    assert set(bench.snapshot["members"]) == {a}
     assert bench.joined(a)["error_code"] == Code.NONE, "one rebalance for all that left"
 
 
@@ -81,7 +81,7 @@ def test_a_pending_member_leaves_without_a_rebalance() -> None:
     assert bench.leave(told)["members"][0]["error_code"] == Code.NONE
     assert bench.state == "Stable"
     assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
-    assert set(bench.fence["members"]) > {a}
+    assert set(bench.snapshot["members"]) > {a}
 
 
 def test_a_pending_member_that_leaves_is_waited_for_no_more() -> None:

@@ -9,10 +9,10 @@ def test_members_of_a_group_with_its_own_timing_get_it_and_a_change_reaches_them
     event = bench.beating("m", 0, subscribed_topic_names=["t"], topic_partitions=[])
     bench.batch(event)
     assert bench.answers[event.ticket]["heartbeat_interval_ms"] == 6000
-    fence = bench.snapshots["g"]
-    assert fence is not None
-    assert fence["heartbeat_interval_ms"] == 6000
-    assert fence["members"]["m"]["session_timeout_ms"] == 50_000
+    snapshot = bench.snapshots["g"]
+    assert snapshot is not None
+    assert snapshot["heartbeat_interval_ms"] == 6000
+    assert snapshot["members"]["m"]["session_timeout_ms"] == 50_000
     own["g"] = (7000, 55_000)
     bench.coordinator.on_configs_changed(["g", "nobody"])
     outcome = bench.batch()

@@ -37,7 +37,7 @@ def writes_the_number_that_was_given_out(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "_next_generation", number)
 
 
-@caught_by("fence")
+@caught_by("snapshot")
 def does_not_publish_who_is_new(patch: Patch) -> None:
     real = GroupCoordinator._publish
 
@@ -49,7 +49,7 @@ def does_not_publish_who_is_new(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "_publish", publish)
 
 
-@caught_by("fence")
+@caught_by("snapshot")
 def forgets_to_mark_a_static_members_return(patch: Patch) -> None:
     real = ClassicGroup._replace_static
 

@@ -137,7 +137,7 @@ def waits_for_ever_for_a_classic_members_join(patch: Patch) -> None:
     patch.setattr(MixedGroup, "call_to_join", lambda *_: None)
 
 
-@caught_by("fence")
+@caught_by("snapshot")
 def does_not_wake_who_waits_for_a_partition(patch: Patch) -> None:
     real = MixedGroup.reconcile
 
@@ -184,7 +184,7 @@ def stays_a_consumer_group_for_classic_members_alone(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "_downgrade_if_due", lambda *_: None)
 
 
-@caught_by("fence")
+@caught_by("snapshot")
 def does_not_publish_who_is_new(patch: Patch) -> None:
     real = ConsumerGroupMembers.publish
 

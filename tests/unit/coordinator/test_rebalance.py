@@ -143,7 +143,7 @@ def test_groups_are_of_any_protocol_type(kind: str) -> None:
         protocol_name="v0",
     )  # fmt: skip
     assert (synced["protocol_type"], synced["assignment"]) == (kind, b"x")
-    assert bench.fence["subscribed"] is None
+    assert bench.snapshot["subscribed"] is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_leader_stays_while_it_joins_and_another_leads_when_it_does_not() ->
     waiting = [bench.join(each, protocols=[("range", b"new")]) for each in (c, b)]
     bench.wait(60_000)
     assert {bench.answers[each]["leader"] for each in waiting} == {b}
-    assert set(bench.fence["members"]) == {b, c}
+    assert set(bench.snapshot["members"]) == {b, c}
 
 
 def test_a_member_that_left_the_lead_has_a_successor() -> None:
@@ -319,7 +319,7 @@ def test_while_a_group_rebalances_the_first_to_join_stay() -> None:
     late = bench.joined(b)
     assert late["error_code"] == Code.GROUP_MAX_SIZE_REACHED
     assert bench.answers[new]["error_code"] == Code.NONE
-    assert set(bench.fence["members"]) == {a, bench.answers[new]["member_id"]}
+    assert set(bench.snapshot["members"]) == {a, bench.answers[new]["member_id"]}
 
 
 def test_pending_members_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from tests.unit.coordinator.bench import Bench
 def test_a_stable_group_is_stable_again() -> None:
     bench = Bench()
     members = bench.stable(3)
-    fence = bench.fence
+    snapshot = bench.snapshot
     bench.restart()
-    assert bench.fence == {
-        **fence,
-        "members": {key: {**row, "connection": None} for key, row in fence["members"].items()},
+    assert bench.snapshot == {
+        **snapshot,
+        "members": {key: {**row, "connection": None} for key, row in snapshot["members"].items()},
     }
-    assert all(row["timed"] for row in bench.fence["members"].values())
+    assert all(row["timed"] for row in bench.snapshot["members"].values())
     assert bench.outcomes[-1].wake_at_ms is None
     for each in members:
         assert bench.synced(each, bench.generation)["assignment"] == each.encode()
@@ -81,7 +81,7 @@ def test_static_members_come_back_with_their_instance_ids() -> None:
     a = bench.joined("", 5, group_instance_id="i")["member_id"]
     bench.share([a])
     bench.restart()
-    assert bench.fence["members"][a]["instance_id"] == "i"
+    assert bench.snapshot["members"][a]["instance_id"] == "i"
     answer = bench.joined("", 9, group_instance_id="i")
     assert answer["skip_assignment"] is True
     assert bench.synced(answer["member_id"], bench.generation)["assignment"] == a.encode()
@@ -125,7 +125,7 @@ def test_records_of_old_versions_are_read() -> None:
         "members": [member],
     }
     bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
-    assert bench.fence["since_ms"] == bench.now_ms
+    assert bench.snapshot["since_ms"] == bench.now_ms
     waiting = bench.join()
     bench.wait(60_000)
     assert bench.answers[waiting]["error_code"] == Code.NONE
@@ -160,11 +160,11 @@ def test_the_core_hears_what_a_group_subscribes_to() -> None:
     for each, mine in zip(members, data, strict=True):
         bench.join(each, protocols=[("range", mine)])
     bench.share(members)
-    assert bench.fence["subscribed"] == ["all", "t", "u"]
+    assert bench.snapshot["subscribed"] == ["all", "t", "u"]
     bench.restart()
-    assert bench.fence["subscribed"] == ["all", "t", "u"]
+    assert bench.snapshot["subscribed"] == ["all", "t", "u"]
     bench.leave(*members)
-    assert bench.fence["subscribed"] == []
+    assert bench.snapshot["subscribed"] == []
 
 
 def test_a_group_that_moved_away_answers_who_waits_and_is_not_asked_for_again() -> None:

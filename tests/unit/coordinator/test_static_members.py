@@ -120,12 +120,12 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends()
     bench.wait(60_000)
     assert bench.answers[waiting]["error_code"] == Code.NONE
     members = {each["member_id"] for each in bench.answers[waiting]["members"]}
-    assert members == {a, b} == set(bench.fence["members"])
+    assert members == {a, b} == set(bench.snapshot["members"])
     bench.sync(a, bench.generation, {a: b"x", b: b"y"}, group_instance_id="i")
     bench.wait(3_600_000)
     assert bench.state == "Stable"
     bench.news("SessionExpired", members=[b])
-    assert (bench.state, set(bench.fence["members"])) == ("PreparingRebalance", {a})
+    assert (bench.state, set(bench.snapshot["members"])) == ("PreparingRebalance", {a})
 
 
 def test_a_rebalance_that_only_absent_static_members_owe_ends_with_their_sessions() -> None:
@@ -133,7 +133,7 @@ def test_a_rebalance_that_only_absent_static_members_owe_ends_with_their_session
     bench.join(a, 5, group_instance_id="i")
     bench.leave({"member_id": a, "group_instance_id": "i"})
     bench.wait(300_000)
-    assert (bench.state, set(bench.fence["members"])) == ("PreparingRebalance", {b})
+    assert (bench.state, set(bench.snapshot["members"])) == ("PreparingRebalance", {b})
     bench.news("SessionExpired", members=[b])
     assert bench.state == "Empty"
 
@@ -159,5 +159,5 @@ def test_an_admin_removes_a_static_member_by_its_instance_id() -> None:
         ("", Code.UNKNOWN_MEMBER_ID),
         (b, Code.UNKNOWN_MEMBER_ID),
     ]
-    assert set(bench.fence["members"]) == {a}
-    assert bench.fence["members"][a]["instance_id"] == "i"
+    assert set(bench.snapshot["members"]) == {a}
+    assert bench.snapshot["members"][a]["instance_id"] == "i"

@@ -38,8 +38,8 @@ fn judge(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> ErrorCode {
         CoordinatorState::Ready => {
             call.session.is_speaker = true;
             let now_ms = call.broker.clock.monotonic_ms();
-            let fences = &call.broker.groups.snapshots;
-            fences.check_heartbeat(identity, call.session.connection, now_ms)
+            let snapshots = &call.broker.groups.snapshots;
+            snapshots.check_heartbeat(identity, call.session.connection, now_ms)
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::lookup::{Named, fence, led};
+use crate::broker::state::lookup::{Named, check_leader_epoch, led};
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::list_offsets::{
@@ -99,7 +99,7 @@ fn answer(
                 )
                 .and_then(|topic| led(topic, asked.partition_index, node))
                 .and_then(|(image, partition)| {
-                    fence(asked.current_leader_epoch, image.state.leader_epoch)?;
+                    check_leader_epoch(asked.current_leader_epoch, image.state.leader_epoch)?;
                     reading.answer(&partition.log, asked)
                 });
             let partition_index = asked.partition_index;

@@ -159,17 +159,18 @@ impl Commit<'_, '_> {
     /// Whether this member may commit; `exists`: the group has committed before.
     fn fenced(&self, call: &Call<'_, '_>, exists: bool) -> Result<(), ErrorCode> {
         let request = self.request;
-        let fences = &call.broker.groups.snapshots;
+        let snapshots = &call.broker.groups.snapshots;
         let identity = MemberIdentity {
             group_id: request.group_id,
             member_id: request.member_id,
             instance_id: request.group_instance_id,
             generation: request.generation_id_or_member_epoch,
         };
-        let error = fences.check_commit(&identity, self.version, call.broker.clock.monotonic_ms());
+        let error =
+            snapshots.check_commit(&identity, self.version, call.broker.clock.monotonic_ms());
         match error {
             ErrorCode::None => Ok(()),
-            ErrorCode::IllegalGeneration if fences.of(request.group_id).is_none() => {
+            ErrorCode::IllegalGeneration if snapshots.of(request.group_id).is_none() => {
                 Err(match self.version {
                     _ if exists => ErrorCode::UnknownMemberId,
                     NOT_FOUND_FROM.. => ErrorCode::GroupIdNotFound,

@@ -9,7 +9,7 @@
 
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{Named, fence, led};
+use crate::broker::state::lookup::{Named, check_leader_epoch, led};
 use crate::ids::Epoch;
 use crate::protocol::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
@@ -25,7 +25,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         let answers = topic.partitions.iter().map(|asked| {
             let ended = found.and_then(|topic| led(topic, asked.partition, node)).and_then(
                 |(image, partition)| {
-                    fence(asked.current_leader_epoch, image.state.leader_epoch)?;
+                    check_leader_epoch(asked.current_leader_epoch, image.state.leader_epoch)?;
                     Ok(partition.log.end_offset_for_epoch(Epoch(asked.leader_epoch)))
                 },
             );

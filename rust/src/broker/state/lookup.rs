@@ -46,7 +46,7 @@ pub(crate) fn led(
 
 /// Compares the leader epoch that a client believes in with the real one; -1 believes in none.
 #[inline]
-pub(crate) fn fence(believed: i32, real: Epoch) -> Result<(), ErrorCode> {
+pub(crate) fn check_leader_epoch(believed: i32, real: Epoch) -> Result<(), ErrorCode> {
     match believed {
         -1 => Ok(()),
         older if older < real.0 => Err(ErrorCode::FencedLeaderEpoch),

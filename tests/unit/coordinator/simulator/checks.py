@@ -165,14 +165,14 @@ class Checks:
                 continue
             said = (row["state"], row["generation"], row["protocol_type"])
             held = (group.state, group.generation, group.protocol_type)
-            self.must("fence", said == held, f"{group_id}: {said} is published of {held}")
+            self.must("snapshot", said == held, f"{group_id}: {said} is published of {held}")
             known, real = row["members"], group.members
-            self.must("fence", set(known) == set(real), f"{group_id}: {set(known) ^ set(real)}")
+            self.must("snapshot", set(known) == set(real), f"{group_id}: {set(known) ^ set(real)}")
             for key, each in real.items():
                 own = known[key]
                 same = own["instance_id"] == each.instance_id and (own["timed"] or each.is_waiting)
                 same = same and own["session_timeout_ms"] == each.session_timeout_ms
-                self.must("fence", same, f"{group_id}: {key} is published as {own}")
+                self.must("snapshot", same, f"{group_id}: {key} is published as {own}")
 
     def owners(self, group_id: str) -> None:
         """G2: in Stable each partition has at most one owner that may commit."""

@@ -235,20 +235,22 @@ class MixedChecks(Checks):
             if group is None or group_id in self.world.unsure:
                 continue
             said, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
-            self.must("fence", said == held, f"{group_id}: {said} is published of {held}")
-            self.must("fence", row["state"] == group.current_state(), f"{group_id}: {row['state']}")
+            self.must("snapshot", said == held, f"{group_id}: {said} is published of {held}")
+            self.must(
+                "snapshot", row["state"] == group.current_state(), f"{group_id}: {row['state']}"
+            )
             known = row["members"]
-            self.must("fence", set(known) == set(group.members), f"{group_id}: {set(known)}")
+            self.must("snapshot", set(known) == set(group.members), f"{group_id}: {set(known)}")
             if any(each.api == "TopicsChanged" for each in self.world._inbox):
                 continue  # it sees the topics, and has not been told
             for key, each in group.members.items():
                 own = known[key]
-                self.must("fence", own["epoch"] == each.epoch, f"{key} is published as {own}")
+                self.must("snapshot", own["epoch"] == each.epoch, f"{key} is published as {own}")
                 if each.classic is None:
                     same = own["quiet"] == group.is_quiet(each, self.world.settings)
                 else:
                     same = own["rejoin"] == group.must_rejoin(each, self.world.settings)
-                self.must("fence", same, f"{group_id}: {key} is published as {own}")
+                self.must("snapshot", same, f"{group_id}: {key} is published as {own}")
 
     def _paced(self, group_id: str) -> None:
         """G4: no member delays the others for longer than its rebalance timeout."""

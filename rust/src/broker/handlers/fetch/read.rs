@@ -7,7 +7,7 @@
 use crate::broker::errors;
 use crate::broker::handlers::fetch::convert;
 use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
-use crate::broker::state::lookup::fence;
+use crate::broker::state::lookup::check_leader_epoch;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
@@ -207,7 +207,7 @@ fn read_partition(
         Err(error) => return Err(*error),
     };
     let asked = &entry.request;
-    fence(asked.current_leader_epoch, epoch)?;
+    check_leader_epoch(asked.current_leader_epoch, epoch)?;
     if entry.zstd && rules.version < 10 {
         return Err(ErrorCode::UnsupportedCompressionType);
     }

@@ -32,7 +32,7 @@ pub struct Decided {
     pub records: Vec<(String, GroupRecord)>,
     /// What holds of a group then. `None`: the group is gone. Two rows of a group: who is not timed
     /// in the first begins its session anew with the second.
-    pub fences: Vec<(String, Option<GroupSnapshot>)>,
+    pub snapshots: Vec<(String, Option<GroupSnapshot>)>,
     /// Who is answered, and the groups whose logs the answer waits for.
     pub replies: Vec<(Ticket, Value, Vec<String>)>,
 }
@@ -82,7 +82,7 @@ impl Broker {
     /// Does what the policy decided, in the order of [`Decided`]. Returns the groups whose append
     /// failed.
     pub fn coordinate(&self, decided: Decided) -> Result<Vec<String>, WrongReply> {
-        let Decided { records, fences, replies } = decided;
+        let Decided { records, snapshots, replies } = decided;
         let answers = self.encode(replies)?;
         let mut places: HashMap<String, AppendedAt> = HashMap::new();
         let mut failed: HashSet<String> = HashSet::new();
@@ -105,7 +105,7 @@ impl Broker {
                 Err(_) => drop(failed.insert(group_id.clone())),
             }
         }
-        self.publish(fences, &failed);
+        self.publish(snapshots, &failed);
         let mut by_groups: HashMap<Vec<String>, Vec<PendingResponse>> = HashMap::new();
         for answer in answers {
             let fails = answer.groups.iter().any(|group_id| failed.contains(group_id));
@@ -185,9 +185,9 @@ impl Broker {
     }
 
     /// Lets the rows hold, one after the other, but for groups whose append failed.
-    fn publish(&self, fences: Vec<(String, Option<GroupSnapshot>)>, failed: &HashSet<String>) {
+    fn publish(&self, snapshots: Vec<(String, Option<GroupSnapshot>)>, failed: &HashSet<String>) {
         let now_ms = self.clock.monotonic_ms();
-        for (group_id, row) in fences {
+        for (group_id, row) in snapshots {
             if !failed.contains(&group_id) {
                 self.groups.snapshots.publish(&group_id, row, now_ms);
             }

@@ -571,11 +571,11 @@ mod tests {
     }
 
     fn group(state: GroupState) -> GroupSnapshots {
-        let fences = GroupSnapshots::default();
+        let snapshots = GroupSnapshots::default();
         let fixed = MemberSnapshot { instance_id: Some("i".into()), ..member("s") };
         let members = if state == Empty { vec![] } else { vec![member("m"), fixed] };
-        fences.publish("g", row(state, members), 0);
-        fences
+        snapshots.publish("g", row(state, members), 0);
+        snapshots
     }
 
     fn identity(
@@ -591,9 +591,9 @@ mod tests {
         for (state, wanted) in
             [(PreparingRebalance, 27), (CompletingRebalance, 0), (Stable, 0), (Dead, 15)]
         {
-            let fences = group(state);
+            let snapshots = group(state);
             let check =
-                |identity: MemberIdentity<'_>| fences.check_heartbeat(&identity, 1, 0).code();
+                |identity: MemberIdentity<'_>| snapshots.check_heartbeat(&identity, 1, 0).code();
             assert_eq!(check(identity("m", None, 7)), wanted, "{state:?}");
             assert_eq!(check(identity("s", Some("i"), 7)), wanted, "{state:?}");
             if state != Dead {
@@ -613,8 +613,9 @@ mod tests {
         for (state, wanted) in
             [(PreparingRebalance, 0), (CompletingRebalance, 27), (Stable, 0), (Dead, 15)]
         {
-            let fences = group(state);
-            let check = |identity: MemberIdentity<'_>| fences.check_commit(&identity, 8, 0).code();
+            let snapshots = group(state);
+            let check =
+                |identity: MemberIdentity<'_>| snapshots.check_commit(&identity, 8, 0).code();
             assert_eq!(check(identity("m", None, 7)), wanted, "{state:?}");
             if state != Dead {
                 assert_eq!(check(identity("m", Some("i"), 7)), 82);
@@ -624,37 +625,37 @@ mod tests {
                 assert_eq!(check(identity("", None, -1)), 25, "it has members");
             }
         }
-        let fences = group(Empty);
-        assert_eq!(fences.check_commit(&identity("", None, -1), 8, 0).code(), 0);
-        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 25);
+        let snapshots = group(Empty);
+        assert_eq!(snapshots.check_commit(&identity("", None, -1), 8, 0).code(), 0);
+        assert_eq!(snapshots.check_commit(&identity("m", None, 7), 8, 0).code(), 25);
         let elsewhere =
             |generation| MemberIdentity { group_id: "other", ..identity("", None, generation) };
-        assert_eq!(fences.check_commit(&elsewhere(-1), 8, 0).code(), 0);
-        assert_eq!(fences.check_commit(&elsewhere(1), 8, 0).code(), 22);
+        assert_eq!(snapshots.check_commit(&elsewhere(-1), 8, 0).code(), 0);
+        assert_eq!(snapshots.check_commit(&elsewhere(1), 8, 0).code(), 22);
     }
 
     #[test]
     fn a_replayed_group_is_loading_until_it_is_published() {
-        let fences = group(Stable);
-        fences.expect("g");
-        assert!(fences.of("g").is_none());
-        assert_eq!(fences.next_deadline(), None, "sessions wait for the policy too");
-        assert_eq!(fences.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 0);
-        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 14);
-        fences.publish("g", row(Stable, vec![member("m")]), 0);
-        assert_eq!(fences.check_commit(&identity("m", None, 7), 8, 0).code(), 0);
-        fences.expect("g");
-        fences.publish("g", None, 0);
-        assert_eq!(fences.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 25);
+        let snapshots = group(Stable);
+        snapshots.expect("g");
+        assert!(snapshots.of("g").is_none());
+        assert_eq!(snapshots.next_deadline(), None, "sessions wait for the policy too");
+        assert_eq!(snapshots.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 0);
+        assert_eq!(snapshots.check_commit(&identity("m", None, 7), 8, 0).code(), 14);
+        snapshots.publish("g", row(Stable, vec![member("m")]), 0);
+        assert_eq!(snapshots.check_commit(&identity("m", None, 7), 8, 0).code(), 0);
+        snapshots.expect("g");
+        snapshots.publish("g", None, 0);
+        assert_eq!(snapshots.check_heartbeat(&identity("m", None, 7), 1, 0).code(), 25);
     }
 
     #[test]
     fn who_stays_keeps_its_session_and_who_comes_begins_one() {
-        let fences = group(Stable);
-        fences.check_heartbeat(&identity("m", None, 7), 1, 500);
-        fences.publish("g", row(Stable, vec![member("m"), member("n")]), 900);
+        let snapshots = group(Stable);
+        snapshots.check_heartbeat(&identity("m", None, 7), 1, 500);
+        snapshots.publish("g", row(Stable, vec![member("m"), member("n")]), 900);
         let expired = |now_ms| {
-            let groups = fences.expired(now_ms);
+            let groups = snapshots.expired(now_ms);
             groups.into_iter().flat_map(|(_, m)| m).map(|id| id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(expired(1499), [""; 0], "s is gone, m was heard of at 500");
@@ -664,30 +665,30 @@ mod tests {
 
     #[test]
     fn a_session_does_not_run_while_the_join_waits() {
-        let fences = GroupSnapshots::default();
+        let snapshots = GroupSnapshots::default();
         let waits = |timed| row(PreparingRebalance, vec![MemberSnapshot { timed, ..member("m") }]);
-        fences.publish("g", waits(false), 0);
-        assert!(fences.expired(100_000).is_empty());
-        fences.publish("g", waits(true), 100_000);
-        assert!(fences.expired(100_999).is_empty(), "it begins when it is timed");
-        assert_eq!(fences.expired(101_000).len(), 1);
+        snapshots.publish("g", waits(false), 0);
+        assert!(snapshots.expired(100_000).is_empty());
+        snapshots.publish("g", waits(true), 100_000);
+        assert!(snapshots.expired(100_999).is_empty(), "it begins when it is timed");
+        assert_eq!(snapshots.expired(101_000).len(), 1);
     }
 
     #[test]
     fn a_member_whose_connection_closed_before_it_was_published_has_its_grace() {
-        let fences = GroupSnapshots::default();
-        fences.set_grace(500);
-        fences.opened(1);
-        fences.opened(2);
-        assert!(!fences.closed(1, 0));
+        let snapshots = GroupSnapshots::default();
+        snapshots.set_grace(500);
+        snapshots.opened(1);
+        snapshots.opened(2);
+        assert!(!snapshots.closed(1, 0));
         let joined = |connection| MemberSnapshot { connection: Some(connection), ..member("m") };
-        fences.publish("g", row(Stable, vec![joined(1)]), 100);
-        assert_eq!(fences.next_deadline(), Some(600));
-        fences.check_heartbeat(&identity("m", None, 7), 2, 200);
-        fences.publish("g", row(Stable, vec![joined(1)]), 300);
-        assert!(fences.expired(600).is_empty(), "it speaks through 2 now");
-        assert_eq!(fences.next_deadline(), Some(1200));
-        assert!(fences.closed(2, 601));
-        assert_eq!(fences.expired(1101).len(), 1);
+        snapshots.publish("g", row(Stable, vec![joined(1)]), 100);
+        assert_eq!(snapshots.next_deadline(), Some(600));
+        snapshots.check_heartbeat(&identity("m", None, 7), 2, 200);
+        snapshots.publish("g", row(Stable, vec![joined(1)]), 300);
+        assert!(snapshots.expired(600).is_empty(), "it speaks through 2 now");
+        assert_eq!(snapshots.next_deadline(), Some(1200));
+        assert!(snapshots.closed(2, 601));
+        assert_eq!(snapshots.expired(1101).len(), 1);
     }
 }
