@@ -7,7 +7,7 @@ use crate::protocol::ErrorCode;
 use crate::record::RecordError;
 use crate::storage::{AppendError, ReadError, StorageError};
 
-/// The code for records that are not what they should be.
+/// The code for malformed records.
 pub(crate) fn of_record(error: &RecordError) -> ErrorCode {
     match error {
         RecordError::Truncated { .. } | RecordError::Corrupt(_) => ErrorCode::CorruptMessage,

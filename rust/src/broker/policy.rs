@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::memory::Lease;
 use crate::protocol::value::Value;
 
-/// Decides. The implementation hands the event to whoever does, and returns at once.
+/// The policy. An implementation queues the event and returns at once.
 pub trait Policy: Send + Sync {
     /// Takes an event; the answer comes by
     /// [`Broker::answer`](crate::broker::requests::broker::Broker::answer).
@@ -36,10 +36,10 @@ pub trait Policy: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A request for a decision.
+/// An event: a request for a decision.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// To be given back with the answer.
+    /// Returned with the answer.
     pub ticket: Ticket,
     /// The name of the API, as Kafka's message definitions have it.
     pub api: &'static str,
@@ -47,17 +47,17 @@ pub struct Event {
     pub version: i16,
     /// The request.
     pub request: Value,
-    /// Who asks.
+    /// The client.
     pub client: Client,
-    /// Pays for the request while it, or what was made of it, exists; `None`: it is the broker's
-    /// own, or a slice of one that is paid for as a whole.
+    /// The memory of the request while it or its Python objects exist; `None` for the broker's own
+    /// events, and for slices of a request that has a lease.
     pub lease: Option<Arc<Lease>>,
 }
 
-/// Who asks.
+/// The client.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// What the client calls itself.
+    /// The client id.
     pub id: Option<String>,
     /// The address it came from.
     pub host: String,
@@ -68,7 +68,7 @@ pub struct Client {
 }
 
 impl Event {
-    /// An event of the broker's own that wants no answer.
+    /// An event of the broker that needs no answer.
     pub(crate) fn internal(api: &'static str, request: Value) -> Self {
         let client = Client::default();
         Self { ticket: Ticket(0), api, version: 0, request, client, lease: None }

@@ -31,7 +31,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-/// The interval to answer with, where the policy need not hear of it.
+/// The heartbeat interval of the reply if the policy need not be asked.
 fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<i32> {
     let group_id = request.group_id;
     if has_news(request) || call.broker.coordinator_state(group_id) != CoordinatorState::Ready {

@@ -36,7 +36,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-/// The partitions asked for that live here.
+/// The requested partitions that have a replica here.
 fn wanted<'i>(
     image: &'i ClusterImage,
     request: &DescribeLogDirsRequest<'_>,

@@ -20,7 +20,7 @@ use crate::protocol::describe_topic_partitions::{
     DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 
-/// A topic asked for, and the partition to begin with.
+/// A requested topic, and the first partition to return.
 type Asked<'a> = (&'a str, Option<&'a Arc<TopicImage>>, usize);
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {

@@ -35,16 +35,16 @@ const LARGE: usize = 64 << 10;
 /// ... with so many times its size: what is decoded of it, looked up for it, and answered.
 const LARGE_COSTS: usize = 16;
 
-/// Where groups are being read at the start, a request on groups is looked at again after so long.
+/// How often a group request is retried while groups are being loaded after the start.
 const GROUPS_WAIT_MS: i32 = 5;
 
-/// Requests that kept a network thread for so long are told of at info.
+/// Requests that occupy a network thread for this long are logged at info.
 const SLOW_MS: i64 = 1_000;
 
-/// Characters of a client's name in a line of the log.
+/// Characters of a client id in a log line.
 const CLIENT_SHOWN: usize = 80;
 
-/// What one network thread keeps.
+/// The state of one network thread.
 #[derive(Debug)]
 pub struct NetworkThread {
     state: ThreadState,
@@ -223,7 +223,7 @@ impl Service for Broker {
 }
 
 impl Broker {
-    /// Looks at the requests of this thread that were woken by the thread itself.
+    /// Retries the delayed requests of this thread that the thread itself woke.
     fn look_again(&self, thread: &mut ThreadState, done: &mut Vec<Done>) {
         let mut look = std::mem::take(&mut thread.look);
         for id in look.drain(..) {
@@ -234,7 +234,7 @@ impl Broker {
         }
     }
 
-    /// Looks whether a delayed request may be answered; it may be gone.
+    /// Retries a delayed request. It may have been answered already.
     fn look(&self, thread: &mut ThreadState, id: DelayedId, done: &mut Vec<Done>) {
         if let Some(delayed) = thread.delayed.take(id) {
             self.go_on(thread, (id, delayed), false, done);
@@ -269,7 +269,7 @@ impl Broker {
         done.push(Done { conn, slot, output, flow });
     }
 
-    /// A request that a worker went on with waits for something else.
+    /// A request comes back from a worker and waits for something else.
     fn now_waits(&self, thread: &mut ThreadState, id: DelayedId, now: NowWaits) {
         let Some(mut delayed) = thread.delayed.take(id) else { return };
         delayed.operation = now.operation;
@@ -280,13 +280,13 @@ impl Broker {
         thread.delayed.keep(id, delayed);
     }
 
-    /// Who is told of watermarks that move on this thread.
+    /// Collects the requests to wake when watermarks move on this thread.
     pub(crate) fn wakes<'a>(&'a self, thread: &'a mut ThreadState) -> Wakes<'a> {
         Wakes { here: Some((thread.index, &mut thread.look)), waker: self }
     }
 }
 
-/// Reads the header of a frame: `None` where it has none, or of something not served.
+/// Reads the header of a frame. `None` if it is malformed or its API or version is not served.
 fn read(frame: &[u8]) -> Option<Request<'_>> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader).ok()?;
@@ -333,7 +333,7 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e, '_>) -
     handle(call)
 }
 
-/// Who asks what: a line where that is wanted, else a load and a branch.
+/// Logs the request if request logging is on. Otherwise it costs a load and a branch.
 #[inline]
 fn say(request: &Request<'_>, peer: &Peer) {
     tracing::debug!(
@@ -346,7 +346,7 @@ fn say(request: &Request<'_>, peer: &Peer) {
     );
 }
 
-/// Requests that arrived together kept a network thread, and all of its connections, for long.
+/// Logs that the requests of one event occupied the network thread for long.
 #[cold]
 fn say_slow(received: &Received<'_>, peer: &Peer, took_ms: i64) {
     let Some(first) = received.iter().next().and_then(read) else { return };
@@ -359,7 +359,7 @@ fn say_slow(received: &Received<'_>, peer: &Peer, took_ms: i64) {
     );
 }
 
-/// What a client calls itself, as a line of the log shows it.
+/// A client id as a log line shows it.
 fn shown(request: &Request<'_>) -> Option<String> {
     request.client_id.map(|id| id.chars().take(CLIENT_SHOWN).collect())
 }

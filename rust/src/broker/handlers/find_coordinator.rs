@@ -48,7 +48,7 @@ struct DelayedLookup {
     ticket: Ticket,
 }
 
-/// The node that is the coordinator, or why there is none.
+/// The node id of the coordinator, or the error.
 type Place = Result<i32, ErrorCode>;
 /// Host and port of nodes.
 type Addresses = HashMap<i32, (String, i32)>;
@@ -83,7 +83,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-/// The keys that are asked for, each once.
+/// The requested keys without repetitions.
 fn keys<'f>(request: FindCoordinatorRequest<'f>, version: i16) -> Vec<&'f str> {
     if version < KEYS_FROM {
         return vec![request.key];

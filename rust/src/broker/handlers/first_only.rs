@@ -16,7 +16,7 @@ impl<K> Default for FirstOnly<K> {
 }
 
 impl<K: Eq + Hash> FirstOnly<K> {
-    /// One that has room for so many keys.
+    /// With room for `count` keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
         Self(HashSet::with_capacity_and_hasher(keys, RandomState::default()))
     }

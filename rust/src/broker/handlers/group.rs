@@ -19,15 +19,15 @@ use crate::protocol::{
     join_group, leave_group, list_groups, sync_group,
 };
 
-/// What becomes of a request.
+/// The result of the checks.
 pub(crate) enum Admitted {
     /// The policy decides; `settled` belongs into its answer's list.
     Ask { request: Value, settled: Vec<Value> },
-    /// This is the answer.
+    /// The request is answered with this.
     Answer(Value),
 }
 
-/// Looks whether a request may be asked of the policy. Any that is not on groups may.
+/// Checks whether a request may be passed to the policy. Requests that do not concern groups may.
 pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
     match call.request.head.api.key {
         join_group::KEY | leave_group::KEY | sync_group::KEY | consumer_group_heartbeat::KEY => {

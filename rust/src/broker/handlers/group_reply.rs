@@ -17,7 +17,7 @@ use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::wire::Writer;
 
-/// A request whose reply is ready and waits.
+/// A request whose reply is ready and waits for the commit.
 #[derive(Debug)]
 struct DelayedGroupReply {
     at: Vec<AppendedAt>,
@@ -74,7 +74,7 @@ impl DelayedGroupReply {
 }
 
 impl DelayedOperation for DelayedGroupReply {
-    /// The reply as things stand; what did not get so far has failed or timed out.
+    /// The reply now. Partitions that are not committed have failed or timed out.
     fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
         if !self.is_over() && !is_late {
             return Progress::Waits(self);

@@ -20,8 +20,7 @@ use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::value::{Value, ValueError};
 
-/// So many blocks in a row may have no id that can be used, before those who wait are told to ask
-/// again later.
+/// After this many blocks in a row without a usable id, waiting clients are told to retry.
 const USELESS_BLOCKS: u32 = 3;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -76,7 +75,7 @@ fn refused(error_code: i16) -> InitProducerIdResponse {
 }
 
 impl Broker {
-    /// Adds a request to those who wait, and asks for a block if nobody has.
+    /// Delays a request, and asks for a block unless one is on its way.
     fn wait_for_producer_ids(&self, thread: usize, id: DelayedId) {
         {
             let mut state = self.producer_ids.state.lock();

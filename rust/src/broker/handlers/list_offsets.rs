@@ -39,7 +39,7 @@ const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING: i64 = -6;
 
-/// What the request says for all of its partitions.
+/// The parameters of the request that apply to all its partitions.
 struct Reading {
     version: i16,
     read_committed: bool,
@@ -165,7 +165,7 @@ impl Reading {
         })
     }
 
-    /// How far the reader may see.
+    /// The end of what the reader may read.
     fn end(&self, log: &Log) -> Offset {
         if self.is_replica {
             log.log_end_offset()

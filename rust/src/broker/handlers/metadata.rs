@@ -48,9 +48,9 @@ const CREATED_MAX: usize = 1000;
 /// What a topic costs while it is created, beside its name: in the request that waits, as a tree,
 /// and as Python's objects.
 const CREATION_BYTES: usize = 1024;
-/// What a topic costs that a waiting request names, beside its name.
+/// The memory of a topic in a waiting request, without its name.
 const WAITING_BYTES: usize = 64;
-/// When a request that found no room in the pool is handled again.
+/// After this time a request that found no room in the pool is retried.
 const AGAIN_MS: i32 = 20;
 /// The longest name of a topic.
 const NAME_MAX: usize = 249;
@@ -69,14 +69,14 @@ struct DelayedMetadata {
     ticket: Ticket,
 }
 
-/// A topic that is asked for.
+/// A requested topic.
 #[derive(Clone, Debug)]
 enum Asking {
     Name(String),
     Id(TopicId),
 }
 
-/// What an answer is made from.
+/// The inputs of a reply.
 struct Answer<'a> {
     image: &'a ClusterImage,
     node: i32,
@@ -222,8 +222,8 @@ fn create(
     });
 }
 
-/// Where clients of a listener find a broker; `None`: it has no such listener. This broker (`here`)
-/// is where they have found it, unless something is advertised.
+/// The address of a broker for clients of a listener; `None` if it has no such listener. For this
+/// broker (`here`) it is the address the client connected to, unless one is advertised.
 pub(crate) fn advertised(
     image: &ClusterImage,
     (node, here): (i32, i32),
@@ -237,7 +237,7 @@ pub(crate) fn advertised(
     }
 }
 
-/// Whether a topic may be called so.
+/// Whether this is a valid topic name.
 pub(crate) fn is_legal(name: &str) -> bool {
     let pending_response =
         |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -247,7 +247,7 @@ pub(crate) fn is_legal(name: &str) -> bool {
         && name.as_bytes().iter().all(pending_response)
 }
 
-/// A broker's place in an answer: id, host, port, rack.
+/// A broker in a reply: id, host, port, rack.
 pub(crate) type Place<'a> = (i32, (String, i32), Option<&'a str>);
 
 /// All brokers that clients of `peer`'s listener can reach, seen from the broker `here`.

@@ -34,24 +34,24 @@ use crate::wire::Reader;
 
 /// The first version that asks for many groups.
 const GROUPS_FROM: i16 = 8;
-/// The first version that says who asks.
+/// The first version with the member's id and epoch.
 const MEMBERS_FROM: i16 = 9;
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 10;
 /// The first version whose answer has an error of the group.
 const ERROR_FROM: i16 = 2;
 
-/// What a group has read of a topic.
+/// A group's offsets of one topic.
 struct Topic<'f> {
     name: Cow<'f, str>,
     id: TopicId,
     partitions: Vec<Partition>,
 }
 
-/// What it has read of a partition.
+/// A group's offset of one partition.
 type Partition = (i32, Result<Option<Stored>, ErrorCode>);
 
-/// A group's answer.
+/// A group in the reply.
 struct Found<'f> {
     group_id: &'f str,
     topics: Result<Vec<Topic<'f>>, ErrorCode>,
@@ -76,7 +76,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     })
 }
 
-/// The reply that says that nothing could be found out.
+/// The reply if the offsets cannot be read.
 fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
     let version = head.version;
     let request = OffsetFetchRequest::decode(&mut Reader::new(body), version).unwrap_or_default();
@@ -105,7 +105,7 @@ fn asked(request: OffsetFetchRequest<'_>, version: i16) -> Vec<OffsetFetchReques
     vec![OffsetFetchRequestGroup { group_id: request.group_id, topics, ..Default::default() }]
 }
 
-/// The error of a group as the version has it: v1 says it of each partition.
+/// Writes a group's error as the version has it: v1 repeats it for each partition.
 fn refused<'f>(
     group: &OffsetFetchRequestGroup<'f>,
     version: i16,
@@ -131,7 +131,7 @@ fn each_partition<'f>(
     Topic { name, id: topic.topic_id, partitions: partitions.collect() }
 }
 
-/// What a group has read of what is asked; `at`: what the answer has to wait for.
+/// A group's offsets of the requested partitions. `at`: where the log must be committed first.
 fn topics<'f>(
     broker: &Broker,
     image: &ClusterImage,
@@ -165,7 +165,7 @@ fn topics<'f>(
     Ok(topics.collect())
 }
 
-/// Everything that a group has read.
+/// All offsets of a group.
 fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<Topic<'f>> {
     let topics = offsets.topics().filter_map(|(name, partitions)| {
         let id = image.topic(name).map(|topic| topic.id);

@@ -41,7 +41,7 @@ use crate::wire::Sink;
 /// A request may cost so many times its own size, whatever the setting says: names and assignments
 /// are kept once as a tree and once as objects.
 const FACTOR: usize = 4;
-/// When a request that found no room in the pool is handled again.
+/// After this time a request that found no room in the pool is retried.
 const AGAIN_MS: i32 = 20;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {

@@ -30,23 +30,23 @@ use crate::storage::{
     close_all, settle,
 };
 
-/// A log directory that is being closed and does not get on for so long is left as it is.
+/// A log directory that makes no progress for this long while it is closed is abandoned.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// So often it is looked whether a log directory failed.
+/// How often the log directories are checked for failures.
 const LOOK_MS: u64 = 1000;
 
-/// What a delta does to the partitions that live here.
+/// The effects of a delta on the partitions of this broker.
 struct DeltaStep {
     strays: HashSet<TopicPartition>,
     failures: Vec<ApplyError>,
-    /// The first delta names what was there before this start.
+    /// Whether this is the first delta, which names what existed before the start.
     is_first: bool,
-    /// Those that whoever waits there has to leave.
+    /// Partitions whose waiting requests must be woken.
     left: Vec<Arc<Partition>>,
 }
 
-/// A topic as a delta wants it, beside what it was.
+/// A topic after the delta, and before it.
 struct TopicPlan {
     name: Arc<str>,
     id: TopicId,
@@ -96,7 +96,7 @@ fn merged(
 }
 
 impl Broker {
-    /// What partitions lie in the log directories. Until a delta names them they are not opened.
+    /// The partitions in the log directories. They are opened when a delta names them.
     pub fn load(&self) -> Result<Vec<LoadedLog>, StorageError> {
         settle(&self.log_manager.dirs)?;
         let mut all = Vec::new();
@@ -110,8 +110,8 @@ impl Broker {
         Ok(all)
     }
 
-    /// Makes the next image. A delta whose number is not above the image's is ignored.
-    /// Returns what could not be opened or removed; the rest of the delta holds all the same.
+    /// Makes the next image. A delta whose number is not above the image's is ignored. Returns the
+    /// partitions that could not be opened or removed; the rest of the delta is applied.
     pub fn apply(&self, delta: Delta) -> Vec<ApplyError> {
         let _one_at_a_time = self.applying.lock();
         let mut image = ClusterImage::clone(&self.image.load());
@@ -173,7 +173,8 @@ impl Broker {
         step.failures
     }
 
-    /// Takes out of the image what a delta says is gone, or another of its name; which topics.
+    /// Removes from the image the topics that the delta deletes or replaces under the same name.
+    /// Returns them.
     fn remove_topics(
         &self,
         topics: &[(Arc<str>, Option<TopicDelta>)],
@@ -196,7 +197,7 @@ impl Broker {
         deleted
     }
 
-    /// The logs of a topic that live here from now on and are not open.
+    /// The logs of a topic that must be opened here.
     fn wanted(&self, plan: &TopicPlan, is_first: bool) -> Vec<Wanted> {
         let node = self.settings.load().node_id;
         let mut wanted = Vec::new();
@@ -256,7 +257,7 @@ impl Broker {
         TopicImage { name, id, internal, settings, partitions }
     }
 
-    /// Makes a partition the leader or a follower, as the image says.
+    /// Makes a replica leader or follower, as the image says.
     fn lead(
         &self,
         partition: &Arc<Partition>,
@@ -274,7 +275,7 @@ impl Broker {
         partition.advance(&mut Wakes { here: None, waker: self });
     }
 
-    /// The partition does not live here any more.
+    /// Removes a partition that is no longer on this broker.
     fn drop_partition(&self, partition: &Arc<Partition>, step: &mut DeltaStep) {
         self.log_manager.places.lock().remove(&partition.name);
         let outcome = match step.strays.remove(&partition.name) {
@@ -288,7 +289,7 @@ impl Broker {
         step.left.push(Arc::clone(partition));
     }
 
-    /// Deletes what lies in the log directories of a topic that was in no image.
+    /// Deletes the logs of a topic that was in no image.
     fn delete_unopened(&self, topic: &str, step: &mut DeltaStep) {
         let mut places = self.log_manager.places.lock();
         let gone = |name: &TopicPartition| &*name.topic == topic && !step.strays.contains(name);
@@ -304,7 +305,7 @@ impl Broker {
         }
     }
 
-    /// Sets aside what lies in the log directories and was in no image.
+    /// Marks logs that are in no image as stray.
     fn set_strays_aside(&self, step: &mut DeltaStep) {
         let image = self.image.load();
         for partition in step.strays.drain() {
@@ -320,7 +321,7 @@ impl Broker {
         }
     }
 
-    /// The sync thread moved a flushed offset, or found a disk broken.
+    /// The sync thread moved a flushed offset, or a disk failed.
     pub(crate) fn flushed(&self, name: &TopicPartition) {
         let image = self.image.load();
         let topic = image.topic(&name.topic);
@@ -334,8 +335,8 @@ impl Broker {
         }
     }
 
-    /// Starts the threads that sync logs, keep house, and clean compacted logs (`None`: nobody
-    /// does). Call it before the first delta.
+    /// Starts the sync threads, the log scheduler and the log cleaner (`None`: no cleaner). Call it
+    /// before the first delta.
     pub fn start_syncing(
         self: &Arc<Self>,
         intervals: Intervals,
@@ -370,7 +371,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The thread that ended by a panic, if one did: the broker must stop then.
+    /// The thread that panicked, if one did. The broker must stop then.
     pub fn failed_thread(&self) -> Option<&'static str> {
         let failed = [
             ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
@@ -381,7 +382,7 @@ impl Broker {
         failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
     }
 
-    /// The cleaner follows other settings from now on.
+    /// Replaces the settings of the log cleaner.
     pub fn set_cleaner(&self, options: CleanerOptions) {
         let outcome = self.cleaner.get().map_or(Ok(()), |cleaner| cleaner.reconfigure(options));
         if let Err(error) = outcome {
@@ -389,14 +390,14 @@ impl Broker {
         }
     }
 
-    /// All partitions that live here.
+    /// All partitions on this broker.
     pub fn partitions(&self) -> Vec<Arc<Partition>> {
         let image = self.image.load();
         let topics = image.topics();
         topics.flat_map(|t| t.partitions.iter().filter_map(|p| p.local.clone())).collect()
     }
 
-    /// Closes all logs and directories, so that the next start need not recover. No request may be
+    /// Closes all logs and directories, so that the next start needs no recovery. No request may be
     /// handled any more.
     pub fn close(&self) -> Result<(), StorageError> {
         self.replays_stop.store(true, Ordering::Release);

@@ -16,10 +16,10 @@ use crate::ids::TopicPartition;
 use crate::protocol::value::Value;
 use crate::storage::{Kind, LogDir, Move, Mover, StorageError};
 
-/// So many replicas that are not here may have a directory waiting for them.
+/// The most future replicas with a preferred directory.
 const WISHES: usize = 10_000;
 
-/// A log directory, and the partitions in it; of those on their way here, `true`.
+/// A log directory and its partitions; `true` marks a replica that is being copied here.
 pub type Contents = (Arc<LogDir>, Vec<(TopicPartition, bool)>);
 
 impl Broker {
@@ -35,8 +35,8 @@ impl Broker {
         self.log_manager.dirs().iter().map(contents).collect()
     }
 
-    /// Has a replica move to a log directory; one that is not here will be made there. A move to
-    /// elsewhere that is under way ends.
+    /// Moves a replica to a log directory. A replica that does not exist yet will be created there.
+    /// A move to another directory is cancelled.
     /// Errors: there is no such directory, or it is offline.
     pub fn place_replica(&self, name: &TopicPartition, path: &Path) -> Result<(), StorageError> {
         let offline = || StorageError::Offline(path.display().to_string().into());
@@ -97,8 +97,8 @@ impl Broker {
         }
     }
 
-    /// Tells the policy which replicas of this broker are lost with a log directory, when that is
-    /// news (`LogDirFailed`).
+    /// Tells the policy which replicas are lost with a log directory (`LogDirFailed`), once for
+    /// each.
     pub(crate) fn tell_lost(&self) {
         if !self.log_manager.dirs().iter().any(|dir| dir.is_offline()) {
             return;
@@ -129,7 +129,7 @@ impl Broker {
         *told = lost;
     }
 
-    /// Takes note of what lies in a log directory.
+    /// Registers the partitions of a log directory.
     pub(crate) fn note_found(&self, index: usize, dir: &LogDir, found: &crate::storage::Found) {
         match found.kind {
             Kind::Live => {
@@ -147,7 +147,7 @@ impl Broker {
         }
     }
 
-    /// Removes the copies of partitions that are gone.
+    /// Removes the copies of deleted partitions.
     pub(crate) fn drop_futures(&self, gone: &[TopicPartition]) {
         let mut futures = self.log_manager.futures.lock();
         for (index, path) in gone.iter().filter_map(|name| futures.remove(name)) {

@@ -25,22 +25,22 @@ use crate::broker::state::partition::Partition;
 use crate::ids::{TopicId, TopicPartition};
 use crate::storage::{Checking, Log, LogDir, Open, StorageError, tell_cuts};
 
-/// Below so many bytes to check threads cost more than they save.
+/// With fewer bytes to check than this, threads cost more than they save.
 const LITTLE: u64 = 8 << 20;
-/// What opening a log costs beside, in bytes that could be checked meanwhile.
+/// The fixed cost of opening a log, in bytes that could be checked in that time.
 const A_LOG: u64 = 64 << 10;
 
 /// A partition of a delta that could not be opened or removed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{partition}: {error}")]
 pub struct ApplyError {
-    /// Which.
+    /// The partition.
     pub partition: TopicPartition,
     /// Why.
     pub error: StorageError,
 }
 
-/// A log that shall be opened.
+/// A log to open.
 pub(crate) struct Wanted {
     pub name: TopicPartition,
     pub open: Open,
@@ -48,10 +48,10 @@ pub(crate) struct Wanted {
     pub is_new: bool,
 }
 
-/// What became of them.
+/// The opened logs and the errors.
 pub(crate) type Opened = HashMap<TopicPartition, Result<Arc<Partition>, ApplyError>>;
 
-/// A log that will be opened where its place is.
+/// A log to open, with its directory.
 struct Job {
     name: TopicPartition,
     open: Open,
@@ -59,13 +59,13 @@ struct Job {
     bytes: u64,
 }
 
-/// The logs of one directory that nobody opens yet.
+/// The logs of one directory that no thread has taken yet.
 struct Queue {
     jobs: Mutex<vec::IntoIter<Job>>,
     threads: usize,
 }
 
-/// What the threads have found.
+/// The results of the threads.
 #[derive(Default)]
 struct Outcome {
     opened: Mutex<Opened>,
@@ -73,7 +73,7 @@ struct Outcome {
 }
 
 impl Broker {
-    /// Opens logs; all of them, unless the start is given up meanwhile.
+    /// Opens logs; all of them, unless the start is cancelled.
     pub(crate) fn open_all(&self, wanted: Vec<Wanted>) -> Opened {
         let outcome = Outcome::default();
         let (queues, work) = self.queues(wanted, &outcome);
@@ -89,7 +89,7 @@ impl Broker {
         outcome.opened.into_inner()
     }
 
-    /// The caller is one of the threads of the first queue, and of each that got too few.
+    /// Runs the threads. The caller is one of them.
     fn open_by_threads(&self, queues: &[Queue], outcome: &Outcome) {
         thread::scope(|scope| {
             let mut own = Vec::new();
@@ -108,7 +108,7 @@ impl Broker {
         });
     }
 
-    /// The logs by directory, and what there is to do, in bytes to check.
+    /// The logs by directory, and the work in bytes to check.
     fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<Queue>, u64) {
         let dirs = self.log_manager.dirs();
         let mut queues: Vec<Vec<Job>> = dirs.iter().map(|_| Vec::new()).collect();

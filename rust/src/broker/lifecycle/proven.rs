@@ -35,7 +35,7 @@ enum Unread {
 }
 
 impl Broker {
-    /// Takes note of what a log proves that a delta had opened under the leader epoch `told`.
+    /// Records what an opened log proves; `told` is the leader epoch of the delta.
     pub(crate) fn note_proven(&self, log: &Log, told: Option<Epoch>) {
         let newest = log.latest_epoch();
         // Whoever chose the epoch by the checkpoint could not know that one in the log is as high.

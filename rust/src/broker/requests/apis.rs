@@ -25,7 +25,7 @@ pub struct Api {
     pub first: i16,
     /// The newest version served.
     pub last: i16,
-    /// Who may ask.
+    /// Who may send an API.
     pub asker: Asker,
     /// Where its requests are handled.
     pub run: Run,
@@ -33,14 +33,14 @@ pub struct Api {
     throttle: Option<(i16, usize)>,
 }
 
-/// Who may ask.
+/// Who may send an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// Everybody, on every listener.
+    /// Any client, on every listener.
     Client,
-    /// A broker asks its controller; on the brokers' own listener alone.
+    /// A broker sends it to the controller, on the brokers' own listener only.
     Broker,
-    /// The controller asks a broker; on the brokers' own listener alone.
+    /// The controller sends it to a broker, on the brokers' own listener only.
     Controller,
 }
 
@@ -59,7 +59,7 @@ pub enum Run {
 
 type Row = (i16, RangeInclusive<i16>, Asker, Run);
 
-/// The table.
+/// The API table.
 const SERVED: &[Row] = &[
     (produce::KEY, 0..=13, Client, Staged),
     (fetch::KEY, 0..=18, Client, Network),
@@ -125,7 +125,7 @@ static BY_KEY: LazyLock<[Option<&'static Api>; 128]> = LazyLock::new(|| {
     std::array::from_fn(|key| TABLE.iter().find(|api| usize::try_from(api.key) == Ok(key)))
 });
 
-/// All that is served, by rising key.
+/// All served APIs in the order of their keys.
 pub fn served() -> &'static [Api] {
     &TABLE
 }
@@ -137,7 +137,7 @@ pub(crate) fn find(key: i16) -> Option<&'static Api> {
 }
 
 impl Api {
-    /// Whether it is served on the brokers' own listener alone.
+    /// Whether it is served on the brokers' own listener only.
     #[inline]
     pub fn is_between_brokers(&self) -> bool {
         self.asker != Client

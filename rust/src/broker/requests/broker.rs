@@ -124,14 +124,14 @@ pub struct Broker {
     pub(crate) keeper: OnceLock<Arc<Keeper>>,
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
     pub(crate) mover: OnceLock<Arc<Mover>>,
-    /// What requests cost together beside their read buffers.
+    /// Memory of all requests beside their read buffers.
     pub(crate) memory: Arc<MemoryPool>,
-    /// What answers converted for old consumers hold together until they are sent.
+    /// Memory of all converted replies until they are sent.
     pub(crate) converted_memory: Arc<MemoryPool>,
     pub(crate) workers: Workers,
     /// The longest that a network thread was busy for one connection.
     pub(crate) work: WorkMeter,
-    /// Of requests that cost too much as a tree.
+    /// Logs requests that are too large for the policy.
     pub(crate) too_large: RareLine,
     pub(crate) unserved_ids: UnservedIds,
     pub(crate) tickets: Tickets,
@@ -151,7 +151,7 @@ pub struct Broker {
 pub(crate) struct RareLine(Mutex<(Option<i64>, u64)>);
 
 impl RareLine {
-    /// Says it now, or counts it.
+    /// Logs the line now, or counts it.
     pub(crate) fn warn(&self, now_ms: i64, say: impl FnOnce(u64)) {
         let mut state = self.0.lock();
         let (said_ms, more) = *state;
@@ -206,7 +206,7 @@ impl Broker {
         })
     }
 
-    /// Says how reactor threads are reached. Before that, nobody is woken. Only the first counts.
+    /// Sets how reactor threads are woken. Before that, none is. Only the first call counts.
     pub fn connect(&self, mailbox: Arc<dyn Mailbox<Wake>>) {
         let wait_ms = self.settings.load().group_load_wait_ms;
         self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
@@ -223,7 +223,7 @@ impl Broker {
         self.settings.load_full()
     }
 
-    /// How far the opening of logs is; who watches a start may give it up.
+    /// The progress of opening logs. Its observer may cancel the start.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
@@ -243,7 +243,7 @@ impl Broker {
         &self.work
     }
 
-    /// Other settings from now on.
+    /// Replaces the settings.
     pub fn set_settings(&self, settings: Settings) {
         self.fetch_sessions.set_limits(settings.fetch_sessions);
         self.memory.set_limit(settings.request_memory_bytes);
@@ -291,7 +291,7 @@ impl Broker {
         }
     }
 
-    /// Gives a thread the newest image.
+    /// Updates a thread's image if it is not the newest.
     pub(crate) fn refresh(&self, thread: &mut ThreadState) {
         let number = self.image_number.load(Ordering::Acquire);
         if thread.image_number != number {

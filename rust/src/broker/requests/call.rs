@@ -24,16 +24,16 @@ use crate::memory::Lease;
 use crate::protocol::value::Value;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// What a handler says: how the connection goes on, or that the bytes are not a request.
+/// A handler's result: how the connection goes on, or that the bytes are no request.
 pub(crate) type Outcome = Result<Flow, DecodeError>;
 
-/// What waits and is as large as that is paid for from the broker's pool. What is smaller counts to
-/// its connection's limit only.
+/// A delayed request of at least this size takes memory from the broker's pool. A smaller one
+/// counts towards its connection's limit only.
 const LEASED_FROM: usize = 4 << 10;
-/// Where the pool has no room, nothing more is read of a connection for so long.
+/// How long a connection is not read when the pool has no room.
 pub(crate) const POOL_WAIT_MS: i32 = 20;
 
-/// A request at its handler.
+/// A request in its handler.
 pub(crate) struct Call<'c, 'f> {
     pub(crate) broker: &'c Broker,
     pub(crate) thread: &'c mut ThreadState,
@@ -120,8 +120,8 @@ impl<'f> Call<'_, 'f> {
         );
     }
 
-    /// Has a worker go on with the request. What the client sent behind it is handled after the
-    /// answer. `lease` pays for what the job holds.
+    /// Passes the request to a worker. Later requests of the client are handled after the reply.
+    /// `lease` is the memory that the job holds.
     pub(crate) fn hand_over(
         &mut self,
         lease: Option<Lease>,
@@ -170,7 +170,7 @@ impl<'f> Call<'_, 'f> {
         self.broker.policy.submit(event);
     }
 
-    /// Who asks, as the policy is told.
+    /// The client, as the policy sees it.
     pub(crate) fn client(&self) -> Client {
         Client {
             id: self.request.client_id.map(str::to_owned),

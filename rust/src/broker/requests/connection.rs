@@ -8,7 +8,7 @@ use crate::broker::requests::service::Peer;
 use crate::broker::state::quotas::account::Account;
 use crate::broker::state::waking::DelayedId;
 
-/// What one connection keeps.
+/// The context of one connection.
 #[derive(Debug)]
 pub struct ConnectionContext {
     pub(crate) peer: Peer,
@@ -16,13 +16,13 @@ pub struct ConnectionContext {
     pub(crate) is_brokers_own: bool,
     /// The connection's number in the whole broker; never used twice, and not 0.
     pub(crate) connection: u64,
-    /// Whether some group's member may be known to speak through it.
+    /// Whether a group member may use it.
     pub(crate) is_speaker: bool,
-    /// What its client may use, where anything is limited.
+    /// Its client's quota account, if there are quotas.
     pub(crate) account: Option<Arc<Account>>,
-    /// What happens to the frames behind the one that is handled.
+    /// What happens to the frames behind the current one.
     pub(crate) behind: Behind,
-    /// Its requests that wait, and some that did.
+    /// Its delayed requests, and some that were answered already.
     pub(crate) delayed: Vec<DelayedId>,
     /// The fetch sessions that were used through it.
     pub(crate) fetch_sessions: Vec<i32>,
@@ -42,7 +42,7 @@ impl ConnectionContext {
     }
 }
 
-/// What happens to the frames of a connection behind the one that was handled.
+/// What happens to the frames of a connection behind the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// They are handled next.
@@ -50,6 +50,6 @@ pub(crate) enum Behind {
     IsNext,
     /// They are handled after its answer: the policy or a worker has it.
     WaitsForTheAnswer,
-    /// They are handled later, and it is handled again before them: there is no memory for it now.
+    /// They are handled later, after the current one is retried: there is no memory for it now.
     WaitsWithIt,
 }

@@ -28,24 +28,24 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-/// What an event was submitted for.
+/// Why an event was submitted.
 #[derive(Clone, Debug)]
 pub(crate) enum TicketHolder {
     /// A client's request, delayed as `delayed` on `thread`.
     Request { thread: usize, delayed: DelayedId, question: Arc<Question> },
     /// Topics that a Metadata request wants created; it is delayed likewise.
     AutoCreate { thread: usize, delayed: DelayedId },
-    /// A block of producer ids, for whoever waits.
+    /// A block of producer ids for waiting requests.
     ProducerIds,
 }
 
-/// What a client asked of the policy.
+/// A client's request at the policy.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) head: Head,
     /// Entries of the answer's list that were settled here; the policy did not hear of them.
     pub(crate) settled: Vec<Value>,
-    /// What is still to be asked, where the request is asked in slices.
+    /// The slices still to be submitted.
     pub(crate) slices: Option<Mutex<Slices>>,
 }
 
@@ -55,7 +55,7 @@ struct ListApi {
     key: i16,
     /// The request's list, and the answer's.
     fields: (&'static str, &'static str),
-    /// How many are asked for at once.
+    /// The number of items in a slice.
     slice: usize,
     /// What the tree and the objects of one entry of the answer take, from experience and above.
     entry_bytes: usize,
@@ -100,10 +100,10 @@ const LISTS: [ListApi; 5] = [
 #[derive(Debug)]
 pub(crate) struct Slices {
     list: &'static ListApi,
-    /// The request without its list.
+    /// The request without its list of items.
     frame: Value,
     client: Client,
-    /// What was not asked for yet.
+    /// Items not yet submitted.
     rest: VecDeque<Value>,
     answered: Entries,
     answer_max: usize,
@@ -117,16 +117,16 @@ pub(crate) struct Entries {
     bytes: Vec<u8>,
 }
 
-/// What became of an answer.
+/// What the policy's answer becomes.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// The reply to the client.
     Whole(Output),
-    /// Entries of it; more are to be asked for.
+    /// A part of the reply; more slices follow.
     Slice(Entries),
 }
 
-/// Removes what a request's list names again; the list stays in order.
+/// Removes repeated items from a request's list and keeps its order.
 pub(crate) fn deduplicate(key: i16, request: &mut Value) {
     let Some(list) = LISTS.iter().find(|list| list.key == key) else { return };
     let Some(entries) = entries_mut(request, list.fields.0) else { return };
@@ -308,7 +308,7 @@ impl Entries {
     }
 }
 
-/// All tickets that are out.
+/// All open tickets.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     state: Mutex<Open>,
@@ -355,7 +355,7 @@ impl Tickets {
         Ticket(ticket)
     }
 
-    /// What an open ticket is for.
+    /// The purpose of an open ticket.
     pub(crate) fn look(&self, ticket: Ticket) -> Option<TicketHolder> {
         self.state.lock().asked.get(&ticket.0).cloned()
     }

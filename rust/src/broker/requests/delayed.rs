@@ -54,7 +54,7 @@ pub(crate) trait DelayedOperation: Debug + Send {
     fn cancel(&self, broker: &Broker, thread: usize, id: DelayedId);
 }
 
-/// Where a delayed request goes on.
+/// Which thread handles a delayed request, and until when.
 pub(crate) struct Delayed<'a> {
     pub(crate) broker: &'a Broker,
     pub(crate) thread: &'a mut ThreadState,
@@ -64,15 +64,15 @@ pub(crate) struct Delayed<'a> {
     pub(crate) deadline_ms: Option<i64>,
 }
 
-/// How a delayed request goes on.
+/// The state of a delayed request after a retry.
 pub(crate) enum Progress {
     /// It is answered.
     Answered(Output),
-    /// It waits on.
+    /// It is still waiting.
     Waits(Box<dyn DelayedOperation>),
-    /// A worker goes on with it.
+    /// A worker finishes it.
     Works(Work),
-    /// It cannot be answered: its connection goes.
+    /// It cannot be answered: its connection is closed.
     Fails,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Work {
     pub(crate) run: Box<dyn FnOnce(&Broker) -> Worked + Send>,
 }
 
-/// A request that waits.
+/// A delayed request.
 #[derive(Debug)]
 pub(crate) struct DelayedRequest {
     pub(crate) conn: ConnId,
@@ -172,11 +172,11 @@ impl DelayedRequest {
 /// What other threads tell a reactor thread.
 #[derive(Debug)]
 pub enum Wake {
-    /// Something this request waits for may have happened: look again.
+    /// An event that this request waits for may have happened: retry it.
     Look(DelayedId),
     /// This request is answered.
     Answer(DelayedId, Output),
-    /// This request cannot be answered: its connection goes.
+    /// This request cannot be answered: its connection is closed.
     Fail(DelayedId),
     /// The topics that this Metadata request wanted were created, except these.
     Created(DelayedId, HashMap<String, ErrorCode>),
@@ -184,25 +184,25 @@ pub enum Wake {
     Waits(DelayedId, NowWaits),
 }
 
-/// What one reactor thread keeps.
+/// The state of one reactor thread.
 #[derive(Debug)]
 pub struct ThreadState {
     pub(crate) index: usize,
     pub(crate) image: Arc<ClusterImage>,
     pub(crate) image_number: u64,
     pub(crate) delayed: DelayedRequests,
-    /// Requests of this thread to look at before it waits again.
+    /// Requests of this thread to retry before it waits again.
     pub(crate) look: Vec<DelayedId>,
     pub(crate) groups: groups::Scratch,
 }
 
-/// What became of a request that a worker went on with.
+/// A worker's result for a request.
 pub(crate) enum Worked {
     /// It is answered.
     Answer(Output),
     /// It waits for something else.
     Waits(NowWaits),
-    /// It cannot be answered: its connection goes.
+    /// It cannot be answered: its connection is closed.
     Fails,
 }
 

@@ -10,7 +10,7 @@ use crate::storage::FileRange;
 use crate::wire::{Sink, Writer};
 use crate::work;
 
-/// What a reply needs to know of its request.
+/// The parts of a request that its reply needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) api: &'static Api,
@@ -30,7 +30,7 @@ pub(crate) struct Request<'f> {
     pub(crate) body: &'f [u8],
 }
 
-/// The file ranges that file_parts the holes of one message: for each hole, how many of `ranges`.
+/// The file ranges that fill the holes of one message: for each hole, how many of `ranges`.
 #[derive(Debug, Default)]
 pub(crate) struct FileParts {
     pub(crate) counts: Vec<usize>,

@@ -11,10 +11,10 @@ use crate::broker::requests::connection::ConnectionContext;
 use crate::broker::requests::head::Request;
 use crate::broker::state::quotas::Table;
 
-/// Measures while anything is limited.
+/// Measures the time of requests while there are quotas.
 pub(crate) struct Meter<'a> {
     limits: Option<(&'a Broker, &'a Arc<Table>)>,
-    /// Up to when time was counted.
+    /// The time counted so far ends here.
     counted_nanos: i64,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Meter<'a> {
 }
 
 impl Call<'_, '_> {
-    /// Tells a client to wait whose requests took more time than they may.
+    /// Throttles a client whose requests took more time than its quota.
     #[inline]
     pub(crate) fn throttle_for_time(&mut self) {
         if let Some(account) = &self.session.account {

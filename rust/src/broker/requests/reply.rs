@@ -59,7 +59,7 @@ enum Part {
 }
 
 impl Output {
-    /// The bytes this puts on the wire.
+    /// The size of this output on the wire.
     pub fn size(&self) -> usize {
         self.files.iter().fold(self.buf.len(), |sum, (_, range)| sum.saturating_add(range.len))
     }
@@ -171,7 +171,7 @@ impl Replies {
         std::mem::take(&mut self.left)
     }
 
-    /// Says that nothing more is to be read for so long.
+    /// Mutes the connection for this time.
     pub fn mute(&mut self, mute_ms: i32) {
         self.mute_ms = self.mute_ms.max(mute_ms);
     }

@@ -47,7 +47,7 @@ impl<'a> Received<'a> {
     }
 }
 
-/// What happens to a connection after its requests were handled.
+/// How a connection goes on after its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Read on.
@@ -75,7 +75,7 @@ pub struct Done {
 pub trait Service: Send + Sync + 'static {
     /// What one reactor thread keeps: delayed requests, timers, scratch.
     type Thread;
-    /// What one connection keeps.
+    /// The context of one connection.
     type Session;
     /// What other threads post to a reactor thread.
     type Wake: Send + 'static;
@@ -121,9 +121,9 @@ pub struct At<'a, S: Service> {
     pub session: &'a mut S::Session,
 }
 
-/// Where other threads leave word for a reactor thread. Posts are collected: however many arrive,
-/// the reactor is woken once a turn. Implemented by the net module.
+/// The mailbox of the reactor threads. Other threads post to it; a reactor is woken once a turn for
+/// all posts. Implemented by the net module.
 pub trait Mailbox<W>: Send + Sync {
-    /// Leaves `wake` for reactor thread `thread`; lost where that thread does not exist.
+    /// Posts `wake` to reactor thread `thread`. It is dropped if that thread does not exist.
     fn post(&self, thread: usize, wake: W);
 }

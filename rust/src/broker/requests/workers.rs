@@ -120,7 +120,7 @@ impl Shared {
         threads
     }
 
-    /// A worker's life.
+    /// Runs jobs until the end.
     fn work(&self) {
         while let Some(job) = self.next() {
             job(Turn::Runs);

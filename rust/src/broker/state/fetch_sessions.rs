@@ -46,7 +46,7 @@ pub(crate) struct FetchContext {
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
     pub(crate) image_number: u64,
-    /// Collects changes, once somebody waits.
+    /// Collects changes after the first wait.
     pub(crate) watch: Option<Arc<ChangeWatcher>>,
 }
 
@@ -57,21 +57,21 @@ pub(crate) struct CachedPartition {
     pub(crate) id: TopicId,
     pub(crate) partition: i32,
     pub(crate) request: ReadRequest,
-    /// The partition and the leader's epoch, or why it cannot be read here.
+    /// The partition and its leader epoch, or why it cannot be read here.
     pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
     /// The leader, for clients that ask the wrong broker.
     pub(crate) leader: (i32, Epoch),
-    /// The topic asks for zstd, which old clients do not know.
+    /// The topic's compression is zstd, which old clients do not know.
     pub(crate) zstd: bool,
     pub(crate) is_active: bool,
-    /// What the client was last told; -1: nothing.
+    /// The offsets that the client was last sent; -1: none.
     pub(crate) sent_high_watermark: i64,
     pub(crate) sent_log_start: i64,
 }
 
 const _: () = assert!(size_of::<Option<CachedPartition>>() <= 104);
 
-/// What the client wants of a partition.
+/// The client's request for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
     pub(crate) fetch_offset: i64,
@@ -135,7 +135,7 @@ struct Cached {
 }
 
 impl FetchContext {
-    /// A context in nothing yet.
+    /// An empty context.
     pub(crate) fn new(by_id: bool) -> Self {
         Self {
             by_id,
@@ -147,7 +147,7 @@ impl FetchContext {
         }
     }
 
-    /// Makes room for so many more partitions.
+    /// Reserves space for `count` more partitions.
     pub(crate) fn reserve(&mut self, partitions: usize) {
         self.entries.reserve_exact(partitions);
         self.active.reserve_exact(partitions);
@@ -166,7 +166,7 @@ impl FetchContext {
         self.entries.get_mut(number as usize)?.as_mut()
     }
 
-    /// Has these entries looked at, each of which is named once, and no others.
+    /// Makes these partitions active, and no others. Each is named once.
     pub(crate) fn set_active(&mut self, numbers: Vec<u32>) {
         for number in &numbers {
             if let Some(entry) = self.entry(*number) {
@@ -176,7 +176,7 @@ impl FetchContext {
         self.active = numbers;
     }
 
-    /// Has an entry looked at.
+    /// Makes a partition active.
     pub(crate) fn activate(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
             return;
@@ -208,7 +208,7 @@ impl FetchContext {
         }
     }
 
-    /// Begins to collect changes; the caller looks at everything once more.
+    /// Begins to collect changes. The caller reads all partitions once more afterwards.
     pub(crate) fn start_watch(&mut self) -> Arc<ChangeWatcher> {
         if let Some(watch) = &self.watch {
             return Arc::clone(watch);
@@ -223,7 +223,7 @@ impl FetchContext {
         watch
     }
 
-    /// Activates what changed since it was last asked.
+    /// Activates the partitions that changed since the last call.
     pub(crate) fn collect_changes(&mut self) {
         let mut changed = Vec::new();
         if let Some(watch) = &self.watch {
@@ -249,7 +249,7 @@ impl Drop for FetchContext {
 }
 
 impl CachedPartition {
-    /// The partition where it is here.
+    /// The partition, if it is on this broker.
     pub(crate) fn partition(&self) -> Option<&Arc<Partition>> {
         self.local.as_ref().ok().map(|(partition, _)| partition)
     }
@@ -336,8 +336,8 @@ impl FetchSession {
 }
 
 impl Cache {
-    /// Makes room for a session of `size` partitions, and says its id and which session had to go
-    /// for it; `None`: there is no room.
+    /// Makes room for a session of `size` partitions. Returns its id and the session evicted for
+    /// it; `None` if there is no room.
     fn place(&mut self, size: usize, now_ms: i64) -> Option<(i32, Option<Cached>)> {
         if size > self.limits.session_partitions {
             return None;
@@ -369,18 +369,18 @@ impl Cache {
 }
 
 impl FetchSessions {
-    /// No session yet.
+    /// A cache without sessions.
     pub(crate) fn new(limits: SessionLimits) -> Self {
         let sessions = HashMap::default();
         Self { cache: Mutex::new(Cache { limits, next_id: 0, sessions, partitions: 0 }) }
     }
 
-    /// Other limits; sessions beyond them stay until they are evicted.
+    /// Replaces the limits. Sessions beyond them stay until they are evicted.
     pub(crate) fn set_limits(&self, limits: SessionLimits) {
         self.cache.lock().limits = limits;
     }
 
-    /// The session that goes on with `epoch`, one further now.
+    /// The session whose next epoch is `epoch`. The epoch is incremented.
     pub(crate) fn resume(
         &self,
         (id, epoch): (i32, i32),
@@ -508,7 +508,7 @@ fn close(cached: Option<Cached>) {
     }
 }
 
-/// The session whose place a newcomer of `size` partitions may have.
+/// The session that a new one of `size` partitions may evict.
 fn evictable(sessions: &HashMap<i32, Cached>, size: usize, now_ms: i64) -> Option<i32> {
     let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.used_ms)?;
     if now_ms - cached.used_ms > EVICTION_MS {

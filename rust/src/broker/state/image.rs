@@ -29,14 +29,14 @@ pub struct ClusterImage {
     pub version: u64,
     /// The cluster's id, 22 characters.
     pub cluster_id: Arc<str>,
-    /// The controller's node id; -1 where there is none.
+    /// The controller's node id; -1 if there is none.
     pub controller_id: i32,
     /// All brokers that are alive, this one included.
     pub brokers: Arc<[BrokerImage]>,
-    /// True while the controller has not said yet what there is: clients are better served by
-    /// another broker.
+    /// True until the controller has sent the first metadata. Other brokers serve clients better
+    /// until then.
     pub waits: bool,
-    /// What clients may use, where anything is limited.
+    /// The client quotas, if there are any.
     pub quotas: Option<Arc<quotas::Table>>,
     keys: RandomState,
     names: Vec<Arc<Shard<Arc<str>>>>,
@@ -45,7 +45,7 @@ pub struct ClusterImage {
 
 type Shard<K> = HashMap<K, Arc<TopicImage>>;
 
-/// A broker and where to reach it.
+/// A broker and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerImage {
     /// Its node id.
@@ -62,9 +62,9 @@ pub struct BrokerImage {
 pub struct Endpoint {
     /// The listener's name.
     pub listener: Arc<str>,
-    /// The host as clients are told it.
+    /// The host that clients receive.
     pub host: Arc<str>,
-    /// The port as clients are told it.
+    /// The port that clients receive.
     pub port: u16,
 }
 
@@ -73,7 +73,7 @@ pub struct Endpoint {
 pub struct TopicImage {
     /// Its name.
     pub name: Arc<str>,
-    /// Its id; zero where it has none.
+    /// Its id; zero if it has none.
     pub id: TopicId,
     /// True for topics that hold the broker's own state.
     pub internal: bool,
@@ -86,16 +86,16 @@ pub struct TopicImage {
 /// A partition.
 #[derive(Clone, Debug)]
 pub struct PartitionImage {
-    /// Who leads it and who follows.
+    /// Its leader and replicas.
     pub state: PartitionState,
-    /// The partition itself where a replica of it lives here and its log directory is online.
+    /// The partition, if a replica is on this broker and its log directory is online.
     pub local: Option<Arc<Partition>>,
 }
 
-/// Who leads a partition and who follows.
+/// The leader and replicas of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionState {
-    /// The leader's node id; -1 where there is none.
+    /// The leader's node id; -1 if there is none.
     pub leader: i32,
     /// The leader's epoch.
     pub leader_epoch: Epoch,
@@ -103,19 +103,19 @@ pub struct PartitionState {
     pub isr: Vec<i32>,
     /// All replicas, the preferred leader first.
     pub replicas: Vec<i32>,
-    /// Rises with each change of leader or in-sync replicas: the version of the partition's state
-    /// in the metadata store, Kafka's partition epoch. -1: nobody knows.
+    /// Kafka's partition epoch: it rises with each change of leader or in-sync replicas. It is the
+    /// version of the partition's state in the metadata store. -1: unknown.
     pub partition_epoch: i32,
 }
 
 /// A topic's settings, typed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicSettings {
-    /// What the log is told.
+    /// The settings of the log.
     pub log: LogConfig,
     /// `min.insync.replicas`.
     pub min_insync_replicas: i32,
-    /// `krust.validate.compressed=header`: compressed batches are checked by their header alone.
+    /// `krust.validate.compressed=header`: only the headers of compressed batches are checked.
     pub trusts_compressed: bool,
 }
 
@@ -130,27 +130,27 @@ impl Default for TopicSettings {
 pub struct Delta {
     /// Its number; above the image's, or the delta is ignored.
     pub version: u64,
-    /// The cluster's id, where it becomes known.
+    /// The cluster's id, when it becomes known.
     pub cluster_id: Option<Arc<str>>,
-    /// The controller, where it changed.
+    /// The controller, if it changed.
     pub controller_id: Option<i32>,
-    /// All brokers, where one came, went or moved.
+    /// All brokers, if any changed.
     pub brokers: Option<Vec<BrokerImage>>,
-    /// Whether the controller still has to say what there is, where that changed.
+    /// Whether the first metadata is still missing, if that changed.
     pub waits: Option<bool>,
-    /// All quotas, where one changed.
+    /// All quotas, if any changed.
     pub quotas: Option<Vec<(quotas::Entity, quotas::Limits)>>,
     /// The topics that changed; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
-    /// Partitions whose files are kept under another name where they do not live here any more;
-    /// the files of others are deleted.
+    /// Partitions whose files are renamed and kept when they leave this broker. The files of others
+    /// are deleted.
     pub strays: HashSet<TopicPartition>,
 }
 
-/// A topic as it is from now on.
+/// A topic's new state.
 #[derive(Clone, Debug)]
 pub struct TopicDelta {
-    /// Its id; one that differs from the image's means the old topic is gone.
+    /// Its id. A different id than the image's means that the old topic was deleted.
     pub id: TopicId,
     /// True for topics that hold the broker's own state.
     pub internal: bool,
@@ -199,7 +199,7 @@ impl ClusterImage {
         self.brokers.iter().find(|broker| broker.id == id)
     }
 
-    /// Adds a topic, or puts it in place of the one of its name.
+    /// Adds a topic or replaces the one of the same name.
     pub fn put(&mut self, topic: Arc<TopicImage>) {
         self.remove(&topic.name);
         if topic.id != TopicId::ZERO
@@ -212,7 +212,7 @@ impl ClusterImage {
         }
     }
 
-    /// Takes a topic out.
+    /// Removes a topic.
     pub fn remove(&mut self, name: &str) -> Option<Arc<TopicImage>> {
         let names = self.names.get_mut(shard(&self.keys, name.as_bytes()))?;
         let topic = Arc::make_mut(names).remove(name)?;
@@ -231,7 +231,7 @@ impl TopicImage {
     }
 }
 
-/// In which shard a key lies.
+/// The shard of a key.
 #[inline]
 fn shard(keys: &RandomState, key: &[u8]) -> usize {
     (keys.hash_one(key) >> 40) as usize % SHARDS

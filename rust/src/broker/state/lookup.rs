@@ -19,7 +19,7 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The topic, or the error of its absence.
+    /// The topic, or the error if it does not exist.
     #[inline]
     pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<TopicImage>, ErrorCode> {
         match self.id {
@@ -44,7 +44,7 @@ pub(crate) fn led(
     Ok((image, local))
 }
 
-/// Compares the leader epoch that a client believes in with the real one; -1 believes in none.
+/// Compares the leader epoch that a client knows with the current one; -1: it knows none.
 #[inline]
 pub(crate) fn check_leader_epoch(believed: i32, real: Epoch) -> Result<(), ErrorCode> {
     match believed {

@@ -21,7 +21,7 @@ use crate::ids::{Offset, TopicId, TopicPartition};
 use crate::protocol::ErrorCode;
 use crate::storage::{Log, LogConfig, StorageError};
 
-/// A partition of which a replica lives here.
+/// A partition with a replica on this broker.
 pub struct Partition {
     /// Its topic and number.
     pub name: TopicPartition,
@@ -31,7 +31,7 @@ pub struct Partition {
     pub log: Arc<Log>,
     /// A [`ReplicaRole`], as its number.
     role: AtomicU8,
-    /// So many records beyond the flushed offset may be acknowledged.
+    /// The unflushed allowance: how many records beyond the flushed offset may be acknowledged.
     ahead_of_disk: AtomicI64,
     waiting: AtomicUsize,
     waiters: Mutex<Vec<Waiter>>,
@@ -41,7 +41,7 @@ pub struct Partition {
     watchers: Mutex<Vec<(Arc<ChangeWatcher>, u32)>>,
 }
 
-/// Told once that an append is committed, or that it never will be. It must not block.
+/// Called once when an append is committed or lost. It must not block.
 pub type CommitCallback = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
 /// What this broker is to a partition. Only a delta of the image changes it.
@@ -52,20 +52,20 @@ pub type CommitCallback = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReplicaRole {
-    /// It leads, and no other replica is in sync: the high watermark follows the log's end.
+    /// It leads as the sole in-sync replica: the high watermark follows the log end offset.
     SoleLeader,
     /// It leads, and others are in sync: the high watermark waits for them.
     Leader,
     /// Another broker leads, or none.
     Follower,
-    /// No replica of it lives here any more.
+    /// This broker has no replica any more.
     Removed,
 }
 
 /// A Produce that waits for its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiter {
-    /// What must have passed `wanted`.
+    /// The acknowledgement whose watermark must pass `wanted`.
     pub acks: Acks,
     /// One past the last record.
     pub wanted: Offset,
@@ -75,7 +75,7 @@ pub struct Waiter {
     pub delayed: DelayedId,
 }
 
-/// What an acknowledgement promises.
+/// The kind of acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     /// The leader has it (on disk, where each append is flushed).
@@ -84,8 +84,7 @@ pub enum Acks {
     All,
 }
 
-/// Which of a fetch's partitions changed, and whom to wake then. Partitions are numbered by the
-/// fetch itself.
+/// Collects which partitions of a Fetch changed, and wakes it. The Fetch numbers its partitions.
 #[derive(Debug, Default)]
 pub struct ChangeWatcher {
     state: Mutex<WatchedChanges>,
@@ -116,7 +115,7 @@ impl Partition {
         }
     }
 
-    /// What this broker is to the partition.
+    /// This broker's role for the partition.
     pub fn role(&self) -> ReplicaRole {
         match self.role.load(Ordering::SeqCst) {
             role if role == ReplicaRole::SoleLeader as u8 => ReplicaRole::SoleLeader,
@@ -126,14 +125,14 @@ impl Partition {
         }
     }
 
-    /// This broker leads it from now on; `is_sole_in_sync`: no other replica is in sync.
+    /// Makes this broker the leader; `is_sole_in_sync`: no other replica is in sync.
     pub fn lead(&self, is_sole_in_sync: bool) {
         let role = if is_sole_in_sync { ReplicaRole::SoleLeader } else { ReplicaRole::Leader };
         self.role.store(role as u8, Ordering::SeqCst);
     }
 
-    /// Another broker leads it from now on, or none does. Whoever waits here is woken by
-    /// [`Partition::abandon`], once the image says so too.
+    /// Makes this broker a follower. After the image has changed, [`Partition::abandon`] wakes the
+    /// waiting requests.
     pub fn follow(&self) {
         self.role.store(ReplicaRole::Follower as u8, Ordering::SeqCst);
     }
@@ -151,7 +150,7 @@ impl Partition {
         Offset(self.log.flushed_offset().0.saturating_add(ahead)).min(self.log.log_end_offset())
     }
 
-    /// Follows other settings from now on.
+    /// Replaces the settings.
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
         self.ahead_of_disk.store(config.ahead_of_disk(), Ordering::Release);
         self.log.reconfigure(config);
@@ -160,8 +159,9 @@ impl Partition {
         }
     }
 
-    /// Flushes what is older than the wish to wait for the disk, as after a crash: no append is to
-    /// come that would, and a retried batch waits for it. Blocks; never on a reactor thread.
+    /// Flushes records that were appended before flushing was required, for example before a crash.
+    /// No later append flushes them, and a retried batch waits for them. Blocks; never on a reactor
+    /// thread.
     pub fn settle(&self) -> Result<(), StorageError> {
         if self.flushed_if_asked() < self.log.log_end_offset() {
             self.log.flush()?;
@@ -169,8 +169,8 @@ impl Partition {
         Ok(())
     }
 
-    /// A watermark moved: lets the high watermark follow where this replica is alone, and wakes
-    /// whoever may go on.
+    /// Called after a watermark moved. Raises the high watermark if this is the sole in-sync
+    /// replica, and wakes the requests that may go on.
     pub fn advance(&self, wakes: &mut Wakes<'_>) {
         if self.role() == ReplicaRole::SoleLeader {
             // Two threads may do this at once: the mark only rises. The log itself holds it back
@@ -191,18 +191,18 @@ impl Partition {
         }
     }
 
-    /// No replica of it lives here from now on. Whoever waits here is woken as by
+    /// Removes the replica from this broker. Waiting requests are woken as after
     /// [`Partition::follow`].
     pub fn remove(&self) {
         self.role.store(ReplicaRole::Removed as u8, Ordering::SeqCst);
     }
 
-    /// Whether this broker does not lead it: whoever waits here waits for nothing.
+    /// Whether this broker is not the leader, so that no request may wait here.
     pub fn is_led_elsewhere(&self) -> bool {
         matches!(self.role(), ReplicaRole::Follower | ReplicaRole::Removed)
     }
 
-    /// Nothing more will happen here: wakes everybody, to find that out.
+    /// Wakes all waiting requests, because nothing more will happen here.
     pub fn abandon(&self, wakes: &mut Wakes<'_>) {
         self.wake_waiters(wakes, true);
         self.run_commit_callbacks(true);
@@ -254,7 +254,7 @@ impl Partition {
         }
     }
 
-    /// Begins to wait; the caller looks at [`Partition::acknowledged`] once more afterwards.
+    /// Begins to wait. The caller checks [`Partition::acknowledged`] again afterwards.
     pub fn wait(&self, waiter: Waiter) {
         let mut waiters = self.waiters.lock();
         waiters.push(waiter);
@@ -269,7 +269,8 @@ impl Partition {
         self.waiting.store(waiters.len(), Ordering::Relaxed);
     }
 
-    /// Marks this partition as `index` in `watch` from now on; the caller looks at it once more.
+    /// Reports changes of this partition as `index` in `watch`. The caller checks the partition
+    /// again afterwards.
     pub fn add_watcher(&self, watch: &Arc<ChangeWatcher>, index: u32) {
         let mut watchers = self.watchers.lock();
         watchers.push((Arc::clone(watch), index));
@@ -322,8 +323,7 @@ impl ChangeWatcher {
         }
     }
 
-    /// Asks to wake `delayed` at the next change. False where something changed already: nothing is
-    /// asked then.
+    /// Wakes `delayed` at the next change. False, without effect, if something has changed already.
     pub fn wake_on_change(&self, thread: usize, delayed: DelayedId) -> bool {
         let mut state = self.state.lock();
         if state.changed.is_empty() {
@@ -332,7 +332,7 @@ impl ChangeWatcher {
         state.changed.is_empty()
     }
 
-    /// Takes back what [`ChangeWatcher::wake_on_change`] asked.
+    /// Cancels [`ChangeWatcher::wake_on_change`].
     pub fn cancel_wake(&self) {
         self.state.lock().delayed = None;
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::ids::TopicPartition;
 
-/// The places of partitions; a directory is its number from 0.
+/// The directories of partitions. A directory is a number from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     by_name: HashMap<TopicPartition, usize>,
@@ -16,17 +16,17 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Where a partition lies.
+    /// The directory of a partition.
     pub(crate) fn at(&self, name: &TopicPartition) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// How many partitions lie in a directory.
+    /// The number of partitions in a directory.
     pub(crate) fn count(&self, dir: usize) -> usize {
         self.counts.get(dir).copied().unwrap_or_default()
     }
 
-    /// A partition lies in `dir` from now on.
+    /// Records that a partition is in `dir`.
     pub(crate) fn insert(&mut self, name: TopicPartition, dir: usize) {
         if self.counts.len() <= dir {
             self.counts.resize(dir + 1, 0);
@@ -38,14 +38,14 @@ impl Places {
         }
     }
 
-    /// A partition lies nowhere any more; where it was.
+    /// Removes a partition. Returns its directory.
     pub(crate) fn remove(&mut self, name: &TopicPartition) -> Option<usize> {
         let before = self.by_name.remove(name);
         self.leave(before);
         before
     }
 
-    /// Takes out the partitions that `gone` names.
+    /// Removes the partitions for which `gone` is true.
     pub(crate) fn extract(
         &mut self,
         gone: impl Fn(&TopicPartition) -> bool,

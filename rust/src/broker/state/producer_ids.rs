@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::broker::state::waking::DelayedId;
 
-/// The ids at hand, and who waits for more.
+/// The ids left, and the requests that wait for more.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerIds {
     pub(crate) state: Mutex<Block>,
@@ -17,18 +17,18 @@ pub(crate) struct ProducerIds {
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     pub(crate) left: Range<i64>,
-    /// Ids below this one are known to logs.
+    /// The smallest id that no log has.
     pub(crate) floor: i64,
     /// Blocks since the last one that had an id above the floor.
     pub(crate) useless: u32,
     pub(crate) asked: bool,
-    /// The last answer was this error: those who waited for it are told.
+    /// The error of the last answer, for the requests that waited for it.
     pub(crate) error_code: i16,
     pub(crate) waiting: Vec<(usize, DelayedId)>,
 }
 
 impl ProducerIds {
-    /// From now on only ids above `highest` are given.
+    /// Only ids above `highest` are assigned from now on.
     pub(crate) fn begin_above(&self, highest: i64) {
         let mut block = self.state.lock();
         block.floor = block.floor.max(highest.saturating_add(1));
@@ -36,7 +36,7 @@ impl ProducerIds {
         block.left.start = first;
     }
 
-    /// The lowest id that may be given.
+    /// The lowest id that may be assigned.
     pub(crate) fn floor(&self) -> i64 {
         self.state.lock().floor
     }

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::ids::{Epoch, TopicPartition};
 
-/// What logs prove and the policy has to hear.
+/// The bounds that logs prove and the policy must be told.
 #[derive(Debug, Default)]
 pub(crate) struct Proven {
     pub(crate) epochs: Mutex<Vec<(TopicPartition, Epoch)>>,

@@ -16,9 +16,9 @@ use crate::storage::{Found, LogDir};
 pub struct LogManager {
     pub(crate) dirs: Vec<Arc<LogDir>>,
     pub(crate) places: Mutex<Places>,
-    /// Where replicas that are not here shall be made.
+    /// The preferred directories of future replicas.
     pub(crate) wishes: Mutex<HashMap<TopicPartition, usize>>,
-    /// Replicas whose loss the policy was told.
+    /// Replicas whose loss was reported to the policy.
     pub(crate) lost: Mutex<BTreeSet<TopicPartition>>,
     /// Copies that earlier starts began to make (see `moves`).
     pub(crate) futures: Mutex<HashMap<TopicPartition, (usize, PathBuf)>>,
@@ -50,8 +50,8 @@ impl LogManager {
         &self.dirs
     }
 
-    /// The directory of a partition: where it lies; if it is new where somebody wished it, or where
-    /// there are the fewest. `None`: it may lie where nobody can look now.
+    /// The directory of a partition. A new one goes to its preferred directory, or to the one with
+    /// the fewest partitions. `None` if it may be in an offline directory.
     pub(crate) fn place(&self, name: &TopicPartition, is_new: bool) -> Option<usize> {
         let mut places = self.places.lock();
         if let Some(dir) = places.at(name) {

@@ -13,7 +13,7 @@ use crate::broker::state::image::ClusterImage;
 
 /// The longest pattern, in bytes: it is a string in a record's key.
 const PATTERN_MAX: usize = 0x7fff;
-/// What a pattern may compile to, in bytes, and what matching may take besides.
+/// The largest compiled size of a pattern, in bytes, and the largest memory of a match.
 const COMPILED_MAX: usize = 1 << 20;
 /// How deep groups may nest.
 const NEST_MAX: u32 = 100;

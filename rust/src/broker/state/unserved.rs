@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 
 use crate::protocol::ErrorCode;
 
-/// So many ids are named.
+/// The most ids that are logged.
 const NAMED: usize = 1000;
-/// So many characters of a client's words are shown.
+/// The most characters of an id that a log line shows.
 const SHOWN: usize = 200;
 
-/// The hashes of transactional ids that were named.
+/// The hashes of transactional ids that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct UnservedIds(Mutex<HashSet<u64>>, RandomState);
 
 impl UnservedIds {
-    /// Whether it is named now, and whether it is the last one.
+    /// Whether to log the id, and whether it is the last one.
     fn take(&self, transactional_id: &str) -> Option<bool> {
         let hash = self.1.hash_one(transactional_id);
         let mut named = self.0.lock();
@@ -27,7 +27,7 @@ impl UnservedIds {
         is_new.then(|| named.len() == NAMED)
     }
 
-    /// Names a client that asked for transactions, the first time.
+    /// Logs a transactional id the first time.
     #[cold]
     pub(crate) fn warn(&self, client_id: Option<&str>, transactional_id: &str) {
         let Some(is_last) = self.take(transactional_id) else { return };

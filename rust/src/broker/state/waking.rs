@@ -9,7 +9,7 @@ pub struct DelayedId(pub u64);
 
 /// Reaches the network threads.
 pub trait Waker: Send + Sync {
-    /// Has network thread `thread` look at its request `delayed` again; it may be gone.
+    /// Makes network thread `thread` retry its request `delayed`, which may have been answered.
     fn wake(&self, thread: usize, delayed: DelayedId);
 }
 

@@ -24,23 +24,24 @@ use crate::protocol::ErrorCode;
 use crate::record::{batch, convert};
 use crate::storage::{Log, Read, Slice};
 
-/// Bytes of converted records in one answer.
+/// Bytes of converted records in one reply.
 pub(crate) const LIMIT: usize = 4 << 20;
 
-/// The least that an answer may hold, however little memory is left for all of them.
+/// The smallest limit of a reply, when little memory is left.
 const LEAST: usize = 64 << 10;
-/// An answer may have this part of what is left.
+/// A reply may take this share of the memory left.
 const PART: usize = 8;
-/// What a stored byte may become, at most, where its batch is not compressed: the frame of a
-/// message has 34 bytes where that of a record has 7.
+/// The largest growth of an uncompressed stored byte: a message has 34 bytes of overhead where a
+/// record has 7.
 const EXPANDS: usize = 5;
-/// Stored bytes that a network thread converts itself; compressed they are a megabyte at most.
+/// Stored bytes that a network thread converts itself. Compressed they inflate to a megabyte at
+/// most.
 const SHORT: usize = 1 << 10;
 
 /// The largest buffer that is kept for the next conversion.
 const KEEP: usize = 2 << 20;
 
-/// What a thread keeps: for what is read, and for what it becomes.
+/// A thread's buffers: for stored bytes and for converted ones.
 #[derive(Default)]
 struct Buffers {
     run: Vec<u8>,
@@ -51,7 +52,7 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
 }
 
-/// Takes back what [`slice`] gave, once it was sent on.
+/// Takes back a buffer that [`slice`] returned, after it was sent.
 pub(crate) fn give_back(mut converted: Vec<u8>) {
     if converted.capacity() <= KEEP {
         converted.clear();
@@ -59,12 +60,12 @@ pub(crate) fn give_back(mut converted: Vec<u8>) {
     }
 }
 
-/// Whether converting what was found takes longer than a network thread may.
+/// Whether the conversion is too long for a network thread.
 pub(crate) fn is_long(found: &[ReadResult]) -> bool {
     found.iter().map(to_convert).sum::<usize>() > SHORT
 }
 
-/// Stored bytes that are to be converted.
+/// The number of stored bytes to convert.
 fn to_convert(found: &ReadResult) -> usize {
     found.read.map_or(0, |_| found.slice.size)
 }
@@ -82,7 +83,7 @@ pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[ReadResult]) -> Option<
     Some((limit, pool.lease(stored.saturating_add(becomes))?))
 }
 
-/// Converts all that was found, to at most `limit` bytes and one message.
+/// Converts all read results, to at most `limit` bytes and one message.
 pub(crate) fn all(context: &FetchContext, found: &mut [ReadResult], magic: i8, mut limit: usize) {
     for found in found {
         let entry = context.entries.get(found.number as usize).and_then(Option::as_ref);

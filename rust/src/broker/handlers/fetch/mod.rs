@@ -53,7 +53,7 @@ const IDS_FROM: i16 = 13;
 /// The session epoch that ends a session, or asks for none.
 const FINAL_EPOCH: i32 = -1;
 
-/// A fetch and what it reads.
+/// A Fetch with the partitions it reads.
 #[derive(Debug)]
 struct DelayedFetch {
     target: Target,
@@ -62,10 +62,10 @@ struct DelayedFetch {
     account: Option<Arc<Account>>,
 }
 
-/// Whose partitions are read.
+/// The source of the partitions: a session or the request.
 #[derive(Debug)]
 enum Target {
-    /// This request's own: there is no session.
+    /// The partitions of this request; there is no session.
     Once(FetchContext),
     /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
     /// it has while this request is its last.
@@ -125,18 +125,18 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Hold)
 }
 
-/// What a look at partitions came to.
+/// The result of reading the partitions.
 enum Seen {
-    /// This is to be answered.
+    /// These results are the reply.
     Enough(Vec<ReadResult>),
-    /// There is not enough yet.
+    /// Fewer than `min_bytes` are available.
     TooLittle,
-    /// The disk has to be read first.
+    /// Some bytes are not in the page cache.
     Cold,
 }
 
 impl Seen {
-    /// Whether a network thread cannot go on with it.
+    /// Whether a worker has to finish it.
     fn is_cold(&self) -> bool {
         match self {
             Self::Enough(found) => !read::is_cached(found),
@@ -146,14 +146,14 @@ impl Seen {
     }
 }
 
-/// What a look at partitions goes by.
+/// The limits for reading the partitions.
 struct FetchView<'a> {
     node: i32,
     image: &'a ClusterImage,
     number: u64,
 }
 
-/// Finds or makes what a request reads.
+/// Finds or creates the fetch context of a request.
 fn target(
     call: &mut Call<'_, '_>,
     request: &FetchRequest<'_>,
@@ -214,7 +214,7 @@ fn target(
     })
 }
 
-/// Takes over what an incremental request changes.
+/// Applies the changes of an incremental request to its session.
 fn update(
     session: &mut FetchSession,
     request: &FetchRequest<'_>,
@@ -248,7 +248,7 @@ fn update(
     }
 }
 
-/// The topic that a request names.
+/// The topic of a request, by name or id.
 fn named_topic<'i>(
     image: &'i ClusterImage,
     topic: &str,
@@ -283,7 +283,7 @@ fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> CachedPart
 }
 
 impl DelayedFetch {
-    /// Looks: what is to be answered, if it may be; `late`: whatever there is.
+    /// Reads the partitions. `late`: the reply is due, with whatever is available.
     fn look(&mut self, look: &FetchView<'_>, late: bool) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
         let seen = |context: &mut FetchContext, all, late| {
@@ -428,7 +428,7 @@ impl DelayedFetch {
         }
     }
 
-    /// Asks to be woken by changes. False where there were some meanwhile.
+    /// Watches the partitions for changes. False if one has changed in the meantime.
     fn watch(&mut self, thread: usize, id: DelayedId) -> bool {
         match &mut self.target {
             Target::Once(context) => match &context.watch {

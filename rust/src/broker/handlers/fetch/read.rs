@@ -14,13 +14,13 @@ use crate::protocol::fetch::FetchRequest;
 use crate::storage::files::FileRange;
 use crate::storage::{Aborted, Log, Read, ReadError, Slice};
 
-/// The most that one answer takes from memory; what comes after is ranges of files.
+/// The most bytes of a reply that come from memory. The rest are file ranges.
 const HELD_BYTES: usize = 1 << 20;
 
 /// How much a worker reads at once to have it in the page cache.
 const WARM_PIECE: usize = 128 << 10;
 
-/// What the request says for all of its partitions.
+/// The parameters of the request that apply to all its partitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     version: i16,
@@ -32,7 +32,7 @@ pub(crate) struct Rules {
     pub(crate) magic: Option<i8>,
 }
 
-/// What one partition has to say.
+/// The read result of one partition.
 #[derive(Debug)]
 pub(crate) struct ReadResult {
     pub(crate) number: u32,
@@ -43,21 +43,21 @@ pub(crate) struct ReadResult {
     pub(crate) aborted: Option<Vec<Aborted>>,
     pub(crate) diverging: Option<(Epoch, Offset)>,
     pub(crate) slice: Slice,
-    /// How the slice was asked for, where it is to be converted.
+    /// The read request, if the range is to be converted.
     pub(crate) read: Option<Read>,
-    /// What old versions get instead of the slice.
+    /// Converted records for old versions, instead of the range.
     pub(crate) converted: Option<Vec<u8>>,
     /// There are records, but the first batch did not fit beside those of others.
     is_cut: bool,
 }
 
-/// What a look found.
+/// The read results of all partitions.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResults {
     pub(crate) partitions: Vec<ReadResult>,
     bytes: usize,
     urgent: bool,
-    /// Something has to be read from the disk first, and nothing was found.
+    /// Some bytes are not in the page cache, and nothing else was found.
     pub(super) is_cold: bool,
 }
 
@@ -88,13 +88,13 @@ impl Rules {
 }
 
 impl ReadResults {
-    /// Whether that is worth an answer before the time is up.
+    /// Whether this is enough to reply before the deadline.
     pub(crate) fn is_enough(&self, min_bytes: usize) -> bool {
         self.urgent || self.bytes >= min_bytes
     }
 }
 
-/// Looks at the active partitions, or at all. Those with nothing to say are not active afterwards.
+/// Reads the active partitions, or all. Those without news become inactive.
 pub(crate) fn look(context: &mut FetchContext, rules: &Rules, all: bool) -> ReadResults {
     let mut numbers = if all {
         (0..u32::try_from(context.entries.len()).unwrap_or(u32::MAX)).collect()
@@ -150,12 +150,12 @@ pub(crate) fn look(context: &mut FetchContext, rules: &Rules, all: bool) -> Read
     results
 }
 
-/// Whether all that was found can be sent without waiting for the disk.
+/// Whether all ranges are in the page cache.
 pub(super) fn is_cached(found: &[ReadResult]) -> bool {
     found.iter().flat_map(|found| &found.slice.ranges).all(FileRange::is_cached)
 }
 
-/// Has the page cache take in what was found, and what a reader that goes on looks at next.
+/// Reads the ranges into the page cache, and the bytes that the next Fetch will read.
 pub(super) fn warm(found: &[ReadResult]) {
     let mut piece = vec![0; WARM_PIECE];
     for range in found.iter().flat_map(|found| &found.slice.ranges) {
@@ -167,19 +167,19 @@ pub(super) fn warm(found: &[ReadResult]) {
     }
 }
 
-/// Whether an answer would say more than that there is nothing yet.
+/// Whether the result has records, an error or news.
 pub(crate) fn is_something(found: &[ReadResult]) -> bool {
     found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
 }
 
-/// How much more may be found.
+/// The bytes that may still be added.
 struct Budget {
     left: usize,
     /// Stored bytes that may still be converted.
     limit: usize,
-    /// Bytes that may still be taken from memory.
+    /// Bytes that may still come from memory.
     held: usize,
-    /// Nothing was found yet.
+    /// No partition has returned records yet.
     first: bool,
     /// A read would have waited for the disk.
     is_cold: bool,
@@ -268,7 +268,7 @@ fn read_partition(
     Ok(())
 }
 
-/// Where the log parted from the reader's, if it did (KIP-595).
+/// Where the log diverged from the reader's, if it did (KIP-595).
 fn diverging(
     log: &Log,
     last_epoch: i32,

@@ -10,10 +10,10 @@ use crate::protocol::fetch::{
 };
 use crate::protocol::{ErrorCode, Records};
 
-/// About what a partition takes in an answer, beside its records.
+/// The approximate size of a partition in a reply, without records.
 const PARTITION_BYTES: usize = 64;
 
-/// Writes the answer, and notes what the client is told.
+/// Writes the reply, and stores what the client now knows.
 pub(crate) fn write(
     head: Head,
     output: &mut Output,
@@ -39,12 +39,12 @@ pub(crate) fn write(
     give_back(found);
 }
 
-/// The bytes of an answer.
+/// The size of a reply in bytes.
 pub(crate) fn size(version: i16, context: &FetchContext, found: &[ReadResult]) -> usize {
     FetchResponse { responses: topics(context, found), ..Default::default() }.size(version)
 }
 
-/// Lets buffers of what was found be used again.
+/// Returns the buffers of converted records.
 pub(crate) fn give_back(found: Vec<ReadResult>) {
     found.into_iter().filter_map(|found| found.converted).for_each(convert::give_back);
 }

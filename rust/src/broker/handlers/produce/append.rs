@@ -28,10 +28,10 @@ use crate::work;
 const ONE_BATCH_FROM: i16 = 3;
 /// The first version that may bring zstd.
 const ZSTD_FROM: i16 = 7;
-/// What the buffer for recompressed batches may keep of its memory.
+/// The largest capacity that the buffer for recompressed batches keeps.
 const KEPT: usize = 1 << 20;
 
-/// What all partitions of one request have in common.
+/// The parameters of the request that apply to all its partitions.
 pub(crate) struct Append {
     pub(crate) node: i32,
     pub(crate) version: i16,
@@ -47,12 +47,12 @@ pub(crate) struct Append {
 
 /// Why records were not staged.
 enum Refused {
-    /// They would take a network thread too long; nothing was staged.
+    /// They take too long for a network thread; nothing was staged.
     TakesLong,
     Code(ErrorCode),
-    /// The batch is not one that is taken.
+    /// The batch is refused.
     Record(RecordError),
-    /// Some of its records are not.
+    /// Some of its records are refused.
     Records(Box<Part>),
     Append(AppendError),
 }
@@ -138,7 +138,7 @@ impl Append {
         self.older((topic, partition), (bytes, scratch))
     }
 
-    /// The one batch that v3 and later bring.
+    /// Stages the one batch of v3 and later.
     fn only_batch<'b>(&self, bytes: &'b [u8]) -> Result<Batch<'b>, Refused> {
         let batch = Batch::parse(bytes).map_err(|error| match error {
             RecordError::Truncated { .. } => {

@@ -8,9 +8,9 @@ use std::fmt::Write;
 use crate::protocol::ErrorCode;
 use crate::record::faults::{Fault, Faults};
 
-/// So many bad records are named in the answer to one request.
+/// The most bad records that one reply names.
 pub(crate) const LISTED: usize = 10_000;
-/// So many are shown in the message.
+/// The most bad records that the message shows.
 const SHOWN: usize = 3;
 
 /// Why the records for a partition were refused.

@@ -17,7 +17,7 @@ use crate::broker::state::waking::Wakes;
 use crate::protocol::produce::ProduceRequest;
 use crate::wire::Reader;
 
-/// A request that a worker is to go on with.
+/// A request that a worker finishes.
 pub(crate) struct LongProduce {
     pub(crate) head: Head,
     /// Its bytes behind the header.

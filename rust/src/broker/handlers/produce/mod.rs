@@ -49,7 +49,7 @@ use crate::wire::DecodeError;
 const MANY_PARTITIONS: usize = 10_000;
 /// ... and more only with so many bytes for each: a batch has 61 and a message 26 at least.
 const LEAST_RECORDS: usize = 24;
-/// So many parts a thread keeps memory for.
+/// The most parts that a thread keeps memory for.
 const KEPT_PARTS: usize = 4096;
 /// The Produce requests of one event.
 pub(crate) struct Staging<'e, 's> {

@@ -14,7 +14,7 @@ use crate::storage::Stage;
 /// The first version that names topics by id.
 pub(crate) const IDS_FROM: i16 = 13;
 
-/// What became of the records for one partition of a request.
+/// The result of a Produce for one partition.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) partition: Option<Arc<Partition>>,
@@ -49,7 +49,7 @@ impl Part {
         }
     }
 
-    /// Asks what became of the stage after a commit of its partition failed.
+    /// Reads the result of the stage after a commit of its partition failed.
     pub(crate) fn settle(&mut self) {
         let (Some(partition), Some(stage)) = (&self.partition, self.stage) else { return };
         if let Err(error) = partition.log.commit(stage) {
@@ -57,13 +57,13 @@ impl Part {
         }
     }
 
-    /// Whether it may be answered: it failed, or has passed the watermark.
+    /// Whether it is complete: it failed, or the watermark has passed it.
     pub(crate) fn is_acknowledged(&self, acks: Acks) -> bool {
         self.error != ErrorCode::None
             || self.partition.as_ref().is_none_or(|p| p.acknowledged(acks) >= self.wanted)
     }
 
-    /// Why it will never get so far: its disk is broken, or its log is gone.
+    /// Why it will never be committed: its disk failed, or its log was deleted.
     pub(crate) fn failed(&self) -> Option<ErrorCode> {
         let partition = self.partition.as_ref()?;
         if partition.log.is_offline() {

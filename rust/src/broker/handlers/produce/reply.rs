@@ -112,12 +112,12 @@ impl DelayedProduce {
         self.topics.iter().flat_map(|topic| topic.parts.iter().map(|(_, part)| part))
     }
 
-    /// Whether all partitions got so far, or never will.
+    /// Whether all partitions are complete.
     fn is_over(&self) -> bool {
         self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed().is_some())
     }
 
-    /// The reply as things stand; what did not get so far has failed or timed out.
+    /// The reply now. Partitions that are not committed have failed or timed out.
     fn reply(&mut self, head: Head, (thread, id): (usize, DelayedId)) -> Output {
         let acks = self.acks;
         for (_, part) in self.topics.iter_mut().flat_map(|topic| topic.parts.iter_mut()) {

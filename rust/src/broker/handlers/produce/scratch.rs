@@ -15,10 +15,10 @@ use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
 use crate::storage::Stage;
 
-/// How far back a partition is looked for among those that are to be committed.
+/// How many of the last partitions to commit are searched for a repeated one.
 const LOOK_BACK: usize = 4;
 
-/// Memory that one reactor thread uses again from event to event.
+/// Buffers that one reactor thread reuses from event to event.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) parts: Vec<Part>,
@@ -26,11 +26,11 @@ pub(crate) struct Scratch {
     pub(crate) converted: Vec<u8>,
 }
 
-/// How a request is answered, once its batches are committed.
+/// How a request is answered after its batches are committed.
 pub(crate) enum Answer {
-    /// Not at all, since its acks are 0.
+    /// No reply: acks=0.
     None,
-    /// Not at all, and it failed.
+    /// No reply (acks=0), and it failed: the connection is closed.
     Close,
     Now,
     /// When watermarks have passed its records.

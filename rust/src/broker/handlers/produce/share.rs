@@ -12,13 +12,13 @@ use crate::record::RecordError;
 use crate::record::batch::Batch;
 use crate::record::compression::{self, Codec};
 
-/// What the batches of any request may inflate to, and what each byte of it adds.
+/// How many bytes any request may inflate, and how many more for each of its own bytes.
 const INFLATED: u64 = 64 << 20;
 const INFLATED_PER_BYTE: u64 = 64;
 
-/// What a network thread inflates of one request: some milliseconds.
+/// How many bytes a network thread inflates for one request: some milliseconds.
 const INFLATED_HERE: u64 = 2 << 20;
-/// A compressed batch that is larger goes to a worker unseen.
+/// A larger compressed batch goes to a worker at once.
 const BATCH_HERE: usize = 256 << 10;
 /// What a network thread compresses anew, inflated.
 const RECOMPRESSED_HERE: u64 = 64 << 10;
@@ -26,7 +26,7 @@ const RECOMPRESSED_HERE: u64 = 64 << 10;
 const OLD_HERE: usize = 128 << 10;
 const OLD_COMPRESSED_HERE: usize = 4 << 10;
 
-/// What a request may still cost.
+/// How many bytes a request may still inflate.
 pub(crate) struct WorkerShare {
     left: Cell<u64>,
     left_here: Cell<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct WorkerShare {
 }
 
 impl WorkerShare {
-    /// A request of `size` bytes may cost so much, on a network thread.
+    /// The budget of a request of `size` bytes on a network thread.
     pub(crate) fn of(size: usize) -> Self {
         let left = INFLATED + INFLATED_PER_BYTE * size as u64;
         Self {
@@ -62,7 +62,7 @@ impl WorkerShare {
         self.left.get().min(self.left_here.get())
     }
 
-    /// So many bytes were inflated.
+    /// Counts inflated bytes.
     pub(crate) fn inflated(&self, bytes: u64) {
         for left in [&self.left, &self.left_here] {
             left.set(left.get().saturating_sub(bytes));
@@ -79,7 +79,7 @@ impl WorkerShare {
         self.nameable.get()
     }
 
-    /// So many were.
+    /// Counts bad records that the reply names.
     pub(crate) fn named(&self, records: usize) {
         self.nameable.set(self.nameable().saturating_sub(records));
     }

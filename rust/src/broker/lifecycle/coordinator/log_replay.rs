@@ -19,7 +19,7 @@ use crate::storage::{Log, Read, ReadError};
 
 /// Bytes read at a time, as `offsets.load.buffer.size`.
 const CHUNK: usize = 5 << 20;
-/// The most that a compressed message of an older format may grow to.
+/// The largest inflated size of a compressed message of an old format.
 const INFLATED: usize = 64 << 20;
 
 /// Why a partition was not replayed.
@@ -35,10 +35,10 @@ pub(crate) enum ReplayError {
     Closing,
 }
 
-/// A replay that goes on.
+/// A replay in progress.
 #[derive(Debug, Default)]
 pub(super) struct LogReplay<R> {
-    /// What was gathered.
+    /// The state built so far.
     pub(super) replayed: R,
     /// One past the last record read.
     next: Offset,
@@ -52,7 +52,7 @@ pub(super) struct LogReplay<R> {
 type TransactionalRecord = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
 impl<R: ShardReplay> LogReplay<R> {
-    /// Reads on to the log's end, and returns it.
+    /// Reads to the log end offset, and returns it.
     pub(super) fn read(&mut self, log: &Log, stop: &AtomicBool) -> Result<Offset, ReplayError> {
         let mut bytes = Vec::new();
         self.next = self.next.max(log.log_start_offset());
@@ -105,7 +105,7 @@ impl<R: ShardReplay> LogReplay<R> {
         Ok(next)
     }
 
-    /// The same, of the older formats.
+    /// The same for the old formats.
     fn older(&mut self, bytes: &[u8]) -> Result<Option<Offset>, ReplayError> {
         let (mut next, mut rest, mut held) = (None, bytes, Vec::new());
         loop {

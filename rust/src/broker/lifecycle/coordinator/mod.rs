@@ -15,18 +15,18 @@ use crate::storage::panics::caught;
 
 pub(crate) use log_replay::ReplayError;
 
-/// What a replay of one shard gathers. One implementation for each coordinator.
+/// Builds a shard's state from the records of its log. Each coordinator implements it.
 pub(crate) trait ShardReplay: Default {
-    /// What the coordinator keeps of a shard.
+    /// The coordinator's state of a shard.
     type Kept: Default + Send + 'static;
     /// The name of the loading thread.
     const THREAD: &'static str;
 
-    /// The next record, as the log has them; never one of a transaction that is open or aborted.
+    /// Applies the next record. Records of open or aborted transactions are left out.
     fn record(&mut self, key: Option<&[u8]>, value: Option<&[u8]>);
 
-    /// The log was read to its end: the shard keeps from now on what was gathered. Called under
-    /// the shard's lock; requests are served afterwards.
+    /// Installs the state in the shard at the end of the log. Called under the shard's lock;
+    /// requests are served afterwards.
     fn take_over(
         self,
         broker: &Broker,
@@ -36,7 +36,7 @@ pub(crate) trait ShardReplay: Default {
 }
 
 impl Broker {
-    /// Replays shards on a thread of its own.
+    /// Replays shards on a new thread.
     pub(crate) fn load_shards<R: ShardReplay>(&self, shards: Vec<Arc<CoordinatorShard<R::Kept>>>) {
         let Some(broker) = self.me.upgrade().filter(|_| !shards.is_empty()) else { return };
         let spawned = std::thread::Builder::new().name(R::THREAD.into()).spawn(move || {
@@ -53,7 +53,7 @@ impl Broker {
         }
     }
 
-    /// Replays a shard again, as when its coordinator lost a part of what it knew.
+    /// Replays a shard again, for example after its coordinator lost a part of its state.
     pub(crate) fn reload_shard<R: ShardReplay>(
         &self,
         shard: &Arc<CoordinatorShard<R::Kept>>,

@@ -25,23 +25,23 @@ use crate::broker::state::groups::snapshots::GroupSnapshot;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::value::{Value, ValueError};
 
-/// What the policy makes of the events of one turn.
+/// The policy's decisions on the events of one turn.
 #[derive(Clone, Debug, Default)]
 pub struct Decided {
-    /// What is written, by group, in order.
+    /// The records to append, by group, in order.
     pub records: Vec<(String, GroupRecord)>,
-    /// What holds of a group then. `None`: the group is gone. Two rows of a group: who is not timed
-    /// in the first begins its session anew with the second.
+    /// The new snapshot of each group. `None`: the group is gone. If a group has two, a member that
+    /// is not timed in the first starts a new session with the second.
     pub snapshots: Vec<(String, Option<GroupSnapshot>)>,
-    /// Who is answered, and the groups whose logs the answer waits for.
+    /// The replies, and the groups whose logs each reply waits for.
     pub replies: Vec<(Ticket, Value, Vec<String>)>,
 }
 
-/// An answer that is no response of its API: nothing of the whole call was done.
+/// An answer that is no valid response of its API. The whole call has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("replies.{index}: {error}")]
 pub struct WrongReply {
-    /// Which one, from 0.
+    /// Its index, from 0.
     pub index: usize,
     /// What is wrong with it.
     pub error: ValueError,
@@ -59,7 +59,7 @@ enum Content {
     Next(Box<Event>),
 }
 
-/// An answer that is encoded, and what it belongs to.
+/// An encoded answer and its request.
 struct Encoded {
     ticket: Ticket,
     groups: Vec<String>,
@@ -71,15 +71,15 @@ struct Encoded {
 
 /// Replies that wait for logs.
 struct PendingResponses {
-    /// How many are not heard of yet.
+    /// How many logs are neither committed nor lost yet.
     left: usize,
-    /// Whether one that matters will never be committed.
+    /// Whether a required log is lost.
     lost: bool,
     responses: Vec<PendingResponse>,
 }
 
 impl Broker {
-    /// Does what the policy decided, in the order of [`Decided`]. Returns the groups whose append
+    /// Applies the policy's decisions in the order of [`Decided`]. Returns the groups whose append
     /// failed.
     pub fn coordinate(&self, decided: Decided) -> Result<Vec<String>, WrongReply> {
         let Decided { records, snapshots, replies } = decided;
@@ -124,14 +124,14 @@ impl Broker {
         Ok(failed.into_iter().collect())
     }
 
-    /// In how many milliseconds some member's time may be up; `None`: nobody's runs.
+    /// Milliseconds until the next session may expire; `None` if no session is timed.
     pub fn session_due_ms(&self) -> Option<u64> {
         let deadline_ms = self.groups.snapshots.next_deadline()?;
         let wait_ms = deadline_ms.saturating_sub(self.clock.monotonic_ms());
         Some(u64::try_from(wait_ms).unwrap_or(0))
     }
 
-    /// The members whose time is up, as events for the policy.
+    /// The members whose sessions have expired, as events for the policy.
     pub fn expire_sessions(&self) -> Vec<Event> {
         let expired = self.groups.snapshots.expired(self.clock.monotonic_ms());
         let event = |(group_id, members): (Arc<str>, Vec<Arc<str>>)| {
@@ -145,7 +145,7 @@ impl Broker {
         expired.into_iter().map(event).collect()
     }
 
-    /// Encodes the replies to clients that are still there.
+    /// Encodes the replies to clients that are still connected.
     fn encode(
         &self,
         replies: Vec<(Ticket, Value, Vec<String>)>,
@@ -164,8 +164,8 @@ impl Broker {
         Ok(answers)
     }
 
-    /// What an answer becomes, and the groups whose logs it waits for; the last one closes its
-    /// ticket. `None`: nobody waits any more.
+    /// The reply or slice that an answer becomes, and the groups whose logs it waits for. The last
+    /// answer closes its ticket. `None` if no request waits for it.
     fn pending_response(&self, answer: Encoded) -> Option<(Vec<String>, PendingResponse)> {
         let Encoded { ticket, groups, thread, delayed, question, answered } = answer;
         let output = match answered {
@@ -184,7 +184,7 @@ impl Broker {
         Some((groups, PendingResponse { thread, delayed, content: Content::Reply(output) }))
     }
 
-    /// Lets the rows hold, one after the other, but for groups whose append failed.
+    /// Publishes the snapshots in order, except those of groups whose append failed.
     fn publish(&self, snapshots: Vec<(String, Option<GroupSnapshot>)>, failed: &HashSet<String>) {
         let now_ms = self.clock.monotonic_ms();
         for (group_id, row) in snapshots {

@@ -26,7 +26,7 @@ use crate::broker::state::waking::Wakes;
 use crate::protocol::value::Value;
 
 impl Broker {
-    /// A round: tombstones for all offsets whose time is up.
+    /// One round: tombstones for all expired offsets.
     pub fn expire_offsets(&self) {
         let now_ms = self.clock.wall_ms();
         let times = (now_ms, self.settings.load().offsets_retention_ms);
@@ -56,7 +56,7 @@ impl Broker {
         self.groups.snapshots.standing(group).is_empty()
     }
 
-    /// Tombstones for the offsets of topics that are gone.
+    /// Tombstones for the offsets of deleted topics.
     pub(crate) fn forget_topics(&self, topics: &[Arc<str>]) {
         let now_ms = self.clock.wall_ms();
         for shard in self.groups.shards.ready().iter().filter(|_| !topics.is_empty()) {
@@ -77,7 +77,7 @@ impl Broker {
     }
 }
 
-/// The offsets of a shard whose time is up.
+/// The expired offsets of a shard.
 fn due(memory: &GroupShardMemory, snapshots: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
     let mut keys = Vec::new();
     for (group, offsets) in &memory.kept.offsets.groups {
@@ -91,7 +91,7 @@ fn due(memory: &GroupShardMemory, snapshots: &GroupSnapshots, times: (i64, i64))
 }
 
 impl GroupShard {
-    /// Tombstones for `keys`, as far as they can be appended. Returns the groups without offsets.
+    /// Appends tombstones for `keys`, as many as possible. Returns the groups without offsets.
     fn forget(&self, memory: &mut GroupShardMemory, keys: Vec<Key>, now_ms: i64) -> Vec<Arc<str>> {
         if keys.is_empty() {
             return Vec::new();

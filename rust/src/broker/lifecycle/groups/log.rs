@@ -18,15 +18,15 @@ use crate::protocol::ErrorCode;
 use crate::protocol::value::Value;
 
 impl Broker {
-    /// How far the partition of a group is.
+    /// The state of a group's shard.
     pub fn coordinator_state(&self, group_id: &str) -> CoordinatorState {
         self.groups.shards.state_of(group_id)
     }
 
-    /// Appends what the policy wants written of a group as one batch. Without records: where the
-    /// log of its partition ends, so that a reply can wait for what it was made from.
+    /// Appends the policy's records of a group as one batch. Without records it returns the log
+    /// end of the group's partition, so that a reply can wait until its state is committed.
     ///
-    /// Errors: nothing was appended; the group is replayed and handed to the policy again.
+    /// Errors: nothing was appended. The group is replayed and passed to the policy again.
     pub fn append_group_records(
         &self,
         group_id: &str,
@@ -83,8 +83,8 @@ impl Broker {
         groups
     }
 
-    /// How many records a group has still to read: topic, partition, count. Only of partitions of
-    /// `topics` that live here and that it has committed an offset of.
+    /// A group's lag: topic, partition, number of records. Only for partitions of `topics` on this
+    /// broker with a committed offset.
     pub fn lags(&self, group_id: &str, topics: &[String]) -> Vec<(String, i32, i64)> {
         let image = self.image.load();
         let mut lags = Vec::new();
@@ -108,8 +108,8 @@ impl Broker {
         self.groups.shards.is_loading()
     }
 
-    /// Whether a request is to wait: it is on groups, and those that lay here at the start are
-    /// still being read.
+    /// Whether a request must wait: it concerns groups, and the groups of this start are still
+    /// being loaded.
     pub(crate) fn waits_for_groups(&self, api: &Api) -> bool {
         let until_ms = self.groups.wait_until_ms.load(Ordering::Relaxed);
         if until_ms == 0 || !is_on_groups(api.key) {
@@ -140,7 +140,7 @@ impl Broker {
         self.unloaded(elsewhere.into_iter());
     }
 
-    /// Tells the policy of groups that do not live here, or have to be read anew.
+    /// Tells the policy of groups that are not on this broker or must be replayed.
     pub(crate) fn unloaded<'g>(&self, groups: impl ExactSizeIterator<Item = &'g str>) {
         if groups.len() > 0 {
             let names = groups.map(|group_id| Value::Str(group_id.to_owned())).collect();
@@ -160,7 +160,7 @@ impl Broker {
     }
 }
 
-/// Whether an API asks for what lies in the offsets topic.
+/// Whether an API needs the offsets topic.
 const fn is_on_groups(api_key: i16) -> bool {
     matches!(api_key, 8 | 9 | 11..=16 | 42 | 47 | 68 | 69)
 }

@@ -18,7 +18,7 @@ use crate::broker::state::groups::records::{self, Read as Record};
 use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory, ShardGroups};
 use crate::protocol::value::Value;
 
-/// What a partition holds.
+/// The records of a partition of the offsets topic.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReplay {
     offsets: Offsets,
@@ -26,9 +26,9 @@ pub(crate) struct GroupReplay {
     groups: HashMap<Box<str>, Box<[u8]>>,
     /// The newest record of each key of each consumer group.
     consumers: HashMap<Box<str>, HashMap<Box<[u8]>, NumberedValue>>,
-    /// How many records of consumer groups there were.
+    /// The number of records of consumer groups read so far.
     count: u64,
-    /// Records that make no sense.
+    /// Malformed records.
     skipped: u64,
 }
 
@@ -93,7 +93,7 @@ impl ShardReplay for GroupReplay {
 }
 
 impl Broker {
-    /// A group as the policy hears of it; its snapshot is to come, where it has metadata.
+    /// A classic group as the policy receives it. If it has metadata, its snapshot is expected.
     fn loaded(&self, group: &str, value: Option<&[u8]>) -> Value {
         let value = match value.map(records::metadata).transpose() {
             Ok(value) => value.flatten(),
@@ -110,8 +110,8 @@ impl Broker {
         Value::Map(vec![("group_id".into(), group_id), ("value".into(), value)])
     }
 
-    /// What consumer groups are made of, as the policy hears of it: lists of group, kind, key and
-    /// value. The snapshots of those that live are to come.
+    /// The records of consumer groups as the policy receives them: lists of group, kind, key and
+    /// value. The snapshots of live groups are expected.
     fn records(&self, groups: &HashMap<Box<str>, HashMap<Box<[u8]>, NumberedValue>>) -> Vec<Value> {
         let mut in_order: Vec<(u64, &str, &[u8], &[u8])> = Vec::new();
         for (group, records) in groups {

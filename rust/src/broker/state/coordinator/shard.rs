@@ -22,7 +22,7 @@ use crate::protocol::ErrorCode;
 use crate::record::batch::{Batch, Facts};
 use crate::storage::AppendError;
 
-/// How far a shard is.
+/// The state of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CoordinatorState {
@@ -34,7 +34,7 @@ pub enum CoordinatorState {
     NotHere,
 }
 
-/// A partition of a coordinator's topic, and what the coordinator keeps of it.
+/// A partition of a coordinator's topic with the coordinator's state.
 #[derive(Debug)]
 pub(crate) struct CoordinatorShard<S> {
     /// The partition's number.
@@ -48,7 +48,7 @@ pub(crate) struct CoordinatorShard<S> {
 /// What a shard's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct ShardMemory<S> {
-    /// What the coordinator keeps.
+    /// The coordinator's state.
     pub(crate) kept: S,
     /// One past the last record of the coordinator.
     pub(crate) end: Offset,
@@ -58,7 +58,7 @@ pub(crate) struct ShardMemory<S> {
     pub(crate) is_replaying: bool,
 }
 
-/// Where a coordinator's records were appended, or where its log ended.
+/// The end of a coordinator's append, or of its log.
 #[derive(Clone, Debug)]
 pub struct AppendedAt {
     /// The partition of its topic.
@@ -93,7 +93,7 @@ impl<S: Default> CoordinatorShard<S> {
         Self { index, partition, state: AtomicU8::new(state as u8), kept }
     }
 
-    /// How far it is.
+    /// Its state.
     pub(crate) fn state(&self) -> CoordinatorState {
         match self.state.load(Ordering::Acquire) {
             0 => CoordinatorState::Loading,
@@ -102,12 +102,12 @@ impl<S: Default> CoordinatorShard<S> {
         }
     }
 
-    /// Goes to another state, under its lock.
+    /// Changes the state, under the lock.
     pub(crate) fn set_state(&self, _locked: &mut ShardMemory<S>, state: CoordinatorState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// This broker coordinates it no more; all that was kept is dropped.
+    /// Unloads the shard: another broker coordinates it. Its state is dropped.
     pub(crate) fn unload(&self, memory: &mut ShardMemory<S>) {
         self.set_state(memory, CoordinatorState::NotHere);
         *memory = ShardMemory::default();
@@ -122,12 +122,12 @@ impl<S: Default> CoordinatorShard<S> {
         }
     }
 
-    /// What is kept, whatever its state.
+    /// The coordinator's state, whether or not requests are served.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ShardMemory<S>> {
         self.kept.lock()
     }
 
-    /// What is kept, if requests are served.
+    /// The coordinator's state, if requests are served.
     pub(crate) fn lock_ready(&self) -> Result<MutexGuard<'_, ShardMemory<S>>, ErrorCode> {
         let memory = self.kept.lock();
         self.check_ready().map(|()| memory)
@@ -143,7 +143,7 @@ impl<S: Default> CoordinatorShard<S> {
         self.partition.acknowledged(Acks::All) >= memory.end
     }
 
-    /// Appends a batch. The caller keeps it in memory, lets go of the lock, and then calls
+    /// Appends a batch. The caller then applies it in memory, releases the lock, and calls
     /// [`Partition::advance`].
     pub(crate) fn append(
         &self,

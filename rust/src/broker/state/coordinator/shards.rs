@@ -22,7 +22,7 @@ pub(crate) struct CoordinatorShards<S> {
     all: ArcSwap<ByPartition<S>>,
 }
 
-/// What a delta changed.
+/// The changes of a delta.
 #[derive(Debug)]
 pub(crate) struct ShardChanges<S> {
     /// Shards with records to replay.
@@ -98,7 +98,7 @@ impl<S: Default> CoordinatorShards<S> {
         self.of(key).is_some_and(|other| Arc::ptr_eq(shard, &other))
     }
 
-    /// How far the shard of a key is.
+    /// The state of a key's shard.
     pub(crate) fn state_of(&self, key: &str) -> CoordinatorState {
         self.of(key).map_or(CoordinatorState::NotHere, |shard| shard.state())
     }

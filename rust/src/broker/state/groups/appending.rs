@@ -2,14 +2,14 @@
 
 use crate::protocol::value::Value;
 
-/// What the policy wants written of a group.
+/// A record that the policy appends for a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GroupRecord {
     /// A classic group's metadata; `None`: a tombstone of it.
     Metadata(Option<Value>),
     /// A record of a consumer group.
     Consumer {
-        /// What its key begins with: Kafka's number of such records.
+        /// Kafka's number of the kind, with which the key begins.
         kind: i16,
         /// Its key, without the group's id.
         key: Value,

@@ -15,9 +15,8 @@ use crate::protocol::ErrorCode;
 const EPOCHS_FROM: i16 = 9;
 
 impl GroupSnapshots {
-    /// A member of a consumer group says that it is alive, and nothing else: how long it may be
-    /// silent now, if there is nothing to tell it. Its session begins anew then. `None`: the policy
-    /// is to be asked.
+    /// Answers a heartbeat without changes: the heartbeat interval, if the member has no new
+    /// assignment. Its session is extended then. `None`: the policy must be asked.
     pub(crate) fn check_quiet(
         &self,
         identity: &MemberIdentity<'_>,
@@ -38,8 +37,8 @@ impl GroupSnapshots {
         Some(heartbeat_interval_ms)
     }
 
-    /// Whether who asks may see what a group has committed: a member with its epoch, or somebody
-    /// who claims to be none.
+    /// Whether the sender may read the group's offsets: a member with its epoch, or a client that
+    /// claims no membership.
     pub(crate) fn check_fetch(
         &self,
         group_id: &str,
@@ -65,7 +64,7 @@ impl PublishedGroup {
         self.kind != GroupKind::Classic
     }
 
-    /// Whether a commit by a request of this version is taken.
+    /// Whether a commit by a request of this version is allowed.
     pub(crate) fn check_epoch_of_commit(
         &self,
         identity: &MemberIdentity<'_>,

@@ -28,7 +28,7 @@ use crate::protocol::{
 };
 use crate::wire::{DecodeError, Reader, Sink, Writer};
 
-/// The kind that a consumer group has as long as it lives.
+/// The kind of record that exists as long as its consumer group.
 pub(crate) const GROUP_EPOCH: i16 = 3;
 /// The version of all values.
 const VALUE: i16 = 0;
@@ -38,7 +38,7 @@ const GROUP_ID: &str = "group_id";
 /// One kind of record.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// What its keys begin with.
+    /// The number with which its keys begin.
     number: i16,
     key: &'static AnyCodec,
     value: &'static AnyCodec,
@@ -54,7 +54,7 @@ static KINDS: [Kind; 7] = [
     Kind { number: 16, key: &pattern_key::CODEC, value: &pattern_value::CODEC },
 ];
 
-/// The kind of that number.
+/// The kind with this number.
 pub(crate) fn find(number: i16) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.number == number)
 }

@@ -30,17 +30,18 @@ use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::image::TopicImage;
 use crate::protocol::ErrorCode;
 
-/// What a group's coordinator keeps here.
+/// The group coordinator's state.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Who may commit and heartbeat.
+    /// The group snapshots.
     pub(crate) snapshots: GroupSnapshots,
     pub(crate) shards: CoordinatorShards<ShardGroups>,
-    /// Until when (monotonic) requests wait for what is being read since the start; 0: no longer.
+    /// Until when (monotonic) requests wait for groups that are being loaded since the start; 0:
+    /// they do not wait.
     pub(crate) wait_until_ms: AtomicI64,
 }
 
-/// Memory that one reactor thread uses again from request to request.
+/// Buffers that one reactor thread reuses from request to request.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) record_builder: RecordBuilder,

@@ -24,7 +24,7 @@ pub(crate) struct Stored {
     pub(crate) offset: i64,
     /// The leader epoch of the last record read; -1: not known.
     pub(crate) leader_epoch: i32,
-    /// What the member wrote beside it; `None`: nothing.
+    /// The member's metadata; `None` if it sent none.
     metadata: Option<Box<str>>,
     /// When it was committed, wall clock.
     pub(crate) commit_timestamp: i64,
@@ -35,13 +35,13 @@ pub(crate) struct Stored {
 /// The offsets of one topic by partition.
 pub(crate) type Partitions = BTreeMap<i32, Stored>;
 
-/// What one group has committed; no topic is empty.
+/// The offsets of one group. No topic is empty.
 #[derive(Debug, Default)]
 pub(crate) struct GroupOffsets {
     pub(crate) topics: ahash::HashMap<Arc<str>, Partitions>,
 }
 
-/// What the groups of one shard have committed; no group is empty.
+/// The offsets of the groups of one shard. No group is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     pub(crate) groups: HashMap<Arc<str>, GroupOffsets>,
@@ -58,14 +58,14 @@ impl Stored {
         }
     }
 
-    /// What the member wrote beside it.
+    /// The member's metadata.
     pub(crate) fn metadata(&self) -> &str {
         self.metadata.as_deref().unwrap_or_default()
     }
 }
 
 impl GroupOffsets {
-    /// What was committed for a partition.
+    /// The offset of a partition.
     pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&Stored> {
         self.topics.get(topic)?.get(&partition)
     }
@@ -77,7 +77,7 @@ impl GroupOffsets {
 }
 
 impl Offsets {
-    /// What a group has committed; `None`: nothing.
+    /// The offsets of a group, if it has any.
     pub(crate) fn of(&self, group: &str) -> Option<&GroupOffsets> {
         self.groups.get(group)
     }
@@ -103,7 +103,7 @@ impl Offsets {
         }
     }
 
-    /// Forgets an offset; whether there was one.
+    /// Removes an offset. Returns whether there was one.
     pub(crate) fn remove(&mut self, (group, topic, partition): (&str, &str, i32)) -> bool {
         let Some(of_group) = self.groups.get_mut(group) else { return false };
         let Some(partitions) = of_group.topics.get_mut(topic) else { return false };
@@ -117,14 +117,14 @@ impl Offsets {
         was
     }
 
-    /// Forgets offsets.
+    /// Removes offsets.
     pub(crate) fn remove_all(&mut self, keys: &[Key]) {
         for (group, topic, partition) in keys {
             self.remove((group, topic, *partition));
         }
     }
 
-    /// Everything that a group has committed.
+    /// All offsets of a group.
     pub(crate) fn keys_of(&self, group: &str) -> Vec<Key> {
         let Some((group, offsets)) = self.groups.get_key_value(group) else { return Vec::new() };
         let mut keys = Vec::new();
@@ -135,7 +135,7 @@ impl Offsets {
         keys
     }
 
-    /// Takes over a record that was read.
+    /// Applies a record of the log.
     pub(crate) fn replay(
         &mut self,
         key: &OffsetCommitKey<'_>,

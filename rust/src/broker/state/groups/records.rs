@@ -35,11 +35,11 @@ const REBALANCE_TIMEOUT_FROM: i16 = 1;
 pub(crate) enum Read<'a> {
     /// An offset, or its tombstone.
     Offset(OffsetCommitKey<'a>, Option<OffsetCommitValue<'a>>),
-    /// A group's metadata, not yet looked at, or its tombstone.
+    /// A group's metadata as bytes, or its tombstone.
     Group(&'a str, Option<&'a [u8]>),
-    /// A record of a consumer group by its whole key, not yet looked at, or its tombstone.
+    /// A consumer group's record as bytes, by its whole key, or its tombstone.
     Consumer(&'a str, &'a [u8], Option<&'a [u8]>),
-    /// Nobody's here.
+    /// A record of another coordinator.
     Other,
 }
 
@@ -186,7 +186,7 @@ impl RecordBuilder {
     }
 }
 
-/// The policy wants something written that is no record.
+/// The policy's record is malformed.
 fn nonsense(group: &str, error: &ValueError) -> ErrorCode {
     tracing::error!(group, "the policy's record of a group: {error}");
     ErrorCode::UnknownServerError

@@ -24,18 +24,18 @@ const NEVER: i64 = i64::MAX;
 /// No connection has this number.
 const NOWHERE: u64 = 0;
 
-/// When a member was last heard of, and how long that holds.
+/// When a member last sent a request, and its session timeout.
 #[derive(Debug)]
 pub(crate) struct MemberSession {
     group_id: Arc<str>,
     member_id: Arc<str>,
     number: u64,
     seen_ms: AtomicI64,
-    /// `NEVER` while its time does not run.
+    /// `NEVER` while the session is not timed.
     timeout_ms: AtomicI64,
     /// When the grace ends.
     grace_ms: AtomicI64,
-    /// Where it last spoke.
+    /// The connection of its last request.
     connection: AtomicU64,
     is_static: bool,
     queued_ms: AtomicI64,
@@ -45,7 +45,7 @@ pub(crate) struct MemberSession {
 #[derive(Debug, Default)]
 pub(crate) struct MemberSessions {
     state: Mutex<SessionTable>,
-    /// How long a lost connection is forgiven; negative: for ever.
+    /// The grace period after a lost connection; negative: no limit.
     grace_ms: AtomicI64,
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct MemberSessions {
 struct SessionTable {
     last: u64,
     due: BTreeMap<(i64, u64), Arc<MemberSession>>,
-    /// The connections that are open and have spoken for some group.
+    /// The open connections that members have used.
     open: HashSet<u64>,
     speakers: HashMap<u64, Vec<Arc<MemberSession>>>,
 }
 
-/// A member whose time is counted from now on.
+/// A member whose session begins.
 #[derive(Clone, Debug)]
 pub(crate) struct NewMember {
     pub(crate) group_id: Arc<str>,
@@ -66,7 +66,7 @@ pub(crate) struct NewMember {
     pub(crate) is_static: bool,
 }
 
-/// Members whose time is up, by group.
+/// Members whose sessions have expired, by group.
 pub(crate) type ExpiredMembers = Vec<(Arc<str>, Vec<Arc<str>>)>;
 
 impl MemberSession {
@@ -75,7 +75,7 @@ impl MemberSession {
         &self.member_id
     }
 
-    /// The member was heard of: its time begins anew, and a grace is over.
+    /// Extends the session after a request, and ends a grace period.
     #[inline]
     pub(crate) fn refresh(&self, now_ms: i64) {
         self.seen_ms.store(now_ms, Ordering::Relaxed);
@@ -84,12 +84,12 @@ impl MemberSession {
         }
     }
 
-    /// Its time begins anew, as it does for whom the policy times from now on.
+    /// Restarts the session timeout.
     pub(crate) fn refresh_time(&self, now_ms: i64) {
         self.seen_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether it last spoke through another connection.
+    /// Whether its last request came through another connection.
     #[inline]
     pub(crate) fn is_elsewhere(&self, connection: u64) -> bool {
         self.connection.load(Ordering::Relaxed) != connection
@@ -103,12 +103,12 @@ impl MemberSession {
 }
 
 impl MemberSessions {
-    /// How long a lost connection is forgiven from now on; negative: for ever.
+    /// Sets the grace period after a lost connection; negative: no limit.
     pub(crate) fn set_grace(&self, grace_ms: i64) {
         self.grace_ms.store(grace_ms, Ordering::Relaxed);
     }
 
-    /// A session whose time does not run yet.
+    /// A session that is not timed yet.
     pub(crate) fn add(&self, entry: NewMember) -> Arc<MemberSession> {
         let mut state = self.state.lock();
         state.last += 1;
@@ -125,14 +125,14 @@ impl MemberSessions {
         })
     }
 
-    /// How long the session lasts after each sign of life; `None`: its time does not run.
+    /// The session timeout; `None` while the session is not timed.
     pub(crate) fn time(&self, session: &Arc<MemberSession>, timeout_ms: Option<i64>) {
         let timeout_ms = timeout_ms.map_or(NEVER, |timeout_ms| timeout_ms.max(0));
         session.timeout_ms.store(timeout_ms, Ordering::Relaxed);
         self.state.lock().requeue(session);
     }
 
-    /// The member is no more.
+    /// Ends the session: the member is gone.
     pub(crate) fn remove(&self, session: &Arc<MemberSession>) {
         let mut state = self.state.lock();
         session.timeout_ms.store(NEVER, Ordering::Relaxed);
@@ -141,13 +141,13 @@ impl MemberSessions {
         state.part(session);
     }
 
-    /// A connection is about to speak for some group.
+    /// Registers a connection before its first group request.
     pub(crate) fn opened(&self, connection: u64) {
         self.state.lock().open.insert(connection);
     }
 
-    /// A member speaks through this connection now. Where that is closed already, the grace begins.
-    /// True: something is due earlier than before.
+    /// Binds a member to a connection. If that is closed already, the grace period begins. True: a
+    /// deadline moved forward.
     pub(crate) fn speaks(
         &self,
         session: &Arc<MemberSession>,
@@ -165,7 +165,7 @@ impl MemberSessions {
         false
     }
 
-    /// A connection is gone. True: something is due earlier than before.
+    /// Handles a closed connection. True: a deadline moved forward.
     pub(crate) fn closed(&self, connection: u64, now_ms: i64) -> bool {
         let grace_ms = self.grace_ms.load(Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -178,12 +178,12 @@ impl MemberSessions {
         earlier
     }
 
-    /// When to look again at the latest.
+    /// The next deadline.
     pub(crate) fn next_deadline(&self) -> Option<i64> {
         self.state.lock().due.first_key_value().map(|((deadline_ms, _), _)| *deadline_ms)
     }
 
-    /// Takes out the members whose time is up.
+    /// Removes the members whose sessions have expired.
     pub(crate) fn expired(&self, now_ms: i64) -> ExpiredMembers {
         let mut state = self.state.lock();
         let mut groups: ExpiredMembers = Vec::new();
@@ -212,7 +212,7 @@ impl MemberSessions {
 }
 
 impl SessionTable {
-    /// Lists the session where its deadline is, unless it is listed earlier.
+    /// Queues the session at its deadline, unless it is queued earlier.
     fn requeue(&mut self, session: &Arc<MemberSession>) {
         let deadline_ms = session.deadline_ms();
         if deadline_ms < session.queued_ms.load(Ordering::Relaxed) {
@@ -227,7 +227,7 @@ impl SessionTable {
         self.due.remove(&(queued_ms, session.number));
     }
 
-    /// Takes the session from the connection it last spoke through.
+    /// Unbinds the session from its connection.
     fn part(&mut self, session: &Arc<MemberSession>) {
         let connection = session.connection.swap(NOWHERE, Ordering::Relaxed);
         if let Some(speakers) = self.speakers.get_mut(&connection) {

@@ -24,16 +24,16 @@ pub(crate) type GroupShard = CoordinatorShard<ShardGroups>;
 /// What its lock guards.
 pub(crate) type GroupShardMemory = ShardMemory<ShardGroups>;
 
-/// What is kept of the groups of a shard.
+/// The state of a shard's groups.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGroups {
     pub(crate) offsets: Offsets,
-    /// Groups that the policy lost, as when an append failed: they are read again.
+    /// Groups that the policy has lost, for example after a failed append. They are replayed.
     pub(crate) lost: Vec<Box<str>>,
 }
 
 impl GroupShard {
-    /// Appends what `record_builder` wrote. Errors: the codes that a commit answers with.
+    /// Appends the batch of `record_builder`. Errors: the error codes of a commit.
     pub(crate) fn append_records(
         &self,
         memory: &mut GroupShardMemory,
@@ -47,7 +47,7 @@ impl GroupShard {
         })
     }
 
-    /// Appends the records of one group as one batch; its offsets that are to go, go.
+    /// Appends the records of one group as one batch, and removes the offsets that they delete.
     pub(crate) fn write(
         &self,
         memory: &mut GroupShardMemory,

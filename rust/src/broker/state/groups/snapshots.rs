@@ -22,7 +22,7 @@ use crate::broker::state::groups::sessions::{
 };
 use crate::protocol::ErrorCode;
 
-/// What the policy publishes of a group.
+/// A group as the policy publishes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSnapshot {
     /// Which protocol it follows.
@@ -37,7 +37,7 @@ pub struct GroupSnapshot {
     pub since_ms: i64,
     /// The topics that any member subscribes to; `None`: unknown.
     pub subscribed: Option<Vec<String>>,
-    /// Its members, those included whose join waits.
+    /// Its members, including those whose join waits.
     pub members: Vec<MemberSnapshot>,
 }
 
@@ -46,15 +46,15 @@ pub struct GroupSnapshot {
 pub struct MemberSnapshot {
     /// Its name.
     pub member_id: String,
-    /// The name that a static member keeps.
+    /// The instance id of a static member.
     pub instance_id: Option<String>,
-    /// How long it may be silent.
+    /// Its session timeout.
     pub session_timeout_ms: i64,
-    /// Whether its time runs; not while its join waits.
+    /// Whether its session is timed. It is not while its join waits.
     pub timed: bool,
     /// The connection it joined through.
     pub connection: Option<u64>,
-    /// How it speaks.
+    /// Its role in the protocol.
     pub role: Role,
 }
 
@@ -66,27 +66,27 @@ pub enum GroupKind {
     Classic,
     /// Each member has an epoch (KIP-848).
     Consumer {
-        /// How often members are to speak.
+        /// The heartbeat interval.
         heartbeat_interval_ms: i32,
     },
 }
 
-/// How a member speaks, and what it was told last.
+/// A member's protocol, and its state as it was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// As its classic group.
+    /// A member of a classic group.
     #[default]
     Classic,
-    /// For itself, in a consumer group.
+    /// A member of a consumer group.
     Consumer {
         /// Its epoch.
         epoch: i32,
-        /// Whether there is nothing to tell it.
+        /// Whether it has no new assignment.
         quiet: bool,
     },
-    /// In the classic protocol, in a consumer group.
+    /// A member of a consumer group that uses the classic protocol.
     ClassicMember {
-        /// The generation that it believes in: its epoch.
+        /// Its generation, which is its epoch.
         generation: i32,
         /// Whether it has to join again.
         rejoin: bool,
@@ -98,21 +98,21 @@ pub enum Role {
 pub enum GroupState {
     /// No members.
     Empty,
-    /// Of a consumer group: a target assignment is being made.
+    /// Consumer groups: the target assignment is being computed.
     Assigning,
-    /// Of a consumer group: members are on their way to the target.
+    /// Consumer groups: members are moving to the target assignment.
     Reconciling,
     /// Members are joining.
     PreparingRebalance,
-    /// The assignment is on its way.
+    /// Classic groups: the leader is computing the assignment.
     CompletingRebalance,
-    /// Members work.
+    /// All members have their assignments.
     Stable,
     /// It is being deleted.
     Dead,
 }
 
-/// Who a request says it comes from.
+/// The member that a request claims to come from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemberIdentity<'a> {
     pub(crate) group_id: &'a str,
@@ -121,7 +121,7 @@ pub(crate) struct MemberIdentity<'a> {
     pub(crate) generation: i32,
 }
 
-/// All rows.
+/// All group snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSnapshots {
     pub(crate) rows: RwLock<HashMap<Arc<str>, PublishedState>>,
@@ -130,12 +130,12 @@ pub(crate) struct GroupSnapshots {
 
 #[derive(Debug)]
 pub(crate) enum PublishedState {
-    /// It was replayed; its row is on the way.
+    /// It was replayed, and its snapshot is expected.
     Expected,
     Known(Arc<PublishedGroup>),
 }
 
-/// A row.
+/// A group snapshot with its sessions.
 #[derive(Debug)]
 pub(crate) struct PublishedGroup {
     pub(crate) kind: GroupKind,
@@ -154,29 +154,29 @@ pub(crate) struct Member {
     session: Arc<MemberSession>,
     timed: bool,
     is_static: bool,
-    /// As published; the session knows where the member really is.
+    /// As published. The session has the connection of the last request.
     connection: Option<u64>,
 }
 
-/// What is known of a group's members.
+/// The known members of a group.
 #[derive(Debug)]
 pub(crate) enum GroupMembership {
-    /// It never had any.
+    /// The group never had members.
     Absent,
-    /// Its row is on the way.
+    /// The group's snapshot is expected.
     Expected,
-    /// Its row.
+    /// The group's snapshot.
     Known(Arc<PublishedGroup>),
 }
 
 impl GroupMembership {
-    /// Whether no member was ever heard of.
+    /// Whether the group never had members.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
 
-    /// Whether offsets may be deleted: the group is empty, or of consumers, whose subscriptions
-    /// say which.
+    /// Whether offsets may be deleted: the group is empty, or it consists of consumers, whose
+    /// subscriptions are known.
     pub(crate) fn may_delete_offsets(&self) -> bool {
         match self {
             Self::Absent => true,
@@ -187,7 +187,7 @@ impl GroupMembership {
         }
     }
 
-    /// Whether a member subscribes to a topic, as far as is known.
+    /// Whether a member is known to subscribe to a topic.
     pub(crate) fn subscribes(&self, topic: &str) -> bool {
         let Self::Known(snapshot) = self else { return false };
         let named = |topics: &Vec<String>| topics.iter().any(|other| other == topic);
@@ -250,7 +250,7 @@ impl GroupState {
         Self::Dead,
     ];
 
-    /// Kafka's name of it.
+    /// Kafka's name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
@@ -263,20 +263,20 @@ impl GroupState {
         }
     }
 
-    /// The state of that name.
+    /// The state with this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
 impl GroupSnapshots {
-    /// How long the loss of its connection is forgiven a member; negative: for ever.
+    /// Sets the grace period after a lost connection; negative: no limit.
     pub(crate) fn set_grace(&self, grace_ms: i64) {
         self.sessions.set_grace(grace_ms);
     }
 
-    /// What a heartbeat is answered; the member's session begins anew where it is one, and the
-    /// member is known to speak through `connection`.
+    /// Checks a heartbeat. If it is valid, the member's session is extended and bound to
+    /// `connection`.
     pub(crate) fn check_heartbeat(
         &self,
         identity: &MemberIdentity<'_>,
@@ -305,8 +305,8 @@ impl GroupSnapshots {
         }
     }
 
-    /// Whether this member may commit by a request of this version; its session begins anew then.
-    /// Who claims neither a generation nor a name may while the group has no members.
+    /// Whether this member may commit by a request of this version. If so, its session is extended.
+    /// A client without generation and member id may commit while the group has no members.
     pub(crate) fn check_commit(
         &self,
         identity: &MemberIdentity<'_>,
@@ -347,7 +347,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// A request that the policy decides came from this member, if it is one.
+    /// Extends the session of a member whose request the policy decides.
     pub(crate) fn touch(&self, identity: &MemberIdentity<'_>, connection: u64, now_ms: i64) {
         if let Some(PublishedState::Known(snapshot)) = self.rows.read().get(identity.group_id)
             && let Some(member) = snapshot.members.get(identity.member_id)
@@ -356,7 +356,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// A member of a consumer group was heard of.
+    /// Extends the session of a consumer group's member.
     #[inline]
     pub(crate) fn heard_of(&self, member: &Member, connection: u64, now_ms: i64) {
         self.heard(&member.session, connection, now_ms);
@@ -371,33 +371,35 @@ impl GroupSnapshots {
         }
     }
 
-    /// A connection is about to speak for some group; [`GroupSnapshots::closed`] says when it ends.
+    /// Registers a connection before its first group request. [`GroupSnapshots::closed`] removes
+    /// it.
     pub(crate) fn opened(&self, connection: u64) {
         self.sessions.opened(connection);
     }
 
-    /// A connection is gone. True: some member's time is up earlier than was said before.
+    /// Handles a closed connection. True: a deadline moved forward.
     pub(crate) fn closed(&self, connection: u64, now_ms: i64) -> bool {
         self.sessions.closed(connection, now_ms)
     }
 
-    /// When to look for expired members at the latest.
+    /// The next deadline of a session.
     pub(crate) fn next_deadline(&self) -> Option<i64> {
         self.sessions.next_deadline()
     }
 
-    /// Takes out the members whose time is up; each is told once, unless it is published again.
+    /// Removes the members whose sessions have expired. Each is returned once, unless it is
+    /// published again.
     pub(crate) fn expired(&self, now_ms: i64) -> ExpiredMembers {
         self.sessions.expired(now_ms)
     }
 
-    /// The group was replayed, and is the policy's to publish.
+    /// Marks a replayed group as expected: the policy will publish it.
     pub(crate) fn expect(&self, group_id: &str) {
         let old = self.rows.write().insert(Arc::from(group_id), PublishedState::Expected);
         self.forget(old, None);
     }
 
-    /// What holds of a group from now on; `None`: it is gone.
+    /// Publishes a group's snapshot; `None` removes the group.
     pub(crate) fn publish(&self, group_id: &str, row: Option<GroupSnapshot>, now_ms: i64) {
         let mut rows = self.rows.write();
         let Some(row) = row else {
@@ -415,7 +417,7 @@ impl GroupSnapshots {
         self.forget(old, Some(&snapshot));
     }
 
-    /// The row of a group.
+    /// The snapshot of a group.
     pub(crate) fn of(&self, group_id: &str) -> Option<Arc<PublishedGroup>> {
         match self.rows.read().get(group_id) {
             Some(PublishedState::Known(snapshot)) => Some(Arc::clone(snapshot)),
@@ -423,7 +425,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// What is known of a group's members.
+    /// The known members of a group.
     pub(crate) fn standing(&self, group_id: &str) -> GroupMembership {
         match self.rows.read().get(group_id) {
             None => GroupMembership::Absent,
@@ -432,7 +434,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// All groups that there is a row of.
+    /// All groups with a snapshot.
     pub(crate) fn groups(&self) -> Vec<Arc<str>> {
         self.rows.read().keys().cloned().collect()
     }
@@ -498,7 +500,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// Ends the sessions of a row that are not in the next one.
+    /// Ends the sessions that the next snapshot lacks.
     fn forget(&self, old: Option<PublishedState>, next: Option<&PublishedGroup>) {
         let Some(PublishedState::Known(old)) = old else { return };
         for (member_id, member) in &old.members {
@@ -511,7 +513,7 @@ impl GroupSnapshots {
 }
 
 impl PublishedGroup {
-    /// The member of the classic protocol that an identity is true of, or what is wrong with it.
+    /// The classic member with this identity, or the error.
     fn member(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
         if self.state == GroupState::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
@@ -528,7 +530,7 @@ impl PublishedGroup {
         Ok(member)
     }
 
-    /// The member of that name, if its instance id is not another's.
+    /// The member with this id, if its instance id belongs to it.
     pub(crate) fn named(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
         if let Some(instance_id) = identity.instance_id {
             match self.instances.get(instance_id) {

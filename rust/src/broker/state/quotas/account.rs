@@ -13,17 +13,17 @@ use crate::broker::state::quotas::bucket::{Bucket, Windows};
 use crate::broker::state::quotas::buckets::Buckets;
 use crate::broker::state::quotas::{Kind, Table};
 
-/// Who everybody is who did not say so with a password.
+/// The principal of every client without authentication.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
 
-/// What a broker keeps of quotas: what was used.
+/// The quota state of a broker: all buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     windows: Windows,
     buckets: Buckets,
 }
 
-/// What holds for a client.
+/// The quotas of a client.
 #[derive(Debug)]
 pub(crate) struct Account {
     table: Arc<Table>,
@@ -34,19 +34,19 @@ pub(crate) struct Account {
     request: Option<Share>,
 }
 
-/// An allowance and what was used of it.
+/// A quota and its bucket.
 #[derive(Debug)]
 struct Share {
     limit: f64,
     bucket: Arc<Bucket>,
 }
 
-/// What becomes of an answer to Fetch.
+/// The effect of quotas on a reply to Fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// For how long nothing more may be asked.
+    /// The throttle time.
     pub(crate) throttle_time_ms: i32,
-    /// The answer goes without what was found.
+    /// The reply is sent without records.
     pub(crate) is_empty: bool,
 }
 
@@ -55,7 +55,7 @@ impl Quotas {
         Self { windows, buckets: Buckets::default() }
     }
 
-    /// Opens the account of who calls itself `client_id`.
+    /// Opens the account of `client_id`.
     pub(crate) fn account(&self, table: &Arc<Table>, client_id: &str, now_ms: i64) -> Account {
         let now = (self.windows, now_ms);
         let who = (ANONYMOUS, client_id);
@@ -96,7 +96,7 @@ impl Account {
         Arc::ptr_eq(&self.table, table) && *self.client_id == *client_id
     }
 
-    /// Counts a Produce request of `bytes`: for how long its sender has to wait.
+    /// Counts a Produce request of `bytes`. Returns the throttle time.
     pub(crate) fn produced(&self, bytes: usize, now_ms: i64) -> i32 {
         let Some(Share { limit, bucket }) = &self.produce else { return 0 };
         let now = (self.windows, now_ms);
@@ -104,7 +104,7 @@ impl Account {
         millis(bucket.wait_ms(*limit, now))
     }
 
-    /// For how long the client has to wait for the time its requests took; at most one window.
+    /// The throttle time for the time that its requests took; at most one window.
     pub(crate) fn requests_wait_ms(&self, now_ms: i64) -> i32 {
         let Some(Share { limit, bucket }) = &self.request else { return 0 };
         millis(bucket.wait_ms(*limit, (self.windows, now_ms)).min(self.windows.size_ms))
@@ -123,7 +123,7 @@ impl Account {
         }
     }
 
-    /// The most that one answer to Fetch may hold: more could never be sent within the limit.
+    /// The largest reply to Fetch. A larger one could never be sent within the quota.
     pub(crate) fn fetch_max_bytes(&self) -> usize {
         let at_once = |share: &Share| self.windows.at_once(share.limit) as usize;
         self.fetch.as_ref().map_or(usize::MAX, at_once)

@@ -33,13 +33,13 @@ impl Windows {
         self.size_ms.saturating_mul(i64::from(self.number))
     }
 
-    /// What may be used at once by who has used nothing lately.
+    /// What a client that has used nothing recently may use at once.
     pub(crate) fn at_once(self, limit: f64) -> f64 {
         limit * f64::from(self.number.saturating_sub(1).max(1)) * self.size_ms as f64 / 1000.0
     }
 }
 
-/// What was used.
+/// What was used of a quota.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     samples: Mutex<VecDeque<Sample>>,
@@ -65,7 +65,7 @@ impl Bucket {
         }
     }
 
-    /// For how many milliseconds nothing may be used, until the rate is `limit` again; 0: more may.
+    /// Milliseconds until the rate falls to `limit`; 0 if more may be used now.
     pub(crate) fn wait_ms(&self, limit: f64, (windows, now_ms): (Windows, i64)) -> i64 {
         let mut samples = self.samples.lock();
         forget(&mut samples, windows, now_ms);
@@ -79,7 +79,7 @@ impl Bucket {
         if wait_ms > 0.0 { wait_ms.round() as i64 } else { 0 }
     }
 
-    /// Whether nothing counts that was used.
+    /// Whether no sample counts any more.
     pub(crate) fn is_empty(&self, (windows, now_ms): (Windows, i64)) -> bool {
         let mut samples = self.samples.lock();
         forget(&mut samples, windows, now_ms);

@@ -17,12 +17,12 @@ use crate::broker::state::quotas::{Allowance, Kind};
 
 /// Names and buckets that no connection holds take at most this.
 const MOST_BYTES: usize = 4 << 20;
-/// As many bytes are let come before it is looked who has gone quiet.
+/// After this many bytes the buckets are searched for unused ones.
 const LOOK_BYTES: usize = 64 << 10;
-/// What a bucket takes, its name aside, with a window's sample or two.
+/// The memory of a bucket with one or two samples, without its name.
 const COST: usize = 256;
 
-/// Whose a bucket is.
+/// The quota entity of a bucket.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Client { kind: Kind, user: Option<Box<str>>, client_id: Option<Box<str>> },
@@ -39,12 +39,12 @@ pub(crate) struct Buckets {
 struct State {
     all: HashMap<Owner, Arc<Bucket>>,
     bytes: usize,
-    /// At this many bytes it is looked again who may go.
+    /// The size at which unused buckets are searched for again.
     look_at: usize,
 }
 
 impl Buckets {
-    /// The bucket that `user` and `client_id` draw from where `allowance` holds for them.
+    /// The bucket of `user` and `client_id` under `allowance`.
     pub(crate) fn of_client(
         &self,
         (kind, allowance): (Kind, Allowance),
@@ -57,7 +57,7 @@ impl Buckets {
         self.of(Owner::Client { kind, user, client_id }, now)
     }
 
-    /// The bucket that connections from `ip` draw from.
+    /// The bucket of connections from `ip`.
     pub(crate) fn of_address(&self, ip: IpAddr, now: (Windows, i64)) -> Arc<Bucket> {
         self.of(Owner::Address(ip.to_canonical()), now)
     }

@@ -24,37 +24,37 @@ use std::sync::Arc;
 /// One part of an entity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
-    /// Whoever has no row of its own.
+    /// The default entity.
     Default,
-    /// This one.
+    /// The entity with this name.
     Is(Arc<str>),
 }
 
-/// Whom a row is for; a part that is absent says nothing.
+/// The entity of a row. An absent part does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The principal's name.
     pub user: Option<Name>,
-    /// What the client calls itself.
+    /// The client id.
     pub client_id: Option<Name>,
     /// The address it comes from.
     pub ip: Option<Name>,
 }
 
-/// What a row allows; what is absent is said by other rows, or not limited.
+/// The quotas of a row. For an absent one other rows apply, or there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Bytes of Produce requests a second.
     pub producer_byte_rate: Option<f64>,
     /// Bytes of answers to Fetch a second.
     pub consumer_byte_rate: Option<f64>,
-    /// Time of network threads; 100 is one thread whole.
+    /// Time of network threads; 100 is one whole thread.
     pub request_percentage: Option<f64>,
     /// New connections a second.
     pub connection_creation_rate: Option<f64>,
 }
 
-/// What of a client is limited.
+/// The kind of quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Bytes it sends to be appended.
@@ -85,10 +85,10 @@ const LEVELS: [(By, By); 8] = [
     (By::Nothing, By::Default),
 ];
 
-/// What holds for a client, and who shares it.
+/// A client's quota, and which clients share it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allowance {
-    /// So much a second.
+    /// The quota per second.
     pub limit: f64,
     /// Each user has its own.
     pub by_user: bool,
@@ -96,7 +96,7 @@ pub struct Allowance {
     pub by_client_id: bool,
 }
 
-/// All rows.
+/// All rows of the quota table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     rows: HashMap<(Option<Name>, Option<Name>), Limits>,
@@ -144,7 +144,7 @@ impl Table {
         (table != Self::default()).then_some(table)
     }
 
-    /// What holds for a client. One that does not name itself is nobody's but its user's.
+    /// The quota of a client. A client without an id has its user's only.
     pub fn allowance(&self, kind: Kind, (user, client_id): (&str, &str)) -> Option<Allowance> {
         LEVELS.iter().find_map(|&(by_user, by_client_id)| {
             if client_id.is_empty() && by_client_id != By::Nothing {
@@ -159,7 +159,7 @@ impl Table {
         })
     }
 
-    /// How many connections a second may come from `ip`.
+    /// The connection rate allowed from `ip`.
     pub fn connection_rate(&self, ip: IpAddr) -> Option<f64> {
         self.by_ip.get(&ip.to_canonical()).copied().or(self.default_ip)
     }
