@@ -204,7 +204,11 @@ def _led(
         if epoch == partition.leader_epoch and partition.leader == state.node_id:
             continue
         epoch = max(epoch, partition.leader_epoch + 1 if partition.version >= 0 else epoch)
-        own = (state.node_id,)
-        partitions[index] = Partition(own, state.node_id, epoch, own, partition.version + 1)
+        partitions[index] = partition._replace(
+            leader=state.node_id,
+            leader_epoch=epoch,
+            isr=(state.node_id,),
+            version=partition.version + 1,
+        )
         operations.append(state.write_of(topic.name, index, partitions[index]))
     return topic._replace(partitions=tuple(partitions)), operations

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from krust.controller import reading
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.office import AwayError
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import Live, Partition, State, Topic, chunks
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Broker
@@ -25,7 +26,7 @@ from krust.metadata.store import Children, Create, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
 
-    from krust.controller.state import Asked
+    from krust.controller.state import Asked, Message
     from krust.metadata.store import Done
 
 
@@ -107,25 +108,59 @@ def sweep(
     names: Iterable[str],
     anew: Collection[int] = (),
 ) -> Generator[Asked, list[Done], set[str]]:
-    """Elect where a leader is gone or one can be had; the topics that have to be read again.
+    """Elect leaders where the leader is gone or a new one is possible, in slices.
 
-    anew  as `look` found them
-    raises  AwayError: the store does not take it now
+    anew     as `look` found them
+    returns  the topics that have to be read again
+    raises   AwayError: the store is not available
     """
+    unsure: set[str] = set()
     wanted: list[tuple[Topic, dict[int, Partition]]] = []
+    pace = Pace()
     for name in names:
         topic = state.topics.get(name)
-        if topic is None:
-            continue
-        other = {}
-        for index, partition in enumerate(topic.partitions):
-            off = {one for one, *at in state.offline if at == [name, index]}
-            now = elected(state, partition, anew, off)
+        moved: dict[int, Partition] = {}
+        for index, partition in enumerate(topic.partitions if topic is not None else ()):
+            now = elected(state, partition, anew, state.offline.brokers_of((name, index)))
             if now is not partition:
-                other[index] = now
-        if other:
-            wanted.append((topic, other))
-    return (yield from write(state, wanted))
+                moved[index] = now
+            if pace.is_over(MADE if now is not partition else 1) and topic is not None:
+                unsure |= yield from write(state, [*wanted, *([(topic, moved)] if moved else [])])
+                wanted, moved = [], {}
+                yield PAUSE
+        if topic is not None and moved:
+            wanted.append((topic, moved))
+    return unsure | (yield from write(state, wanted))
+
+
+class Batch:
+    """Partition states that a request wants written together, and the results that say so."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, tuple[Topic, dict[int, Partition]]] = {}
+        self._results: list[tuple[str, Message]] = []
+
+    def has(self, name: str, index: int) -> bool:
+        """Whether another state of this partition is already here."""
+        return name in self._wanted and index in self._wanted[name][1]
+
+    def add(self, topic: Topic, index: int, partition: Partition, result: Message) -> None:
+        """Add a state. `result` says that it is written."""
+        self._wanted.setdefault(topic.name, (topic, {}))[1][index] = partition
+        self._results.append((topic.name, result))
+
+    def write(self, state: State) -> Generator[Asked, list[Done], list[Message]]:
+        """Write all states. Returns the results of those that were not written; then it is empty.
+
+        A transaction a topic: if it fails, none of the topic's states is written.
+        """
+        wanted, self._wanted = list(self._wanted.values()), {}
+        results, self._results = self._results, []
+        try:
+            failed = yield from write(state, wanted)
+        except AwayError:
+            failed = {topic.name for topic, _ in wanted}
+        return [result for name, result in results if name in failed]
 
 
 def write(

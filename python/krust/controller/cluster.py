@@ -162,7 +162,7 @@ class Cluster:
                 name = state.names.get(topic["topic_id"])
                 for each in topic["partition_errors"]:
                     if name is not None and each["error_code"] == Code.KAFKA_STORAGE_ERROR:
-                        state.offline.add((asked.broker, name, each["partition_index"]))
+                        state.offline.add(asked.broker, (name, each["partition_index"]))
                         self._wanted.add("sweep")
 
     # What the runtime runs.
@@ -374,8 +374,7 @@ class Cluster:
     def _brokers(self) -> Steps:
         anew = yield from brokers.look(self._state)
         self._anew |= anew
-        stayed = self._state.brokers.keys() - anew
-        self._state.offline = {each for each in self._state.offline if each[0] in stayed}
+        self._state.offline.retain(self._state.brokers.keys() - anew)
         yield from self._sweep()
 
     def _sweep(self) -> Steps:

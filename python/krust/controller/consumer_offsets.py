@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from krust.controller.pace import MADE, PAUSE, SLICE, Pace
+from krust.controller.pace import PAUSE, SLICE, Pace
 from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Asked, Message, Policy, Request, State
 
 _NONE_YET = -1
-_TOGETHER = SLICE // MADE
+_TOGETHER = SLICE // 2
 """so many offsets are read or written in one slice"""
 _Place = tuple[str, int]
 

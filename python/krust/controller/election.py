@@ -1,8 +1,8 @@
 """ElectLeaders 0-2: make the preferred replica lead, or any replica where none can.
 
 A partition whose preferred replica leads needs no election: ELECTION_NOT_NEEDED, which is left out
-where all partitions were asked for. A partition that is named again is answered once. A leader is
-moved only to a replica in the ISR.
+if all partitions were asked for. A partition that is named twice is answered once. Only a replica
+in the ISR becomes the leader. Leaders are written in batches.
 Version notes: v0 is always preferred; v1 adds the type and the error of the whole request.
 Not done: unclean election, as long as a partition has one replica there is nobody to elect.
 Source: KIP-183, KIP-460.
@@ -10,11 +10,17 @@ Source: KIP-183, KIP-460.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from krust.controller.brokers import Batch
 from krust.controller.leaders import ElectionMode, LiveBrokers
 from krust.controller.leaders import elect as elect_leader
-from krust.controller.pace import PAUSE, WRITE, Pace
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import Message, Policy, RefusedError, Request, State
 from krust.errors import Code
+
+if TYPE_CHECKING:
+    from krust.controller.state import Partition, Steps, Topic
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -32,7 +38,7 @@ def elect(state: State, request: Request) -> Policy:
         else [(each["topic"], each["partitions"]) for each in asked]
     )
     results: list[Message] = []
-    pace = Pace()
+    batch, pace = Batch(), Pace()
     seen: set[tuple[str, int]] = set()
     for name, indexes in wanted:
         found: list[Message] = []
@@ -46,8 +52,10 @@ def elect(state: State, request: Request) -> Policy:
             seen.add((name, index))
             result: Message = {"partition_id": index, "error_code": 0, "error_message": None}
             try:
-                yield from _elect_one(state, name, index, kind)
-                if pace.is_over(WRITE):
+                topic, moved = _elected(state, name, index, kind)
+                batch.add(topic, index, moved, result)
+                if pace.is_over(MADE):
+                    yield from _write(state, batch)
                     yield PAUSE
             except RefusedError as refused:
                 result |= {"error_code": refused.code, "error_message": str(refused)}
@@ -55,11 +63,19 @@ def elect(state: State, request: Request) -> Policy:
                 found.append(result)
         if found:
             results.append({"topic": name, "partition_result": found})
+    yield from _write(state, batch)
     return _answer(Code.NONE, results)
 
 
-def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
-    """Move one partition's leader; RefusedError: it stays."""
+def _write(state: State, batch: Batch) -> Steps:
+    """Write a batch, and refuse the partitions that were not written."""
+    for result in (yield from batch.write(state)):
+        text = "the partition or the controller changed meanwhile"
+        result |= {"error_code": Code.NOT_CONTROLLER, "error_message": text}
+
+
+def _elected(state: State, name: str, index: int, kind: int) -> tuple[Topic, Partition]:
+    """A partition under its new leader, with its topic. RefusedError: the leader stays."""
     topic = state.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -80,11 +96,7 @@ def _elect_one(state: State, name: str, index: int, kind: int) -> Policy:
         raise RefusedError(
             Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica that is alive can lead."
         )
-    (done,) = yield [[state.fence(), state.write_of(name, index, moved)]]
-    if done.refused is not None:
-        raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")
-    state.changed(topic, {index: moved})
-    return {}
+    return topic, moved
 
 
 def _answer(code: Code, results: list[Message]) -> Message:

@@ -212,8 +212,15 @@ def _legal(name: str) -> bool:
 
 def _partition(facts: Message) -> Partition:
     version = facts["partition_epoch"] if "partition_epoch" in facts else facts["zk_version"]
-    replicas, isr = tuple(facts["replicas"]), tuple(facts["isr"])
-    return Partition(replicas, facts["leader"], facts["leader_epoch"], isr, version)
+    return Partition(
+        tuple(facts["replicas"]),
+        facts["leader"],
+        facts["leader_epoch"],
+        tuple(facts["isr"]),
+        version,
+        tuple(facts.get("adding_replicas", ())),
+        tuple(facts.get("removing_replicas", ())),
+    )
 
 
 def _led(
@@ -243,7 +250,7 @@ def _led(
         return Code.STALE_CONTROLLER_EPOCH
     if _order(new) >= _order(known):
         _put(state, (name, topic_id), {number: new}, entities)
-    is_lost = (state.node_id, name, number) in state.offline
+    is_lost = state.node_id in state.offline.brokers_of((name, number))
     return Code.KAFKA_STORAGE_ERROR if is_lost else Code.NONE
 
 
@@ -265,7 +272,8 @@ def _told(
         if not 0 <= number < MAX_PARTITIONS:
             state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
             continue
-        new, known = _partition(facts), _known(topic, number)
+        known = _known(topic, number)
+        new = _partition(facts)._replace(adding=known.adding, removing=known.removing)
         if new.leader == DELETING:
             new = new._replace(leader=-1)
         if _order(new) >= _order(known):

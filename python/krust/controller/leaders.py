@@ -45,7 +45,9 @@ def elect(partition: Partition, live: LiveBrokers, mode: ElectionMode) -> Partit
     """The partition under the leader that it has to have; the same object where that leads."""
     if mode is ElectionMode.NEW:
         alive = tuple(each for each in partition.replicas if each in live.alive)
-        return Partition(partition.replicas, alive[0], 0, alive, 0) if alive else partition
+        if not alive:
+            return partition
+        return partition._replace(leader=alive[0], leader_epoch=0, isr=alive, version=0)
     in_sync = [each for each in partition.replicas if each in partition.isr and each in live.alive]
     staying = [each for each in in_sync if each not in live.leaving]
     if mode is ElectionMode.PREFERRED:

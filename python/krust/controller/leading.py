@@ -1,10 +1,12 @@
 """What brokers ask the controller about the partitions they lead.
 
-AlterPartition 0-3: the leader's new ISR, written if leader, leader epoch and partition epoch are
-    still those it knows. Each partition for itself.
-ControlledShutdown 0-3: the broker will stop; another replica in the ISR leads what it led. What
-    nobody else can lead stays, and goes without a leader when the broker does: so it is with every
-    partition of one replica, and that is no reason to make a broker wait.
+AlterPartition 0-3: the leader's new ISR. It is written if the broker leads the partition in the
+    current leader epoch and knows the current partition epoch. Partitions are written in batches;
+    each has its own result.
+ControlledShutdown 0-3: the broker will stop. Other replicas in the ISR become the leaders of its
+    partitions, in batches. A partition without another replica in the ISR keeps its leader until
+    the broker stops. Partitions of one replica are not reported as remaining: no broker waits for
+    them.
 Version notes: AlterPartition v0-1 names topics, v2 ids, v3 brokers with their epochs.
 Source: KIP-497, KIP-903, KIP-841.
 """
@@ -16,14 +18,12 @@ from typing import TYPE_CHECKING
 from krust.controller import brokers
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.office import AwayError
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import Message, Policy, RefusedError, Request, State, Topic
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from krust.controller.state import Asked, Partition
-    from krust.metadata.store import Done
+    from krust.controller.state import Partition, Steps
 
 
 def refused_broker(state: State, broker: int, epoch: int) -> Code:
@@ -42,30 +42,53 @@ def alter_partition(state: State, request: Request) -> Policy:
     broker = message["broker_id"]
     code = refused_broker(state, broker, message.get("broker_epoch", -1))
     topics: list[Message] = []
+    batch, pace = brokers.Batch(), Pace()
     for asked in message["topics"] if code is Code.NONE else ():
-        topic = _named(state, request.version, asked)
-        results = []
+        name = _name_of(state, request.version, asked)
+        results: list[Message] = []
         for each in asked["partitions"]:
-            index = each["partition_index"]
-            try:
-                now = yield from _alter(state, topic, broker, each)
-            except RefusedError as refused:
-                results.append({"partition_index": index, "error_code": refused.code})
-                continue
-            results.append(
-                {
-                    "partition_index": index,
-                    "error_code": Code.NONE,
-                    "leader_id": now.leader,
-                    "leader_epoch": now.leader_epoch,
-                    "isr": list(now.isr),
-                    "leader_recovery_state": 0,
-                    "partition_epoch": now.version,
-                }
-            )
-        facts = {key: asked[key] for key in ("topic_name", "topic_id") if key in asked}
-        topics.append({**facts, "partitions": results})
+            if batch.has(name, each["partition_index"]) or pace.is_over(MADE):
+                yield from _write(state, batch)
+                yield PAUSE
+            results.append(_result(state, name, broker, each, batch))
+        named = {key: asked[key] for key in ("topic_name", "topic_id") if key in asked}
+        topics.append({**named, "partitions": results})
+    yield from _write(state, batch)
     return {"throttle_time_ms": 0, "error_code": code, "topics": topics}
+
+
+def _write(state: State, batch: brokers.Batch) -> Steps:
+    """Write a batch, and refuse the partitions that were not written."""
+    for result in (yield from batch.write(state)):
+        index = result["partition_index"]
+        result.clear()
+        result |= {"partition_index": index, "error_code": Code.NOT_CONTROLLER}
+
+
+def _result(
+    state: State, name: str, broker: int, asked: Message, batch: brokers.Batch
+) -> Message:
+    """The result for one partition. A new ISR is added to the batch."""
+    index = asked["partition_index"]
+    topic = state.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return {"partition_index": index, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    try:
+        altered = _altered(state, topic.partitions[index], broker, asked)
+    except RefusedError as refused:
+        return {"partition_index": index, "error_code": refused.code}
+    result: Message = {
+        "partition_index": index,
+        "error_code": Code.NONE,
+        "leader_id": altered.leader,
+        "leader_epoch": altered.leader_epoch,
+        "isr": list(altered.isr),
+        "leader_recovery_state": 0,
+        "partition_epoch": altered.version,
+    }
+    if altered is not topic.partitions[index]:
+        batch.add(topic, index, altered, result)
+    return result
 
 
 def controlled_shutdown(state: State, request: Request) -> Policy:
@@ -75,7 +98,7 @@ def controlled_shutdown(state: State, request: Request) -> Policy:
     if code is Code.NONE:
         state.leaving.add(broker)
         try:
-            yield from brokers.write(state, _handed_over(state, broker))
+            yield from _hand_over(state, broker)
         except AwayError:
             code = Code.NOT_CONTROLLER
     remaining = [
@@ -87,37 +110,36 @@ def controlled_shutdown(state: State, request: Request) -> Policy:
     return {"error_code": code, "remaining_partitions": remaining}
 
 
-def _handed_over(state: State, broker: int) -> list[tuple[Topic, dict[int, Partition]]]:
-    """What the broker leads and another could."""
-    wanted = []
+def _hand_over(state: State, broker: int) -> Steps:
+    """Give the partitions that the broker leads to other leaders, in slices."""
     live = LiveBrokers(state.brokers.keys(), state.leaving)
-    for topic in state.topics.values():
-        moves = {}
+    wanted: list[tuple[Topic, dict[int, Partition]]] = []
+    pace = Pace()
+    for topic in list(state.topics.values()):
+        moved: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions):
-            if partition.leader != broker:
-                continue
-            led = elect(partition, live, ElectionMode.SHUTDOWN)
+            led = partition
+            if partition.leader == broker:
+                led = elect(partition, live, ElectionMode.SHUTDOWN)
             if led is not partition:
-                moves[index] = led
-        if moves:
-            wanted.append((topic, moves))
-    return wanted
+                moved[index] = led
+            if pace.is_over(MADE if led is not partition else 1):
+                yield from brokers.write(state, [*wanted, *([(topic, moved)] if moved else [])])
+                wanted, moved = [], {}
+                yield PAUSE
+        if moved:
+            wanted.append((topic, moved))
+    yield from brokers.write(state, wanted)
 
 
-def _named(state: State, version: int, asked: Message) -> Topic | None:
-    name = asked["topic_name"] if version < 2 else state.names.get(asked["topic_id"], "")
-    return state.topics.get(name)
+def _name_of(state: State, version: int, asked: Message) -> str:
+    """The name of a topic in AlterPartition; empty: there is no topic with this id."""
+    name: str = asked["topic_name"] if version < 2 else state.names.get(asked["topic_id"], "")
+    return name
 
 
-def _alter(
-    state: State, topic: Topic | None, broker: int, asked: Message
-) -> Generator[Asked, list[Done], Partition]:
-    """Write one ISR; the partition as it is then. RefusedError: it stays."""
-    index = asked["partition_index"]
-    now = state.knows(topic.name, topic.id) if topic is not None else None
-    if now is None or not 0 <= index < len(now.partitions):
-        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    partition = now.partitions[index]
+def _altered(state: State, partition: Partition, broker: int, asked: Message) -> Partition:
+    """The partition with its new ISR; the same object if that is its ISR. Raises RefusedError."""
     isr = asked.get("new_isr") or [
         each["broker_id"] for each in asked.get("new_isr_with_epochs") or ()
     ]
@@ -138,11 +160,4 @@ def _alter(
             raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica is not alive, or another.")
     if not set(isr) - set(partition.isr) <= state.brokers.keys():
         raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica is not alive.")
-    other = partition._replace(isr=tuple(isr), version=partition.version + 1)
-    try:
-        unsure = yield from brokers.write(state, [(now, {index: other})])
-    except AwayError:
-        unsure = {now.name}
-    if unsure:
-        raise RefusedError(Code.NOT_CONTROLLER, "the partition or the controller changed meanwhile")
-    return other
+    return partition._replace(isr=tuple(isr), version=partition.version + 1)

@@ -165,10 +165,14 @@ def _damage(state: State, name: str, path: str, error: Exception) -> None:
 def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic | None:
     """A topic with its partitions; None: one of them cannot be read."""
     partitions = []
+    adding, removing = dict(found.assignment.adding), dict(found.assignment.removing)
     for index, replicas in enumerate(found.assignment.replicas):
         path = znodes.state(found.name, index)
         try:
-            partitions.append(_partition(state, path, replicas, results[index]))
+            partition = _partition(state, path, replicas, results[index])
+            partitions.append(
+                partition._replace(adding=adding.get(index, ()), removing=removing.get(index, ()))
+            )
         except reading.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None

@@ -59,9 +59,8 @@ class Decided(NamedTuple):
 
 def failed(state: State, request: Request) -> Policy:
     """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
-    node = state.node_id
-    lost = {(node, each["topic"], each["partition"]) for each in request.message["replicas"]}
-    state.offline = {each for each in state.offline if each[0] != node} | lost
+    lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
+    state.offline.replace(state.node_id, lost)
     state.untold = state.shared
     yield from tell(state)
     return {}

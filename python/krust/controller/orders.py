@@ -155,8 +155,8 @@ def _ordered(state: State, index: int, partition: Partition) -> Message:
         "isr": list(partition.isr),
         "partition_epoch": partition.version,
         "replicas": list(partition.replicas),
-        "adding_replicas": [],
-        "removing_replicas": [],
+        "adding_replicas": list(partition.adding),
+        "removing_replicas": list(partition.removing),
         "is_new": False,
     }
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 PAUSE: Asked = []
 """what a policy yields to let others be decided first; told from "nothing to write" by identity"""
 
-SLICE = 1000
-"""parts of a slice; 2 to 10 ms"""
+SLICE = 200
+"""parts of a slice; at most 2 ms"""
 
-WRITE = 200
+WRITE = 40
 """parts of a transaction that is committed for itself: a sync of the disk"""
 
-MADE = 10
-"""parts of a topic, or of a partition, that is made or deleted together with others"""
+MADE = 5
+"""parts of a topic, or of a partition, that is written together with others"""
 
 
 class Pace:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import converted
+from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.quotas import Buckets
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import PartitionState
+from krust.metadata.contents import Assignment, PartitionState
 from krust.metadata.store import LARGEST, Check, Create, Done, Operation, Refusal, SetData, size
 from krust.settings import BROKER, TOPIC
 
@@ -111,7 +112,7 @@ def flattened(name: str) -> str:
 
 
 class Partition(NamedTuple):
-    """Who leads a partition."""
+    """The leader and replicas of a partition."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -119,6 +120,17 @@ class Partition(NamedTuple):
     isr: tuple[int, ...]
     version: int = 0
     """of its state znode"""
+    adding: tuple[int, ...] = ()
+    """replicas that a reassignment under way adds (KIP-455)"""
+    removing: tuple[int, ...] = ()
+    """replicas that it removes"""
+
+    def assigned_as(self, other: Partition) -> Partition:
+        """This leader and ISR with the replicas of `other`; the same object if they are equal."""
+        replicas = (other.replicas, other.adding, other.removing)
+        if replicas == (self.replicas, self.adding, self.removing):
+            return self
+        return self._replace(replicas=replicas[0], adding=replicas[1], removing=replicas[2])
 
 
 class Topic(NamedTuple):
@@ -133,6 +145,16 @@ class Topic(NamedTuple):
     version: int = 0
     """of its assignment znode"""
     config_version: int = 0
+
+    def assignment(self) -> Assignment:
+        """The contents of its znode."""
+        parts = list(enumerate(self.partitions))
+        return Assignment(
+            tuple(each.replicas for each in self.partitions),
+            self.id,
+            tuple((index, each.adding) for index, each in parts if each.adding),
+            tuple((index, each.removing) for index, each in parts if each.removing),
+        )
 
 
 class Request(NamedTuple):
@@ -274,8 +296,8 @@ class State:
     """topics on their way out, whose names are taken until they are gone"""
     leaving: set[int] = field(default_factory=set)
     """brokers that said that they will stop"""
-    offline: set[tuple[int, str, int]] = field(default_factory=set)
-    """(broker, topic, partition): replicas on a disk that failed"""
+    offline: OfflineReplicas = field(default_factory=OfflineReplicas)
+    """replicas on failed disks"""
     untold: bool = False
     """whether the controller has still to hear which replicas of this broker those are"""
     placed: int = 0
@@ -362,9 +384,12 @@ class State:
         """A topic as it was read; what was written since, and is here already, stays."""
         now = self.knows(topic.name, topic.id)
         if now is not None:
-            parts = zip(topic.partitions, now.partitions, strict=False)
-            kept = tuple(old if old.version > new.version else new for new, old in parts)
             first, second = (now, topic) if now.version > topic.version else (topic, now)
+            parts = zip(topic.partitions, now.partitions, first.partitions, strict=False)
+            kept = tuple(
+                (old if old.version > new.version else new).assigned_as(assigned)
+                for new, old, assigned in parts
+            )
             topic = first._replace(partitions=kept + first.partitions[len(kept) :])
             if second.config_version > first.config_version:
                 config, version = second.config, second.config_version

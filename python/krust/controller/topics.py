@@ -40,7 +40,7 @@ from krust.controller.state import (
 )
 from krust.errors import Code, ConfigError
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, EntityConfig
+from krust.metadata.contents import EntityConfig
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -333,12 +333,11 @@ def creation(state: State, topic: Topic) -> list[list[Operation]]:
     states that are missing are made when it leads them (`adoption.py`).
     """
     path = znodes.topic(topic.name)
-    replicas = tuple(partition.replicas for partition in topic.partitions)
     return chunks(
         state.fence(),
         [
             Create(znodes.topic_config(topic.name), EntityConfig(topic.config).encode()),
-            Create(path, Assignment(replicas, topic.id).encode()),
+            Create(path, topic.assignment().encode()),
             Create(f"{path}/partitions"),
             *_states(state, topic, 0),
         ],
@@ -369,8 +368,7 @@ def _deletion(state: State, topic: Topic) -> list[list[Operation]]:
 
 
 def _growth(state: State, topic: Topic, grown: Topic) -> list[list[Operation]]:
-    replicas = tuple(partition.replicas for partition in grown.partitions)
-    data = Assignment(replicas, topic.id).encode()
+    data = grown.assignment().encode()
     operations: list[Operation] = [SetData(znodes.topic(topic.name), data, topic.version)]
     operations += _states(state, grown, len(topic.partitions))
     return chunks(state.fence(), operations)
