@@ -223,9 +223,9 @@ class Cluster:
         return None
 
     def after(self) -> list[ToBroker]:
-        """What other brokers are told; called when no job is under way.
+        """A slice of the requests for other brokers; called when no job is running.
 
-        Nothing, while there is one that was registered anew and has no new epoch to lead in.
+        None, while a newly registered broker has no new epoch to lead in.
         """
         state = self._state
         if self._term != state.term:
@@ -238,15 +238,20 @@ class Cluster:
             return []
         if self._anew:
             return []
-        pending, self._pending = self._pending, Changes()
+        pending, self._pending = self.orders.split(self._pending)
         more, self._more = self._more, []
-        for topic in pending.topics.values():
-            parts = topic.partitions if topic is not None else ()
-            if any(brokers.elected(state, each) is not each for each in parts):
-                self._wanted.add("sweep")
+        if self.orders.unled(state, pending):
+            self._wanted.add("sweep")
         if any(topic is None for topic in pending.topics.values()):
             self._wanted.add("finish")
         return self.orders.after(state, pending) + more
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `after` has another slice to send."""
+        state = self._state
+        sends = state.leading and self._settled and not self._anew
+        return sends and bool(self._pending.topics)
 
     def deposed(self) -> AwayError | None:
         """Why the steps under way cannot go on: they read a tree for an office that is lost."""

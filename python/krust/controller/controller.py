@@ -123,11 +123,13 @@ class Controller:
 
     @property
     def is_paused(self) -> bool:
-        """Whether a policy waits for `resume`."""
-        return bool(self._paused)
+        """Whether a policy, or requests for other brokers, wait for `resume`."""
+        if self._paused:
+            return True
+        return self._cluster is not None and self._running is None and self._cluster.has_more
 
     def resume(self) -> Outcome:
-        """Let the policy go on that paused first."""
+        """Run the next slice of the policy that paused first, or send the next requests."""
         outcome = Outcome()
         if self._paused:
             self._step(self._paused.popleft(), outcome)

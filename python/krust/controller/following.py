@@ -1,7 +1,8 @@
 """What the controller tells this broker: LeaderAndIsr, UpdateMetadata, StopReplica, into the State.
 
-A request that names topics unknown here reads their settings first, as Kafka's brokers do; then it
-is fenced and done in one go. Answers are Kafka's codes. For the whole request:
+The settings of unknown topics are read first, as Kafka's brokers do. Then the request is applied in
+slices. Before each slice it is checked again that its controller is the newest. Answers are Kafka's
+codes. For the whole request:
 
     11 STALE_CONTROLLER_EPOCH   an older controller speaks
     77 STALE_BROKER_EPOCH       it speaks to who we were before we registered anew
@@ -23,6 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from krust.controller.loading import settings_of
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import NO_TOPIC_ID, Live, Partition, RefusedError, Topic
 from krust.controller.topics import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
@@ -57,13 +59,22 @@ def leader_and_isr(state: State, request: Request) -> Policy:
     full = message.get("type", 0) == FULL
     errors: list[Message] = []
     named: set[tuple[str, int]] = set()
+    pace = Pace()
     for name, topic_id, partitions in _topics(message):
+        taken: dict[int, Partition] = {}
         for facts in partitions:
             number = facts["partition_index"]
-            code = _led(state, (name, topic_id, full), facts, entities)
+            code = _led(state, (name, topic_id, full), facts, taken)
             named.add((name, number))
             error = {"topic_name": name, "partition_index": number, "error_code": code}
             errors.append({**error, "topic_id": topic_id or NO_TOPIC_ID})
+            if pace.is_over(MADE):
+                _put(state, (name, topic_id), taken, entities)
+                taken = {}
+                yield PAUSE
+                if (code := _fenced(state, request)) is not Code.NONE:
+                    return {"error_code": code, "partition_errors": [], "topics": []}
+        _put(state, (name, topic_id), taken, entities)
     state.found -= named
     if full:
         _leave(state, named)
@@ -85,8 +96,13 @@ def update_metadata(state: State, request: Request) -> Policy:
     _spoke(state, request)
     _alive(state, message)
     named = set()
+    pace = Pace()
     for name, topic_id, partitions in _topics(message):
         named.add(name)
+        if pace.is_over(MADE * len(partitions)):
+            yield PAUSE
+            if (code := _fenced(state, request)) is not Code.NONE:
+                return {"error_code": code}
         if partitions and all(each["leader"] == DELETING for each in partitions):
             if name in state.topics and _same(state.topics[name].id, topic_id):
                 state.drop(name)
@@ -227,9 +243,12 @@ def _led(
     state: State,
     told: tuple[str, str, bool],
     facts: Message,
-    entities: dict[str, Entity],
+    taken: dict[int, Partition],
 ) -> Code:
-    """Take one partition of a LeaderAndIsr; `told`: its topic, the topic's id, whether FULL."""
+    """Take one partition of a LeaderAndIsr into `taken`, the partitions of its topic.
+
+    told  the topic's name and id, and whether the request is FULL
+    """
     name, topic_id, full = told
     number = facts["partition_index"]
     if not _legal(name):
@@ -245,11 +264,11 @@ def _led(
         _forget(state, name)
         topic = None
     new = _partition(facts)
-    known = _known(topic, number)
+    known = taken.get(number) or _known(topic, number)
     if new.leader_epoch < known.leader_epoch:
         return Code.STALE_CONTROLLER_EPOCH
     if _order(new) >= _order(known):
-        _put(state, (name, topic_id), {number: new}, entities)
+        taken[number] = new
     is_lost = state.node_id in state.offline.brokers_of((name, number))
     return Code.KAFKA_STORAGE_ERROR if is_lost else Code.NONE
 
@@ -279,8 +298,7 @@ def _told(
         if _order(new) >= _order(known):
             taken[number] = new
             _stray(state, (name, number), known, new)
-    if taken:
-        _put(state, told, taken, entities)
+    _put(state, told, taken, entities)
 
 
 def _known(topic: Topic | None, number: int) -> Partition:
@@ -299,6 +317,8 @@ def _put(
     entities: dict[str, Entity],
 ) -> None:
     """Put partitions of a topic, by number, beside those that are known of it."""
+    if not taken:
+        return
     name, topic_id = told
     topic = state.topics.get(name)
     before = topic.partitions if topic is not None else ()

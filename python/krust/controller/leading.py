@@ -65,9 +65,7 @@ def _write(state: State, batch: brokers.Batch) -> Steps:
         result |= {"partition_index": index, "error_code": Code.NOT_CONTROLLER}
 
 
-def _result(
-    state: State, name: str, broker: int, asked: Message, batch: brokers.Batch
-) -> Message:
+def _result(state: State, name: str, broker: int, asked: Message, batch: brokers.Batch) -> Message:
     """The result for one partition. A new ISR is added to the batch."""
     index = asked["partition_index"]
     topic = state.topics.get(name)

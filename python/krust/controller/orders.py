@@ -1,14 +1,14 @@
 """What the controller tells the other brokers, in Kafka's own control requests.
 
-A broker that is there anew is told everything: UpdateMetadata and LeaderAndIsr of type 2, which
-say that nothing else is. After that it is told what changed: whole topics and all brokers
-(UpdateMetadata), then its own partitions that are others (LeaderAndIsr, type 1): in this order no
-client hears of a topic with fewer partitions than it has. A topic that goes is
-StopReplica for who has it (epoch -2: whatever the log says), then UpdateMetadata with leader -2,
-which is Kafka's word for: forget it.
-Each request bears the epoch of the broker it is for, so that one that was registered anew meanwhile
-does not act on it; it is told everything then. Order within a broker's requests matters.
-Not told: settings. Brokers read them from the tree.
+A newly registered broker is sent everything: UpdateMetadata and LeaderAndIsr of type 2, which say
+that nothing else exists. After that it is sent changes, in slices: the changed partitions and all
+brokers (UpdateMetadata), then the changed partitions that it hosts (LeaderAndIsr, type 1). A new
+topic is never split, so that no client sees it with fewer partitions than it has. A deleted topic
+is sent as StopReplica to the brokers that host it (epoch -2: whatever the log says), then as
+UpdateMetadata with leader -2, by which Kafka means: forget it.
+Each request carries the epoch of its broker. A broker that was registered again in the meantime
+ignores it, and is sent everything. The order of a broker's requests matters.
+Not sent: settings. Brokers read them from the tree.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.config import inter_broker_listener
+from krust.controller import brokers
 from krust.controller.following import DELETING, FULL, PROTOCOLS
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -34,21 +35,57 @@ if TYPE_CHECKING:
 INCREMENTAL = 1
 
 
+SLICE = 200
+"""changed partitions that are sent together"""
+
+
 class Orders:
-    """What each broker was told so far."""
+    """What each broker was sent so far."""
 
     def __init__(self) -> None:
         self._told: dict[int, int] = {}
-        """broker -> the epoch under which it was told everything"""
+        """broker -> the epoch under which it was sent everything"""
         self._topics: dict[str, Topic] = {}
 
     def clear(self) -> None:
-        """Begin anew: nobody was told anything."""
+        """Start over: no broker was sent anything."""
         self._told.clear()
         self._topics.clear()
 
+    def split(self, changes: Changes) -> tuple[Changes, Changes]:
+        """The changes to send now, and those to send later: a slice of changed partitions each.
+
+        Deleted topics, and all other changes, belong to the first slice.
+        """
+        now, later = Changes(live=changes.live), Changes()
+        room = SLICE
+        for name, topic in changes.topics.items():
+            if topic is None:
+                now.topics[name] = None
+            elif room <= 0:
+                later.topics[name] = topic
+            else:
+                moved = self._differing(name, topic)
+                if len(moved) > room and self._has_sent(topic):
+                    later.topics[name] = topic
+                    topic = self._with(topic, moved[:room])
+                now.topics[name] = topic
+                room -= max(len(moved), 1)
+        return now, later
+
+    def _has_sent(self, topic: Topic) -> bool:
+        """Whether some of this topic, and not of another one of its name, was sent before."""
+        return topic.name in self._topics and self._topics[topic.name].id == topic.id
+
+    def _with(self, topic: Topic, moved: list[int]) -> Topic:
+        """The topic as it was sent last, with these partitions as they are now."""
+        partitions = list(self._topics[topic.name].partitions)
+        for index in moved:
+            partitions[index : index + 1] = [topic.partitions[index]]
+        return topic._replace(partitions=tuple(partitions))
+
     def after(self, state: State, changes: Changes) -> list[ToBroker]:
-        """The requests that follow from changes, and from brokers that are there anew."""
+        """The requests for a slice of changes, and for newly registered brokers."""
         requests: list[ToBroker] = []
         moved = {
             name: self._differing(name, topic)
@@ -56,7 +93,7 @@ class Orders:
             if topic is not None
         }
         gone = [name for name, topic in changes.topics.items() if topic is None]
-        states = [_known(state, state.topics[name]) for name in moved]
+        states = [_known(state, state.topics[name], indexes) for name, indexes in moved.items()]
         states += [each for name in gone for each in _forgotten(state, name)]
         for broker, live in sorted(state.brokers.items()):
             if broker == state.node_id:
@@ -79,6 +116,15 @@ class Orders:
                 self._topics[name] = topic
         return requests
 
+    def unled(self, state: State, changes: Changes) -> bool:
+        """Whether a changed partition has no leader that is alive and could have one."""
+        for name, topic in changes.topics.items():
+            if topic is not None:
+                parts = [topic.partitions[index] for index in self._differing(name, topic)]
+                if any(brokers.elected(state, each) is not each for each in parts):
+                    return True
+        return False
+
     def inquiry(self, state: State, broker: int) -> list[ToBroker]:
         """What a broker has to answer so that it says which of its replicas it has lost."""
         if broker not in state.brokers or broker == state.node_id:
@@ -87,7 +133,7 @@ class Orders:
         return [_lead(state, broker, INCREMENTAL, _hosted(state, broker, all_of))]
 
     def _differing(self, name: str, topic: Topic) -> list[int]:
-        """The partitions that are others than at the last time."""
+        """The partitions that changed since they were sent last."""
         before = self._topics.get(name)
         known = before.partitions if before is not None and before.id == topic.id else ()
         return [
@@ -101,9 +147,10 @@ def _everything(state: State, broker: int) -> list[ToBroker]:
     """All that a broker has to know, and that nothing else is."""
     waiting = [name for name, each in state.doomed.items() if broker in each.waiting]
     all_of = {name: range(len(topic.partitions)) for name, topic in state.topics.items()}
+    states = [_known(state, state.topics[name], indexes) for name, indexes in all_of.items()]
     return [
         *_stop(state, broker, waiting),
-        _update(state, broker, [_known(state, each) for each in state.topics.values()], FULL),
+        _update(state, broker, states, FULL),
         _lead(state, broker, FULL, _hosted(state, broker, all_of)),
     ]
 
@@ -188,14 +235,13 @@ def _number(protocol: str) -> int:
     return PROTOCOLS.index(protocol) if protocol in PROTOCOLS else 0
 
 
-def _known(state: State, topic: Topic) -> Message:
-    """A whole topic as UpdateMetadata has it."""
+def _known(state: State, topic: Topic, indexes: Iterable[int]) -> Message:
+    """Partitions of a topic as UpdateMetadata has them."""
+    partitions = [(index, topic.partitions[index]) for index in indexes]
     return {
         "topic_name": topic.name,
         "topic_id": topic.id or NO_TOPIC_ID,
-        "partition_states": [
-            _told(state, index, each, each.leader) for index, each in enumerate(topic.partitions)
-        ],
+        "partition_states": [_told(state, index, each, each.leader) for index, each in partitions],
     }
 
 

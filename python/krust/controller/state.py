@@ -126,7 +126,7 @@ class Partition(NamedTuple):
     """replicas that it removes"""
 
     def assigned_as(self, other: Partition) -> Partition:
-        """This leader and ISR with the replicas of `other`; the same object if they are equal."""
+        """The partition with the replicas of `other`; the same object if it has them."""
         replicas = (other.replicas, other.adding, other.removing)
         if replicas == (self.replicas, self.adding, self.removing):
             return self
