@@ -16,7 +16,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
-	bench-throughput bench-start bench-cluster bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
+	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
 	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
 
@@ -126,6 +126,9 @@ bench-peers: release ## a release build of krust beside its floor and other brok
 
 bench-cluster: release ## three brokers on one ZooKeeper with 3,000 partitions
 	$(BIN)/python benches/cluster.py $(ARGS)
+
+bench-controller: $(DEV) ## longest work of the controller between two turns of groups, sweep of offline replicas
+	PYTHONPATH=. $(BIN)/python benches/controller_slices.py $(ARGS)
 
 bench-groups: release ## cost of groups (ARGS="--only commits"), and latency for their members
 	$(PIP) noida-db || echo "no noida-db here"

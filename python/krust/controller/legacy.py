@@ -99,14 +99,17 @@ def reassign(state: State) -> Steps:
         moves = Reassignment.decode(found.data).partitions
     except BadZnodeError as error:
         state.fault(znodes.REASSIGNMENT, error)
+    wanted: dict[str, dict[int, tuple[int, ...]]] = {}
     for name, index, replicas in moves:
-        topic = state.topics.get(name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            state.fault(znodes.REASSIGNMENT, f"there is no partition {name}-{index}")
-            continue
-        why = yield from reassignment.reorder(state, topic, index, replicas)
-        if why is not None:
+        why = reassignment.refusal(state.topics.get(name), index, replicas)
+        if why is None:
+            wanted.setdefault(name, {})[index] = replicas
+        else:
             state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why}")
+    for name, partitions in wanted.items():
+        why = yield from reassignment.reorder(state, name, partitions)
+        if why is not None:
+            state.fault(znodes.REASSIGNMENT, f"{name} is refused: {why}")
     yield from _away(state, znodes.REASSIGNMENT, found)
 
 

@@ -1,9 +1,10 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: partitions on their way to others.
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: other replicas for partitions.
 
-Replicas in another order are written at once. A move to a broker that has no copy is refused with
-INVALID_REPLICA_ASSIGNMENT and the reason: it needs replication, which is not there. So nothing is
-ever on its way: the list is empty, and there is nothing to give up (NO_REASSIGNMENT_IN_PROGRESS).
-Version notes: v1 may forbid another number of replicas; there is none that could be had.
+Replicas in another order are written at once, all those of a topic in one transaction. A move to a
+broker without a copy needs replication, which krust does not have: INVALID_REPLICA_ASSIGNMENT with
+the reason. A reassignment that a Kafka controller left unfinished is listed and kept as it is; it
+cannot be cancelled here. Other partitions have none to cancel: NO_REASSIGNMENT_IN_PROGRESS.
+Version notes: v1 may forbid another replication factor, which no allowed change has.
 Source: KIP-455.
 """
 
@@ -11,18 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller.pace import PAUSE, WRITE, Pace
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import RefusedError
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment
 from krust.metadata.store import SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from krust.controller.state import Asked, Message, Policy, Request, State, Topic
     from krust.metadata.store import Done
+
+Replicas = tuple[int, ...]
 
 
 def alter(state: State, request: Request) -> Policy:
@@ -30,76 +32,125 @@ def alter(state: State, request: Request) -> Policy:
     responses: list[Message] = []
     pace = Pace()
     for asked in request.message["topics"]:
-        found: list[Message] = []
-        if pace.is_over():
-            yield PAUSE
+        name, results, wanted = asked["name"], {}, {}
         for each in asked["partitions"]:
-            if pace.is_over():
-                yield PAUSE
             index = each["partition_index"]
             result: Message = {"partition_index": index, "error_code": 0, "error_message": None}
+            if index in results:
+                continue
+            results[index] = result
             try:
-                yield from _alter_one(state, (asked["name"], index), each["replicas"])
-                if pace.is_over(WRITE):
-                    yield PAUSE
+                wanted[index] = _checked(state.topics.get(name), index, each["replicas"])
             except RefusedError as refused:
                 result |= {"error_code": refused.code, "error_message": str(refused)}
-            found.append(result)
-        responses.append({"name": asked["name"], "partitions": found})
-    facts = {"throttle_time_ms": 0, "error_code": Code.NONE, "error_message": None}
-    return {**facts, "responses": responses}
-
-
-def list_ongoing(_state: State, _request: Request) -> Policy:
-    """ListPartitionReassignments."""
-    yield from ()
+            if pace.is_over():
+                yield PAUSE
+        why = (yield from reorder(state, name, wanted)) if wanted else None
+        if why is not None:
+            for index in wanted:
+                results[index] |= {"error_code": why.code, "error_message": str(why)}
+        if pace.is_over(MADE):
+            yield PAUSE
+        responses.append({"name": name, "partitions": list(results.values())})
     return {
         "throttle_time_ms": 0,
         "error_code": Code.NONE,
         "error_message": None,
-        "topics": [],
+        "responses": responses,
     }
 
 
-def _alter_one(
-    state: State, place: tuple[str, int], wanted: Sequence[int] | None
-) -> Generator[Asked, list[Done], None]:
-    """Give one partition other replicas; RefusedError: it keeps those that it has."""
-    name, index = place
-    topic = state.topics.get(name)
+def list_ongoing(state: State, request: Request) -> Policy:
+    """ListPartitionReassignments."""
+    asked = request.message["topics"]
+    every = [(name, None) for name in state.topics]
+    wanted = (
+        every if asked is None else [(each["name"], each["partition_indexes"]) for each in asked]
+    )
+    pace = Pace()
+    topics: list[Message] = []
+    for name, indexes in wanted:
+        topic = state.topics.get(name)
+        ongoing = []
+        for index, each in enumerate(topic.partitions if topic is not None else ()):
+            if (each.adding or each.removing) and (indexes is None or index in indexes):
+                ongoing.append(
+                    {
+                        "partition_index": index,
+                        "replicas": list(each.replicas),
+                        "adding_replicas": list(each.adding),
+                        "removing_replicas": list(each.removing),
+                    }
+                )
+            if pace.is_over():
+                yield PAUSE
+        if ongoing:
+            topics.append({"name": name, "partitions": ongoing})
+    return {
+        "throttle_time_ms": 0,
+        "error_code": Code.NONE,
+        "error_message": None,
+        "topics": topics,
+    }
+
+
+def _checked(topic: Topic | None, index: int, wanted: Sequence[int] | None) -> Replicas:
+    """The new replicas of a partition. RefusedError: it keeps those that it has."""
     if topic is None or not 0 <= index < len(topic.partitions):
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    if wanted is None:
-        raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not on its way.")
+    partition = topic.partitions[index]
+    is_moving = partition.adding or partition.removing
+    if wanted is None and not is_moving:
+        text = "The partition is not being reassigned."
+        raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS, text)
+    if wanted is None or is_moving:
+        text = "A reassignment is under way. To end it needs replication, which is not there yet."
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
     replicas = tuple(wanted)
     if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
-        raise RefusedError(
-            Code.INVALID_REPLICA_ASSIGNMENT, "Replicas are brokers, one at least, each once."
+        text = "Replicas are brokers, one at least, each once."
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
+    if sorted(replicas) != sorted(partition.replicas):
+        text = (
+            f"From {list(partition.replicas)} to {list(replicas)} data has to move: "
+            "that is not there yet."
         )
-    why = yield from reorder(state, topic, index, replicas)
-    if why is not None:
-        raise why
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
+    return replicas
 
 
 def reorder(
-    state: State, topic: Topic, index: int, replicas: tuple[int, ...]
+    state: State, name: str, wanted: Mapping[int, Replicas]
 ) -> Generator[Asked, list[Done], RefusedError | None]:
-    """Write the replicas of a partition in this order; why not, where that is refused."""
-    had = topic.partitions[index].replicas
-    if replicas == had:
+    """Write replicas of a topic's partitions in another order. Returns why not, if refused."""
+    topic = state.topics.get(name)
+    if topic is None:
+        return RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted meanwhile.")
+    altered = _reordered(topic, wanted)
+    if altered.partitions == topic.partitions:
         return None
-    if sorted(replicas) != sorted(had):
-        text = f"From {list(had)} to {list(replicas)} data has to move: that is not there yet."
-        return RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    partitions = list(topic.partitions)
-    partitions[index] = partitions[index]._replace(replicas=replicas)
-    data = Assignment(tuple(each.replicas for each in partitions), topic.id).encode()
-    (done,) = yield [[state.fence(), SetData(znodes.topic(topic.name), data, topic.version)]]
+    data = altered.assignment().encode()
+    (done,) = yield [[state.fence(), SetData(znodes.topic(name), data, topic.version)]]
     if done.refused is not None:
         return RefusedError(Code.NOT_CONTROLLER, f"meanwhile changed: {done.refused.value}")
-    now = state.knows(topic.name, topic.id)
+    now = state.knows(name, topic.id)
     if now is not None and now.version == topic.version:
-        partitions = list(now.partitions)
+        state.put(_reordered(now, wanted)._replace(version=topic.version + 1))
+    return None
+
+
+def _reordered(topic: Topic, wanted: Mapping[int, Replicas]) -> Topic:
+    """The topic with these replicas."""
+    partitions = list(topic.partitions)
+    for index, replicas in wanted.items():
         partitions[index] = partitions[index]._replace(replicas=replicas)
-        state.put(now._replace(partitions=tuple(partitions), version=topic.version + 1))
+    return topic._replace(partitions=tuple(partitions))
+
+
+def refusal(topic: Topic | None, index: int, replicas: Replicas) -> RefusedError | None:
+    """Why a partition cannot have these replicas; None: it can."""
+    try:
+        _checked(topic, index, replicas)
+    except RefusedError as refused:
+        return refused
     return None

@@ -1,0 +1,105 @@
+"""The controller's longest uninterrupted work while 3,000 partitions change leaders.
+
+    python benches/controller_slices.py [--partitions 3000] [--rounds 5]
+
+Three controllers share a metadata tree in memory. Broker 2 leads every partition and stops. The
+bench times each call into the controller of broker 1: groups have their turn between two calls.
+Also: the sweep of offline partitions when every replica of broker 2 is on a failed disk. Times are
+milliseconds, medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+from krust.controller import brokers
+from krust.controller.controller import Controller
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment
+from krust.metadata.store import Create
+from tests.unit.controller.nodes import Nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CALLS = ("request", "run", "resume", "done", "heard", "answered", "tick")
+
+
+def timed(times: list[float], call: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, with the seconds of each call added to `times`."""
+
+    def timed_call(*args: Any, **facts: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return call(*args, **facts)
+        finally:
+            times.append(time.perf_counter() - begin)
+
+    return timed_call
+
+
+def cluster(topics: int, partitions: int) -> Nodes:
+    """Three brokers; broker 2 leads all partitions of all topics."""
+    nodes = Nodes(1, 2, 3)
+    replicas = Assignment(((2, 1, 3),) * partitions)
+    for each in range(topics):
+        nodes.tool.submit([Create(znodes.topic(f"t{each}"), replicas.encode())], "tool")
+    nodes.tool.events()
+    nodes.rest()
+    made = nodes.leader.state.topics.values()
+    assert sum(len(topic.partitions) for topic in made) == topics * partitions
+    assert all(each.leader == 2 for topic in made for each in topic.partitions)
+    return nodes
+
+
+def broker_stops(topics: int, partitions: int) -> list[float]:
+    """Seconds of each call while broker 2 stops and broker 1 elects new leaders."""
+    nodes = cluster(topics, partitions)
+    controller = nodes.leader.controller
+    times: list[float] = []
+    for name in CALLS:
+        setattr(controller, name, timed(times, getattr(controller, name)))
+    gc.collect()
+    nodes.members[2].die()
+    state = nodes.leader.state
+    assert all(each.leader == 1 for topic in state.topics.values() for each in topic.partitions)
+    assert isinstance(controller, Controller)
+    return times
+
+
+def offline_sweep(topics: int, partitions: int) -> float:
+    """Seconds of a sweep in which all replicas of broker 2 are on a failed disk."""
+    nodes = cluster(topics, partitions)
+    state = nodes.leader.state
+    names = [(name, index) for name in state.topics for index in range(partitions)]
+    state.offline.replace(3, names)
+    begin = time.perf_counter()
+    for _ in brokers.sweep(state, list(state.topics)):
+        pass
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--partitions", type=int, default=3000)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    for topics in (args.partitions // 10, 1):
+        each = args.partitions // topics
+        rounds = [broker_stops(topics, each) for _ in range(args.rounds)]
+        longest = statistics.median(max(times) for times in rounds) * 1e3
+        total = statistics.median(sum(times) for times in rounds) * 1e3
+        pieces = len(rounds[0])
+        swept = statistics.median(offline_sweep(topics, each) for _ in range(args.rounds)) * 1e3
+        print(
+            f"{topics} topics of {each} partitions: longest piece {longest:.1f} ms, "
+            f"{pieces} pieces in {total:.0f} ms; offline sweep {swept:.1f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Three thousand partitions change leaders in slices, between which groups have their turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from krust.controller.offline_replicas import OfflineReplicas
+from krust.controller.orders import SLICE as SENT
+from krust.controller.state import Message
+from krust.metadata import znodes
+from krust.metadata.contents import Assignment
+from krust.metadata.store import Create, SetData
+from tests.unit.controller.nodes import Member, Nodes, writes
+
+MANY = 1000
+
+
+def led_by_broker_2(partitions: int = MANY) -> Nodes:
+    """Three brokers and a topic whose partitions broker 2 leads."""
+    nodes = Nodes(1, 2, 3)
+    nodes.write(Create(znodes.topic("t"), Assignment(((2, 3, 1),) * partitions).encode()))
+    assert {each.leader for each in nodes.leader.state.topics["t"].partitions} == {2}
+    nodes.forget()
+    nodes.leader.submitted.clear()
+    return nodes
+
+
+def largest_write(member: Member) -> int:
+    return max(len(writes(each)) for each in member.submitted)
+
+
+def test_leaders_are_elected_and_sent_in_slices() -> None:
+    nodes = led_by_broker_2()
+    nodes.members[2].die()
+    assert {each.leader for each in nodes.leader.state.topics["t"].partitions} == {3}
+    assert largest_write(nodes.leader) <= 50
+    for api in ("LeaderAndIsr", "UpdateMetadata"):
+        sent: list[int] = []
+        for message in nodes.told(3, api):
+            states = [one for each in message["topic_states"] for one in each["partition_states"]]
+            assert len(states) <= SENT
+            sent += [each["partition_index"] for each in states]
+        assert sorted(sent) == list(range(MANY))
+
+
+def test_a_broker_that_stops_hands_its_leaderships_over_in_slices() -> None:
+    nodes = led_by_broker_2()
+    message = {"broker_id": 2, "broker_epoch": nodes.members[2].state.broker_epoch}
+    answer = nodes.leader.ask("ControlledShutdown", message)
+    assert (answer["error_code"], answer["remaining_partitions"]) == (0, [])
+    assert {each.leader for each in nodes.leader.state.topics["t"].partitions} == {3}
+    assert largest_write(nodes.leader) <= 50
+
+
+def alter(nodes: Nodes, *partitions: tuple[int, list[int], int]) -> list[Message]:
+    """AlterPartition by broker 2: index, ISR and known partition epoch of each."""
+    asked = [
+        {
+            "partition_index": index,
+            "leader_epoch": 0,
+            "new_isr": isr,
+            "leader_recovery_state": 0,
+            "partition_epoch": epoch,
+        }
+        for index, isr, epoch in partitions
+    ]
+    topic = {"topic_name": "t", "partitions": asked}
+    message = {"broker_id": 2, "broker_epoch": -1, "topics": [topic]}
+    answer = nodes.leader.ask("AlterPartition", message, version=1)
+    results: list[Message] = answer["topics"][0]["partitions"]
+    return results
+
+
+def test_new_isrs_are_written_in_batches() -> None:
+    nodes = led_by_broker_2()
+    results = alter(nodes, *((index, [2, 3], 0) for index in range(MANY)))
+    assert {each["error_code"] for each in results} == {0}
+    assert [each["partition_index"] for each in results] == list(range(MANY))
+    assert {each.isr for each in nodes.leader.state.topics["t"].partitions} == {(2, 3)}
+    assert 20 <= len([each for each in nodes.leader.submitted if writes(each)]) <= 30
+
+
+def test_a_refused_isr_of_a_batch_refuses_no_other() -> None:
+    nodes = led_by_broker_2(3)
+    results = alter(nodes, (0, [2, 3], 0), (1, [3], 0), (2, [2], 0), (9, [2], 0))
+    assert [each["error_code"] for each in results] == [0, 42, 0, 3]
+    isrs = [each.isr for each in nodes.leader.state.topics["t"].partitions]
+    assert isrs == [(2, 3), (2, 3, 1), (2,)]
+
+
+def test_a_partition_that_is_altered_twice_is_written_twice() -> None:
+    nodes = led_by_broker_2(1)
+    results = alter(nodes, (0, [2, 3], 0), (0, [2], 1))
+    assert [each["partition_epoch"] for each in results] == [1, 2]
+    assert nodes.leader.state.topics["t"].partitions[0].isr == (2,)
+
+
+def test_a_batch_that_the_store_refuses_is_answered_with_not_controller() -> None:
+    nodes = led_by_broker_2(2)
+    path = znodes.state("t", 0)
+    data: Any = nodes.node(path)
+    nodes.tool.submit([SetData(path, data.encode())], "tool")
+    results = alter(nodes, (0, [2, 3], 0), (1, [2, 3], 0))
+    assert [each["error_code"] for each in results] == [41, 41]
+
+
+def test_offline_replicas_are_kept_by_broker_and_by_partition() -> None:
+    offline = OfflineReplicas()
+    offline.replace(1, [("t", 0), ("t", 1)])
+    offline.add(2, ("t", 1))
+    assert set(offline.brokers_of(("t", 1))) == {1, 2}
+    offline.replace(1, [("u", 0)])
+    assert set(offline.brokers_of(("t", 1))) == {2}
+    assert not offline.brokers_of(("t", 0))
+    offline.retain([1])
+    assert not offline.brokers_of(("t", 1))
+    assert set(offline.brokers_of(("u", 0))) == {1}
