@@ -128,10 +128,22 @@ class Controller:
             return True
         return self._cluster is not None and self._running is None and self._cluster.has_more
 
-    def resume(self) -> Outcome:
-        """Run the next slice of the policy that paused first, or send the next requests."""
+    @property
+    def is_job_paused(self) -> bool:
+        """Whether the job, or the runtime's own steps, wait for `resume`."""
+        return self._running in self._paused
+
+    def resume(self, *, job_only: bool = False) -> Outcome:
+        """Run the next slice of the policy that paused first, or send the next requests.
+
+        job_only   only the job or the runtime's own steps; policies of requests wait
+        """
         outcome = Outcome()
-        if self._paused:
+        if job_only and self._running is not None:
+            if self.is_job_paused:
+                self._paused.remove(self._running)
+                self._step(self._running, outcome)
+        elif self._paused:
             self._step(self._paused.popleft(), outcome)
         return self._finished(outcome)
 

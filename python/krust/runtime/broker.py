@@ -258,13 +258,17 @@ class Runtime:
                 ticket, api, version, message, client = self._waiting.popleft()
                 self._ask(ticket, Request(api, version, message, client, _now_ms()))
             if self._is_paused:
-                self._perform(self._controller.resume())
+                self._perform(self._controller.resume(job_only=bool(self._returning)))
                 self._hear()
 
     @property
     def _is_paused(self) -> bool:
-        """Whether a long decision may go on."""
-        return self._controller.is_paused and not self._returning
+        """Whether a long decision may go on. While this broker returns to its cluster only jobs
+        may: the return itself is one, and it waits for the job before it.
+        """
+        if self._returning:
+            return self._controller.is_job_paused
+        return self._controller.is_paused
 
     def _answered(self, asked: ToBroker, answer: Message | None) -> None:
         """Another broker answered; whatever it says costs no more than a line."""

@@ -115,3 +115,18 @@ def test_offline_replicas_are_kept_by_broker_and_by_partition() -> None:
     offline.retain([1])
     assert not offline.brokers_of(("t", 1))
     assert set(offline.brokers_of(("u", 0))) == {1}
+
+
+def test_a_paused_sweep_goes_on_so_that_its_broker_can_return_to_the_cluster() -> None:
+    nodes = led_by_broker_2()
+    leader = nodes.leader
+    nodes.members.pop(2).store.close()
+    while not leader.controller.is_job_paused:
+        for event in leader.store.events():
+            leader.hear(event)
+    leader.perform(leader.controller.run(99, leader.controller.back(leader.words)))
+    while 99 not in leader.answers:
+        leader.perform(leader.controller.resume(job_only=True))
+        for event in leader.store.events():
+            leader.hear(event)
+    assert leader.answers[99] is None
