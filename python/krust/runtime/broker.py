@@ -263,12 +263,9 @@ class Runtime:
 
     @property
     def _is_paused(self) -> bool:
-        """Whether a long decision may go on. While this broker returns to its cluster only jobs
-        may: the return itself is one, and it waits for the job before it.
-        """
-        if self._returning:
-            return self._controller.is_job_paused
-        return self._controller.is_paused
+        """Whether a long decision may go on: only a job, while the return waits for its end."""
+        controller = self._controller
+        return controller.is_job_paused if self._returning else controller.is_paused
 
     def _answered(self, asked: ToBroker, answer: Message | None) -> None:
         """Another broker answered; whatever it says costs no more than a line."""
