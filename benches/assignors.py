@@ -122,16 +122,18 @@ def churn(bootstrap: str) -> None:
             body = {"group_id": group, "generation_id": joined["generation_id"]}
             body |= {"member_id": joined["member_id"], "assignments": share}
             client.request("SyncGroup", body, 3)
+        print(number, flush=True)
         time.sleep(max(0.0, begun + 1 / A_SECOND - time.monotonic()))
-    print(number)
 
 
 @contextlib.contextmanager
 def churning(bootstrap: str) -> Iterator[None]:
-    """A process that does so while the block runs."""
+    """A process that does so while the block runs; its groups are there when the block begins."""
     command = [sys.executable, __file__, "--churn", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()
             yield
         finally:
             process.communicate()
@@ -155,7 +157,6 @@ def main() -> None:
             for kind, running in at.items():
                 quiet = kind == "no groups"
                 with contextlib.nullcontext() if quiet else churning(running.bootstrap):
-                    time.sleep(0.5)
                     for load, mode in LOADS.items():
                         arguments = [*mode, "--requests", str(given.requests)]
                         result = drive(running, [*arguments, "--topic", f"b{turn}"])

@@ -95,7 +95,7 @@ def rest(cluster: Cluster) -> None:
         return (int(fields[13]) + int(fields[14])) / 100
 
     before = used_s()
-    time.sleep(IDLE_S)
+    time.sleep(IDLE_S)  # the interval that is measured
     say("the controller at rest", (used_s() - before) / IDLE_S * 100, "% of a core")
 
 
@@ -231,10 +231,10 @@ def rolling(cluster: Cluster) -> None:
     thread.start()
     restarts = []
     for number in (1, 2, 3):
-        time.sleep(1)
+        time.sleep(1)  # the load runs undisturbed between two restarts
         restarts.append(seconds(lambda n=number: (cluster.stop(n), cluster.start(n))))
         until(lambda: all(led(cluster, each) == ALL for each in cluster.brokers))
-    time.sleep(1)
+    time.sleep(1)  # and after the last
     stops.set()
     thread.join()
     read = len(set(cluster.consume("t0", acknowledged, "bench")))

@@ -69,7 +69,7 @@ def fresh(name: str, parent: Path, *settings: str) -> Iterator[Running]:
     ):
         if name == "krust" and os.cpu_count() == 2:
             pin(it.pid, 0)
-        time.sleep(2)
+        time.sleep(2)  # a JVM's start is over, and does not count as load
         yield it
 
 

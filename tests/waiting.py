@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 WAIT_S = 60.0
 """much longer than anything takes"""
 
 
-def until(true: Callable[[], Any]) -> Any:
-    """Wait until `fact` returns something true; returns that."""
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until `condition` returns something true; returns that."""
     deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return found
@@ -25,3 +26,12 @@ def until_is(wanted: object, look: Callable[[], object]) -> None:
     while (found := look()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)
     assert found == wanted
+
+
+def is_blocked(thread_id: int) -> bool:
+    """Whether a thread, by the kernel's id, waits in a system call; False if it has ended."""
+    try:
+        stat = Path(f"/proc/{thread_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(") ")[2].startswith("S")

@@ -28,6 +28,7 @@ from tests.attack.frames import Attack, attacks
 from tests.attack.layouts import Layout, layouts
 from tests.attack.wire import prepare, served, strike, versions
 from tests.serving import Served
+from tests.waiting import until
 
 MIB = 1 << 20
 SIZES = {"64K": 64 << 10, "1M": MIB, "4M": 4 * MIB}
@@ -95,9 +96,15 @@ class Target:
         self.broker = Served(directory, options=OPTIONS)
         self.topic_id = prepare(self.broker.address)
         self.neighbours = Neighbours(self.broker.address)
-        time.sleep(0.5)
-        self.neighbours.period()
-        time.sleep(FLOOR_S)
+        begun: set[str] = set()
+
+        def have_all_begun() -> bool:
+            kinds = self.neighbours.period()
+            begun.update(kind for kind, taken in kinds.items() if taken)
+            return len(begun) == len(kinds)
+
+        until(have_all_begun)
+        time.sleep(FLOOR_S)  # their waits without an attack are measured for so long
         taken = [each for kind in self.neighbours.period().values() for each in kind]
         self.floor_ms = quantile(taken, 0.99)
         self.taken: list[float] = []
@@ -119,8 +126,10 @@ class Target:
         time.sleep(0.02)
         waits = self.neighbours.period()
         peak = self.status("VmHWM") - before
-        until = time.monotonic() + BACK_S
-        while (left := self.status("VmRSS") - before) > LEAST_MEMORY and time.monotonic() < until:
+        deadline = time.monotonic() + BACK_S
+        while (left := self.status("VmRSS") - before) > LEAST_MEMORY:
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.1)
         for kind, late in self.neighbours.period().items():
             waits[kind] += late

@@ -66,7 +66,7 @@ class Weather:
             return True
         fault = next(self._faults, Fault.NONE) if api in self._apis else Fault.NONE
         if fault is Fault.LATE:
-            time.sleep(0.02)
+            time.sleep(0.02)  # the fault itself: a late answer
         if fault in (Fault.NONE, Fault.LATE):
             return False
         if fault is Fault.SILENT:

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +24,7 @@ from krust.errors import ForkedError, KafkaError, UnreachableError
 from tests.clients.conftest import create
 from tests.clients.test_group import patient, until
 from tests.proxy import behind, peer
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, is_blocked
 from tests.waiting import until as wait_until
 
 PRODUCE = 0
@@ -114,15 +113,17 @@ def test_control_c_ends_a_wait_that_has_no_end(ways: dict[str, str], what: str) 
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == b"ready\n"
-        time.sleep(0.2)  # most often it waits by then
-        run.send_signal(signal.SIGINT)
-        spoke, _, _ = select.select([run.stdout], [], [], WAIT_S)
-        said = run.stdout.readline() if spoke else b""
-        run.kill()  # a producer would see to it that its records arrive
+        try:
+            assert run.stdout is not None
+            assert run.stdout.readline() == b"ready\n"
+            wait_until(lambda: is_blocked(run.pid))
+            run.send_signal(signal.SIGINT)
+            readable, _, _ = select.select([run.stdout], [], [], WAIT_S)
+            answer = run.stdout.readline() if readable else b""
+        finally:
+            run.kill()  # a producer would see to it that its records arrive
         _, errors = run.communicate()
-    assert said == b"interrupted\n", errors.decode()
+    assert answer == b"interrupted\n", errors.decode()
 
 
 def admin(at: str) -> tuple[Closes, Call]:

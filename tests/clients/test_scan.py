@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import krust
 from krust import _krust
 from krust.errors import ConfigError, ForkedError, KafkaError, UnreachableError
 from tests.clients.conftest import run_told
+from tests.waiting import is_blocked, until
 
 ALL = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 TIME = 1_600_000_000_000
@@ -250,15 +250,19 @@ def test_a_stream_of_the_parent_refuses_in_a_child(bootstrap: str, single: str) 
 
 
 WAITS = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 import pyarrow as pa
 from krust import _krust
+from tests.waiting import is_blocked, until
 bootstrap, topic = sys.argv[1:]
 options = {"default.api.timeout.ms": "600000"}
+main, begins = threading.main_thread().native_id, threading.Event()
 def stop():
-    time.sleep(0.2)
+    begins.wait()
+    until(lambda: is_blocked(main))
     os.kill(os.getpid(), signal.SIGINT)
 def interrupted():
+    begins.clear()
     stream = _krust.scan(
         [(topic, 0, 0, 20)], ["offset"], bootstrap=bootstrap, batch_rows=10, options=options
     )
@@ -266,6 +270,7 @@ def interrupted():
     assert reader.read_next_batch().num_rows == 10
     try:
         threading.Thread(target=stop).start()
+        begins.set()
         reader.read_next_batch()
     except KeyboardInterrupt:
         return False
@@ -299,8 +304,7 @@ def test_other_threads_run_while_a_scan_waits(bootstrap: str, single: str) -> No
     thread = threading.Thread(target=read)
     thread.start()
     begun.wait()
-    for _ in range(20):
-        time.sleep(0.01)  # most often it waits by then
+    until(lambda: is_blocked(thread.native_id or 0))
     assert rows == [10]
     fill(bootstrap, single, 10)  # nobody else could end the wait
     thread.join()

@@ -148,14 +148,14 @@ class Faults:
         leader.start()
 
     def goes(self, number: int, least_s: float = 0.0) -> None:
-        """All servers die, for longer than a session lasts; leaders serve on."""
+        """All servers die, for longer than a session lasts and `least_s`; leaders serve on."""
         for each in self._ensemble.servers:
             each.kill()
         log = self._cluster.brokers[number].stderr
         before, served = log().count("silent for as long"), len(self._load.acknowledged)
         until(lambda: log().count("silent for as long") > before)
         until(lambda: len(self._load.acknowledged) > served)
-        time.sleep(least_s)
+        time.sleep(least_s)  # the fault itself: ZooKeeper is away for so long
         for each in self._ensemble.servers:
             each.launch()
         self._comes_back()

@@ -203,7 +203,7 @@ class Chaos:
 
     def quiet(self, ends: dict[str, Counter[int]]) -> None:
         """The remaining members read the rest."""
-        time.sleep(FROZEN_S)
+        time.sleep(FROZEN_S)  # members that were suspended go on within this time
         deadline = time.monotonic() + QUIET_S
         for group in self.groups:
             while not self._is_read(group, ends[group.name]):
@@ -272,7 +272,7 @@ def main() -> int:
             producing.start()
             over = time.monotonic() + options.seconds
             while time.monotonic() < over:
-                time.sleep(rng.uniform(0.5, 4))
+                time.sleep(rng.uniform(0.5, 4))  # random moments between two faults
                 chaos.one_event()
             producing.over.set()
             producing.join()

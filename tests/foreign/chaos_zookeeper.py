@@ -120,7 +120,7 @@ def play(folder: Path, where: Where, given: argparse.Namespace) -> bool:
             chaos.join()
         while time.monotonic() < until:
             chaos.step()
-            time.sleep(chaos.rng.uniform(0.2, 2))
+            time.sleep(chaos.rng.uniform(0.2, 2))  # a random moment between two faults
         flow.ended.set()
         flow.join()
         quiet = time.monotonic() + QUIET_S

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.foreign.tables import CLEANER, Table, dumping
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.serving import Served, environment
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until, until_is
 
 TURNS = int(os.environ.get("KRUST_TURNS", "1"))
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300 + 150 * TURNS)]
@@ -51,12 +50,14 @@ def move(way: str, connect: str, data: Path, *more: str) -> subprocess.Completed
 
 
 def moved(way: str, connect: str, data: Path) -> None:
-    """Move the metadata, as soon as the session of who was killed is over."""
-    end = time.monotonic() + WAIT_S
-    while (run := move(way, connect, data)).returncode:
-        assert "is in use" in run.stderr
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    """Move the metadata, as soon as ZooKeeper has ended the session of a killed broker."""
+
+    def has_moved() -> bool:
+        run = move(way, connect, data)
+        assert not run.returncode or "is in use" in run.stderr, run.stderr
+        return not run.returncode
+
+    until(has_moved)
 
 
 @contextmanager
@@ -102,18 +103,17 @@ class History:
 
     def wait(self, admin: AdminClient) -> None:
         """Until every topic has its leaders."""
-        end = time.monotonic() + WAIT_S
-        while True:
+
+        def without_leaders() -> set[str]:
             seen = admin.list_topics(timeout=WAIT_S).topics
             led = {
                 name
                 for name, topic in seen.items()
                 if [each.leader for each in topic.partitions.values()] == [0] * PARTITIONS
             }
-            if self.values.keys() <= led:
-                return
-            assert time.monotonic() < end, f"without leaders: {self.values.keys() - led}"
-            time.sleep(0.05)
+            return self.values.keys() - led
+
+        until_is(set(), without_leaders)
 
     def write(self, bootstrap: str, topic: str) -> list[bytes]:
         errors: list[object] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from tests.spark.conftest import (
 )
 from tests.spark.processes import workers
 from tests.spark.test_stream import Job
+from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +43,7 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
     rng, killed = random.Random(3), 0
     query = job.start()
     while killed < kills:
-        time.sleep(rng.uniform(0.1, 1.0))
+        time.sleep(rng.uniform(0.1, 1.0))  # a random moment of the run
         if not query.isActive:
             query = job.start()
         found = workers()
@@ -67,7 +69,9 @@ def test_a_broker_that_is_killed(spark: SparkSession, name: str, tmp_path: Path)
     query = job.start()
     until(lambda: len(job.batches("commits")) > 3)
     broker.kill()
-    time.sleep(0.5)
+    with socket.create_server(("127.0.0.1", port)) as listener:  # the stream misses its broker
+        listener.settimeout(WAIT_S)
+        listener.accept()[0].close()
     broker = Served(folder, "--prod", port=port)
     try:
         with suppress(Exception):  # it waited long enough, or has to be started again

@@ -362,7 +362,7 @@ def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
                 if over.wait(chance.uniform(0.3, 2.0)):
                     return
                 broker.kill()
-                time.sleep(chance.uniform(0.0, 0.5))
+                time.sleep(chance.uniform(0.0, 0.5))  # how long the broker is away
                 broker = Served(tmp_path / "data", "--prod", port=port)
 
         with meanwhile(kill):
@@ -418,7 +418,7 @@ def test_the_driver_is_killed_at_random_and_the_table_equals_the_topic(
         wanted = before + chance.randrange(1, 4)
         while process.poll() is None and table.state("flow").batch < wanted:
             time.sleep(0.02)
-        time.sleep(chance.uniform(0, 0.4))
+        time.sleep(chance.uniform(0, 0.4))  # a random moment within a batch
         process.kill()
         process.wait()
     done = subprocess.run(

@@ -167,7 +167,7 @@ def test_a_store_whose_client_is_slow_to_tell_of_its_session_waits_for_that(
     told = KazooClient._make_state_change
 
     def slowly(client: KazooClient, state: str) -> None:
-        time.sleep(0.05)
+        time.sleep(0.05)  # the client's thread is slow: the subject of this test
         told(client, state)
 
     monkeypatch.setattr(KazooClient, "_make_state_change", slowly)
