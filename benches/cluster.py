@@ -4,12 +4,14 @@ Prints one line a figure: topics made and known everywhere, the controller at re
 as bytes on a socket, a broker's restart, a new controller after the old one was killed (from the
 end of its session), a rolling restart under an idempotent producer: failures, losses, longest gap.
 Metadata is asked by turns with three brokers of Kafka 3.9.1 on the same ZooKeeper, after WARM
-requests for Java to get going; `--only metadata` is that alone.
+requests for Java to get going; `--only metadata` is that alone. `--only leaders`: the time of
+JoinGroup at the controller while 3,000 partitions change leaders, and before that.
 Needs Java; ZooKeeper's jars come from Maven.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import sys
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from krust._krust import Client
 from tests.cluster.brokers import Cluster, until
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
@@ -37,10 +40,14 @@ ALL = TOPICS * PARTITIONS
 IDLE_S = 10
 ASKED = 200
 WARM = 2000
+JOINING_S = 4
 KAFKA = "3.9.1"
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--only", "leaders"]:
+        leaders()
+        return
     only = sys.argv[1:] == ["--only", "metadata"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -60,14 +67,88 @@ def main() -> None:
             rolling(cluster)
 
 
+def leaders() -> None:
+    """JoinGroup of one member, over and over, while a broker that leads 3,000 partitions dies."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "zk").mkdir()
+        settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 6}
+        with (
+            peer.running(folder / "zk") as ensemble,
+            Cluster(folder, f"{ensemble.connect}/k", **settings) as cluster,
+        ):
+            held = cluster.controller
+            victim, third = (number for number in cluster.brokers if number != held)
+            replicas = {str(index): [victim, held, third] for index in range(ALL)}
+            topic = {"version": 2, "partitions": replicas}
+            moving = {"adding_replicas": {}, "removing_replicas": {}}
+            cluster.tree.create("/brokers/topics/moved", json.dumps(topic | moving).encode())
+            until(lambda: led(cluster, held, by=victim) == ALL)
+            member = GroupMember(cluster, held)
+            before_ms = member.joins()
+            cluster.kill(victim)
+            cluster.missed(victim)
+            during_ms = member.joins()
+            moved = led(cluster, held, by=held) + led(cluster, held, by=third)
+            assert moved >= ALL, f"{moved} of {ALL} leaders changed"
+    for when, took_ms in (("before", before_ms), ("while 3,000 leaders change", during_ms)):
+        say(f"JoinGroup {when}, p50", took_ms[len(took_ms) // 2], "ms")
+        say(f"JoinGroup {when}, worst of {len(took_ms)}", took_ms[-1], "ms")
+
+
+class GroupMember:
+    """The only member of a group that a broker coordinates; it joins again and again."""
+
+    def __init__(self, cluster: Cluster, coordinator: int) -> None:
+        bootstrap = cluster.bootstrap(coordinator)
+        self._client = Client(bootstrap, {"request.timeout.ms": 30_000})
+        names = (f"g{number}" for number in range(100))
+        group = next(name for name in names if self._coordinator(name) == coordinator)
+        self._join = {
+            "group_id": group,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
+        self._join["member_id"] = self._client.request("JoinGroup", self._join, 3)["member_id"]
+
+    def _coordinator(self, group: str) -> int:
+        """The node that coordinates a group, once there is one."""
+        found: list[int] = []
+
+        def is_found() -> bool:
+            asked = {"key": group, "key_type": 0}
+            answer = self._client.request("FindCoordinator", asked, 1)
+            found.append(answer["node_id"])
+            return bool(answer["error_code"] == 0)
+
+        until(is_found)
+        return found[-1]
+
+    def joins(self) -> list[float]:
+        """The milliseconds of each JoinGroup in some seconds, sorted."""
+        took_ms: list[float] = []
+        end = time.monotonic() + JOINING_S
+        while time.monotonic() < end:
+            began = time.perf_counter()
+            answer = self._client.request("JoinGroup", self._join, 3)
+            took_ms.append((time.perf_counter() - began) * 1000)
+            assert answer["error_code"] == 0, answer
+            time.sleep(0.0005)
+        return sorted(took_ms)
+
+
 def say(what: str, value: float, unit: str) -> None:
     print(f"{what:<58} {value:8.2f} {unit}", flush=True)
 
 
-def led(cluster: Cluster, number: int) -> int:
-    """How many partitions have a leader, by a broker's metadata."""
+def led(cluster: Cluster, number: int, by: int | None = None) -> int:
+    """How many partitions have a leader, or this one, by a broker's metadata."""
     topics = cluster.view(number).get("topics", ())
-    return sum(each["leader_id"] >= 0 for topic in topics for each in topic["partitions"])
+    leaders_of = [each["leader_id"] for topic in topics for each in topic["partitions"]]
+    return sum(leader >= 0 if by is None else leader == by for leader in leaders_of)
 
 
 def seconds(work: Callable[[], object]) -> float:

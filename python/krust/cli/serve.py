@@ -7,6 +7,7 @@ the process at once. Thread rule: everything here runs on the main thread, which
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -293,6 +294,7 @@ def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise ServerError(f"cannot start: {error.strerror or error}{place}") from error
+    gc.freeze()  # collections pause the policy for less time if they skip what the start made
     try:
         yield broker
     finally:

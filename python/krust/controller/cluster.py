@@ -251,7 +251,7 @@ class Cluster:
         """Whether `after` has another slice to send."""
         state = self._state
         sends = state.leading and self._settled and not self._anew
-        return sends and bool(self._pending.topics)
+        return sends and bool(self._pending.topics or self._pending.live or self._more)
 
     def deposed(self) -> AwayError | None:
         """Why the steps under way cannot go on: they read a tree for an office that is lost."""

@@ -223,14 +223,14 @@ class Controller:
             outcome.requests.append(order)
 
     def _finished(self, outcome: Outcome) -> Outcome:
-        """Begin what waits to be run, and put together what changed."""
+        """Begin the next runs and jobs; collect the changes, and one slice of requests."""
         while True:
             if self.state.changes:
                 changes = self.state.take_changes()
                 outcome.changes.add(changes)
                 if self._cluster is not None:
                     self._cluster.waits(changes)
-            if self._cluster is not None and self._running is None:
+            if self._cluster is not None and self._running is None and not outcome.requests:
                 outcome.requests += self._cluster.after()
             if self._running is not None or not self._begin(outcome):
                 break
