@@ -19,6 +19,8 @@ Record = tuple[bytes | None, bytes | None]
 ROOT = Path(__file__).parents[2]
 OLD = Path(sys.prefix) / "old"
 WAIT_S = 60
+BACKOFF_MS = 10
+"""kafka-python pauses for so long at its first request; 100 ms by default"""
 ALL = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -116,7 +118,7 @@ class KafkaPython(Client):
 
     def _settings(self, bootstrap: str) -> dict[str, object]:
         version = {"api_version": self.api_version} if self.api_version else {}
-        return {"bootstrap_servers": bootstrap, **version}
+        return {"bootstrap_servers": bootstrap, "retry_backoff_ms": BACKOFF_MS, **version}
 
     def write(self, bootstrap: str, topic: str, codec: str, records: list[Record]) -> None:
         from kafka import KafkaProducer

@@ -41,12 +41,17 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
 
 
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    """A new topic with one partition."""
+def create(bootstrap: str) -> str:
+    """Make a topic with one partition; its name, which nothing else uses."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name = f"foreign-{os.getpid()}-{next(_NUMBER)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     return name
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic with one partition."""
+    return create(bootstrap)

@@ -72,6 +72,7 @@ def main(package: str, dialect: str, verb: str, bootstrap: str, topic: str, last
         write, read = kafka_python_write, kafka_python_read
         version = tuple(int(part) for part in dialect.split("."))
         settings = {"bootstrap_servers": bootstrap, "api_version": version}
+        settings["retry_backoff_ms"] = 10
     if verb == "write":
         rows = [
             tuple(part if part is None else base64.b64decode(part) for part in json.loads(line))

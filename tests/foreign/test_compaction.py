@@ -37,6 +37,8 @@ NOW_MS = int(time.time() * 1000)
 OFF: dict[str, object] = {"log.cleaner.enable": "false"}
 ON: dict[str, object] = {"log.cleaner.backoff.ms": 50, "log.cleaner.dedupe.buffer.size": 10_000_000}
 Start = Callable[[dict[str, object]], AbstractContextManager[str]]
+LAG = "min.compaction.lag.ms"
+DAY_MS = 86_400_000
 SEGMENTS = {"segment.bytes": "16384", "retention.ms": "-1"}
 SETTINGS = {**SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001"}
 SETTINGS |= {"delete.retention.ms": "0"}
@@ -149,7 +151,23 @@ def clean_twice(start: Start, data: Path, keep: Path) -> None:
             more(bootstrap, times)
         with start(ON):
             until(lambda: cleaned(data), f"not cleaned {times}")
-        shutil.copytree(data / PARTITION, keep / times / PARTITION)
+        keep_copy(data, keep / times)
+
+
+def clean_twice_in_one_run(bootstrap: str, data: Path, keep: Path) -> None:
+    """The same without a restart: the cleaner runs, and waits a day for records while they come."""
+    for times in ("once", "twice"):
+        alter(bootstrap, SETTINGS | {LAG: f"{DAY_MS}"})
+        more(bootstrap, times)
+        alter(bootstrap, {LAG: "0"})
+        until(lambda: cleaned(data), f"not cleaned {times}")
+        keep_copy(data, keep / times)
+
+
+def keep_copy(data: Path, folder: Path) -> None:
+    """Copy the partition, without the files that its broker is about to delete."""
+    leaving = shutil.ignore_patterns("*.deleted")
+    shutil.copytree(data / PARTITION, folder / PARTITION, ignore=leaving)
 
 
 def content(folder: Path) -> list[dict[str, Any]]:
@@ -229,7 +247,8 @@ def compare(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
         with Served(ours, options=cleaner) as broker:
             yield broker.bootstrap
 
-    clean_twice(lambda cleaner: apache(folder, cleaner), folder / "data", tmp_path / "theirs")
+    with apache(folder, ON) as bootstrap:
+        clean_twice_in_one_run(bootstrap, folder / "data", tmp_path / "theirs")
     clean_twice(krust, ours, tmp_path / "mine")
     mine: list[dict[str, Any]] = []
     for times in ("once", "twice"):
