@@ -47,10 +47,11 @@ def mixed(bootstrap: str) -> dict[bool, tuple[str, list[Record]]]:
     old = KafkaPython((0, 8, 2)), KafkaPython((0, 10, 0))
     found: dict[bool, tuple[str, list[Record]]] = {}
     for has_lz4 in (False, True):
-        topic, records = create(bootstrap), []
+        topic = create(bootstrap)
+        records: list[Record] = []
         for writer in (*old, KafkaPython(), Confluent(), Confluent(**{"enable.idempotence": True})):
             for codec in ("none", "gzip", "snappy", *(["lz4"] if has_lz4 else [])):
-                some = [(f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT]
+                some: list[Record] = [(f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT]
                 writer.write(bootstrap, topic, codec, some)
                 records += some
         found[has_lz4] = topic, records
