@@ -199,7 +199,7 @@ def test_an_end_that_is_never_reached_ends_in_an_error(bootstrap: str, single: s
         [(single, 0, 0, 101)],
         ["offset"],
         bootstrap=bootstrap,
-        options={"default.api.timeout.ms": "7000"},
+        options={"default.api.timeout.ms": "3000"},
     )
     with pytest.raises(OSError, match=f"{single}:0 offset 100"):
         pa.table(stream)

@@ -51,7 +51,9 @@ def mixed(bootstrap: str) -> dict[bool, tuple[str, list[Record]]]:
         records: list[Record] = []
         for writer in (*old, KafkaPython(), Confluent(), Confluent(**{"enable.idempotence": True})):
             for codec in ("none", "gzip", "snappy", *(["lz4"] if has_lz4 else [])):
-                some: list[Record] = [(f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT]
+                some: list[Record] = [
+                    (f"{writer} {codec} {key!r}".encode(), value) for key, value in TEXT
+                ]
                 writer.write(bootstrap, topic, codec, some)
                 records += some
         found[has_lz4] = topic, records
