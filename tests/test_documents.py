@@ -115,7 +115,7 @@ def runnable(blocks: list[Block], *, spark: bool) -> list[Block]:
     return [each for each in blocks if not each.reason and wants_spark(each) is spark]
 
 
-def test_there_are_blocks_of_each_kind_and_page() -> None:
+def test_every_page_has_blocks_of_the_expected_kinds() -> None:
     assert {"README.md", "docs/assignors.md", "docs/spark.md"} <= {each.page for each in BLOCKS}
     assert len(runnable(BLOCKS, spark=False)) > 5
     assert len(runnable(BLOCKS, spark=True)) > 3

@@ -251,7 +251,7 @@ def test_every_file_is_used_by_another() -> None:
 
 
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])
-def test_open_ends_have_a_number(word: str) -> None:
+def test_every_todo_has_an_issue_number(word: str) -> None:
     loose = re.compile(rf"\b{word}\b(?!\(#\d+\))")
     files = [path for path in RUST_FILES + PYTHON_FILES + OTHERS if path != Path(__file__)]
     assert not [name(path) for path in files if loose.search(path.read_text())]
@@ -282,14 +282,14 @@ def test_only_click_and_the_standard_library_lie_on_the_way_to_a_command(command
     assert not foreign
 
 
-def test_one_version_everywhere() -> None:
+def test_cargo_and_python_have_the_same_version() -> None:
     import krust
 
     cargo = tomllib.loads((ROOT / "Cargo.toml").read_text())
     assert cargo["package"]["version"] == krust.__version__
 
 
-def test_planted_bugs_have_their_place_in_the_sources() -> None:
+def test_every_planted_bug_applies_to_the_sources() -> None:
     assert planted.misplaced(ROOT) == []
 
 

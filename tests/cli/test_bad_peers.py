@@ -46,7 +46,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_protocol_is_one_line(what: str) -> None:
+def test_a_peer_without_kafkas_protocol_is_reported_in_one_line(what: str) -> None:
     with peer(replies(BAD[what])) as bootstrap:
         done = Command(bootstrap)("topic", "list")
     assert done.code in (1, 4), done.err

@@ -42,7 +42,7 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
     assert not ready.exists()
 
 
-def test_what_is_wrong_with_a_cluster_is_said_and_is_an_exit_code() -> None:
+def test_an_invalid_cluster_is_reported_with_an_exit_code() -> None:
     with Cluster(3) as cluster:
         cluster.create_topic("t", 3)
         krust = Command(cluster.bootstrap)

@@ -11,7 +11,7 @@ from tests.three_brokers import Command
 NOBODY = Command("127.0.0.1:1")
 
 
-def test_a_misspelt_topic_is_answered_with_the_one_meant(krust: Command, topic: str) -> None:
+def test_a_misspelt_topic_is_answered_with_a_suggestion(krust: Command, topic: str) -> None:
     done = krust("consume", topic.replace("cli", "cil"), "-n1")
     assert (done.code, done.out) == (5, b"")
     first, second = done.err.splitlines()
@@ -28,7 +28,7 @@ def test_errors_as_json_have_every_field(krust: Command) -> None:
     assert "create it" in error["hint"]
 
 
-def test_nobody_there_is_exit_4_in_one_line_and_a_hint() -> None:
+def test_an_unreachable_broker_is_exit_4_with_one_line_and_a_hint() -> None:
     for args in (["topic", "list"], ["produce", "t", "--template", "x"], ["consume", "t"]):
         done = NOBODY(*args)
         assert done.code == 4, done.err
@@ -54,7 +54,7 @@ def test_nobody_there_is_exit_4_in_one_line_and_a_hint() -> None:
         ["log", "dump", "/", "-o", "@-1h"],
     ],
 )
-def test_what_cannot_be_understood_is_exit_2(args: list[str]) -> None:
+def test_an_invalid_argument_is_exit_2(args: list[str]) -> None:
     done = NOBODY(*args)
     assert done.code == 2, done.err
     assert "Traceback" not in done.err

@@ -82,7 +82,7 @@ def test_a_member_that_is_terminated_commits_and_leaves(krust: Command, filled: 
     assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
 
 
-def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
+def test_members_share_partitions_and_are_described(krust: Command, filled: str) -> None:
     with reading(krust, filled, "-g", filled):
         until(lambda: len(described(krust, filled)["members"]) == 1)
         with reading(krust, filled, "-g", filled):
@@ -108,7 +108,9 @@ def test_members_share_and_are_shown(krust: Command, filled: str) -> None:
     assert krust.ok("group", "list", "--state", "stable", filled, "--json").json() == []
 
 
-def test_why_a_group_rebalanced_is_told_or_that_nobody_knows(krust: Command, filled: str) -> None:
+def test_the_reasons_of_rebalances_are_shown_or_reported_as_unknown(
+    krust: Command, filled: str
+) -> None:
     krust.ok("consume", filled, "-g", filled, "-e")
     with reading(krust, filled, "-g", filled):
         until(lambda: described(krust, filled)["state"] == "Stable")
@@ -227,7 +229,7 @@ def test_groups_and_offsets_are_deleted(krust: Command, filled: str) -> None:
     assert described(krust, one)["state"] == "Dead"
 
 
-def test_a_misspelt_group_is_answered_with_the_one_meant(krust: Command, filled: str) -> None:
+def test_a_misspelt_group_is_answered_with_a_suggestion(krust: Command, filled: str) -> None:
     krust.ok("group", "seek", f"{filled}-abcd", "--to", "end", "--topic", filled, "--yes")
     for args in (["describe"], ["delete"], ["seek", "--to", "end"], ["drop-offsets"]):
         more = [filled] if args == ["drop-offsets"] else []
@@ -246,5 +248,5 @@ def test_a_misspelt_group_is_answered_with_the_one_meant(krust: Command, filled:
         ("consume", "t", "-g", "g", "-o", "1:2"),
     ],
 )
-def test_what_contradicts_itself_is_a_usage_error(krust: Command, args: tuple[str, ...]) -> None:
+def test_contradicting_options_are_a_usage_error(krust: Command, args: tuple[str, ...]) -> None:
     assert krust(*args).code == 2

@@ -88,7 +88,7 @@ def largest(found: Path) -> Path:
     return max(found.glob("*-0/*.log"), key=lambda path: path.stat().st_size)
 
 
-def test_stat_tells_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
+def test_stat_shows_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
     facts = adopted.facts("kafka-3.9.1-clean")["topics"]
     rows = {row["partition"]: row for row in KRUST.ok("log", "stat", str(found), "--json").json()}
@@ -103,7 +103,7 @@ def test_stat_tells_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
             assert row["problem"] is None
 
 
-def test_stat_tells_copies_and_strays_and_a_directory_that_cannot_be_read(tmp_path: Path) -> None:
+def test_stat_shows_future_replicas_strays_and_an_unreadable_directory(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
     log = largest(found)
     name, aside = log.parent.name, "0123456789abcdef" * 2
@@ -134,7 +134,7 @@ def test_tail_shows_the_last_batches_and_a_torn_end(tmp_path: Path) -> None:
     assert KRUST("log", "tail", str(log.parent)).code == 9
 
 
-def test_repair_shows_first_then_cuts_and_keeps_what_it_cut(tmp_path: Path) -> None:
+def test_repair_shows_its_plan_then_truncates_and_keeps_a_copy(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
     log = largest(found)
     batches = KRUST.ok("log", "dump", str(log), "--json").lines()
@@ -164,7 +164,7 @@ def test_repair_shows_first_then_cuts_and_keeps_what_it_cut(tmp_path: Path) -> N
         consumer.close()
 
 
-def test_repair_lets_a_log_go_on_that_lost_its_end(tmp_path: Path) -> None:
+def test_repair_makes_a_log_writable_that_lost_its_end(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Served(data, options={"log.segment.bytes": 500}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -202,7 +202,7 @@ def test_repair_lets_a_log_go_on_that_lost_its_end(tmp_path: Path) -> None:
         assert offsets == [end]
 
 
-def test_repair_keeps_away_from_a_running_broker(tmp_path: Path) -> None:
+def test_repair_refuses_the_directory_of_a_running_broker(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
     with Served(found):
         log = largest(found)
@@ -216,7 +216,7 @@ def test_repair_keeps_away_from_a_running_broker(tmp_path: Path) -> None:
         os.truncate(log, before)
 
 
-def test_compaction_is_foretold(tmp_path: Path) -> None:
+def test_compaction_reports_what_it_would_remove(tmp_path: Path) -> None:
     found = tmp_path / "data"
     with Served(
         found, options={"log.segment.bytes": 2000, "log.cleaner.enable": "false"}

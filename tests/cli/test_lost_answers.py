@@ -34,7 +34,7 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(
         assert krust.ok("consume", "t", "-e").out.splitlines() == LINES
 
 
-def test_any_other_producer_loses_nothing_and_keeps_the_order_of_what_is_new(
+def test_a_producer_without_idempotence_loses_nothing_and_keeps_the_order_of_new_records(
     tmp_path: Path,
 ) -> None:
     cutting = Cutting(7, [PRODUCE])

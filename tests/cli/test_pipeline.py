@@ -23,7 +23,9 @@ def file(tmp_path: Path, topic: str) -> Path:
     return path
 
 
-def test_check_says_what_is_there_and_what_is_bad(krust: Command, file: Path, topic: str) -> None:
+def test_check_reports_what_it_finds_and_what_is_invalid(
+    krust: Command, file: Path, topic: str
+) -> None:
     def looked(code: int) -> dict[str, tuple[str, str]]:
         done = krust("pipeline", "check", str(file), "--json")
         assert done.code in (code, 9), done.err
@@ -91,7 +93,7 @@ def test_status_and_list_know_a_pipeline_that_never_ran(
         (["run", "BAD"], 2, "no key 'topik'"),
     ],
 )
-def test_what_cannot_run_is_told_before_spark_starts(
+def test_an_invalid_pipeline_is_refused_before_spark_starts(
     file: Path, args: list[str], code: int, what: str
 ) -> None:
     bad = file.with_name("bad.toml")

@@ -35,7 +35,7 @@ def test_quotas_are_set_listed_and_deleted(krust: Command) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_every_version_of_the_requests_is_answered(krust: Command, version: int) -> None:
+def test_every_version_of_the_quota_requests_is_answered(krust: Command, version: int) -> None:
     client = Client(krust.bootstrap)
     entity = [{"entity_type": "client-id", "entity_name": f"v{version}"}]
     op = {"key": "producer_byte_rate", "value": 8.0, "remove": False}
@@ -64,7 +64,7 @@ def test_every_version_of_the_requests_is_answered(krust: Command, version: int)
         (("producer_byte_rate=1", "--user", "ann", "--default-user"), 2, "not both"),
     ],
 )
-def test_what_cannot_be_set_is_an_error(
+def test_an_invalid_quota_is_an_error(
     krust: Command, words: tuple[str, ...], exit_code: int, text: str
 ) -> None:
     done = krust("quotas", "set", *words)

@@ -82,7 +82,7 @@ def test_blocks_of_lines_keep_every_option(krust: Command, topic: str) -> None:
     assert {record["key"] for record in found} == {"for all"}
 
 
-def test_what_stands_before_a_bad_line_is_written_and_the_line_named(
+def test_records_before_a_bad_line_are_written_and_the_line_is_named(
     krust: Command, topic: str
 ) -> None:
     failed = krust("produce", topic, "-f", r"%k\t%v\n", "-p", "0", given=b"a\tb\nc\td\nonly\n")
@@ -101,7 +101,9 @@ def test_equal_keys_go_to_the_partition_that_java_would_choose(krust: Command, t
     )
 
 
-def test_tombstones_templates_and_files(krust: Command, topic: str, tmp_path: Path) -> None:
+def test_produce_writes_tombstones_templates_and_files(
+    krust: Command, topic: str, tmp_path: Path
+) -> None:
     krust.ok("produce", topic, "-k", "gone", "--tombstone", "-p", "0", given=b"\n")
     [tombstone] = krust.ok("consume", f"{topic}:0", "-e", "--json").lines()
     assert (tombstone["key"], tombstone["value"]) == ("gone", None)
@@ -159,7 +161,7 @@ def test_a_waiting_consumer_gets_what_is_written_and_leaves_on_ctrl_c(
         assert waiting.wait(WAIT_S) == 130
 
 
-def test_a_reader_that_leaves_is_no_error(krust: Command, topic: str) -> None:
+def test_a_closed_pipe_is_not_an_error(krust: Command, topic: str) -> None:
     krust.ok("produce", topic, "--template", "x" * 200, "--count", "5000")
     argv = krust.argv("consume", topic, "-e")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writing:

@@ -49,14 +49,18 @@ def test_a_verbose_list_shows_bytes_and_end_offsets(krust: Command, topic: str) 
     assert shown.split()[-1] == "0,2,0"
 
 
-def test_what_exists_is_exit_6_and_with_if_not_exists_fine(krust: Command, topic: str) -> None:
+def test_an_existing_topic_is_exit_6_unless_if_not_exists_is_given(
+    krust: Command, topic: str
+) -> None:
     again = krust("topic", "create", topic)
     assert again.code == 6
     assert "TOPIC_ALREADY_EXISTS (36)" in again.err
     assert krust("topic", "create", topic, "--if-not-exists").code == 0
 
 
-def test_some_of_many_is_exit_8_and_the_rest_is_done(krust: Command, topic: str) -> None:
+def test_a_partial_failure_is_exit_8_and_the_other_topics_are_created(
+    krust: Command, topic: str
+) -> None:
     made = krust("topic", "create", topic, f"{topic}-new")
     assert made.code == 8
     assert f"{topic}-new" in made.text
@@ -97,7 +101,7 @@ def test_offsets_name_start_end_and_count(krust: Command, topic: str) -> None:
     assert krust("topic", "offsets", f"{topic}:9").code == 5
 
 
-def test_config_shows_sets_and_unsets(krust: Command, topic: str) -> None:
+def test_config_shows_sets_and_unsets_settings(krust: Command, topic: str) -> None:
     krust.ok("config", "set", "--topic", topic, "segment.ms=5000")
     get = ("config", "get", "--topic", topic, "segment.ms")
     until_is("5000\n", lambda: krust.ok(*get).text)
@@ -113,7 +117,7 @@ def test_config_shows_sets_and_unsets(krust: Command, topic: str) -> None:
     assert {"log.retention.hours", "num.partitions"} <= {row["name"] for row in everything}
 
 
-def test_a_cluster_tells_how_it_is(krust: Command, topic: str) -> None:
+def test_cluster_status_reports_the_state_of_the_cluster(krust: Command, topic: str) -> None:
     krust.ok("produce", topic, given=b"one\n")
 
     def shown() -> dict[str, Any]:
@@ -135,7 +139,7 @@ def test_a_cluster_tells_how_it_is(krust: Command, topic: str) -> None:
     assert str(number) in krust.ok("cluster", "brokers").text
 
 
-def test_leaders_are_elected_where_that_is_needed(krust: Command, topic: str) -> None:
+def test_leaders_are_elected_where_needed(krust: Command, topic: str) -> None:
     rows = krust.ok("cluster", "elect", f"{topic}:0,2", "--json").json()
     places = [{"topic": topic, "partition": number, "elected": False} for number in (0, 2)]
     assert sorted(rows, key=lambda row: int(row["partition"])) == places
@@ -161,7 +165,7 @@ def test_replicas_are_moved_or_refused(krust: Command, topic: str) -> None:
     assert krust("cluster", "reassign", topic, "--yes").code == 2
 
 
-def test_a_cluster_tells_its_brokers_and_versions(krust: Command, topic: str) -> None:
+def test_cluster_commands_list_brokers_and_api_versions(krust: Command, topic: str) -> None:
     info = krust.ok("cluster", "info", "--json").json()
     assert len(info["cluster_id"]) == 22
     assert info["partitions"] >= 3
@@ -185,7 +189,7 @@ def test_records_before_an_offset_are_deleted_as_arguments_and_kafkas_file_say(
     assert [row["start_offset"] for row in rows[:2]] == [2, 3]
 
 
-def test_what_of_records_cannot_be_deleted_is_named(
+def test_records_that_cannot_be_deleted_are_named(
     krust: Command, topic: str, tmp_path: Path
 ) -> None:
     beyond = krust("topic", "delete-records", f"{topic}:0:7")

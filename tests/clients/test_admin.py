@@ -22,7 +22,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
         yield admin
 
 
-def test_a_topic_is_made_grown_configured_and_deleted(admin: Admin, name: str) -> None:
+def test_a_topic_is_created_grown_configured_and_deleted(admin: Admin, name: str) -> None:
     admin.create_topic(name, 2, config={"segment.ms": 60_000})
     assert admin.topics()[name] == 2
     until_is("60000", lambda: admin.config(name)["segment.ms"])
@@ -39,7 +39,7 @@ def test_a_topic_is_made_grown_configured_and_deleted(admin: Admin, name: str) -
     until(lambda: name not in admin.topics())
 
 
-def test_a_topic_can_be_written_to_as_soon_as_it_was_made(
+def test_a_topic_takes_records_as_soon_as_it_is_created(
     admin: Admin, bootstrap: str, name: str
 ) -> None:
     admin.create_topic(name, 1)
@@ -56,7 +56,9 @@ def test_a_topic_can_be_written_to_as_soon_as_it_was_made(
         (lambda admin, name: admin.delete_group(name), "GROUP_ID_NOT_FOUND"),
     ],
 )
-def test_a_refusal_has_kafkas_name(admin: Admin, name: str, order: object, refusal: str) -> None:
+def test_a_refusal_has_kafkas_error_name(
+    admin: Admin, name: str, order: object, refusal: str
+) -> None:
     assert callable(order)
     with pytest.raises(KafkaError) as caught:
         order(admin, name)
@@ -74,7 +76,7 @@ def test_records_are_deleted_up_to_an_offset(admin: Admin, bootstrap: str, singl
     assert caught.value.name == "OFFSET_OUT_OF_RANGE"
 
 
-def test_groups_are_listed_with_what_they_committed_and_deleted(
+def test_groups_are_listed_with_their_offsets_and_deleted(
     admin: Admin, bootstrap: str, topic: str
 ) -> None:
     with krust.Consumer(bootstrap_servers=bootstrap, group_id=topic) as consumer:

@@ -12,7 +12,9 @@ from tests.clients.conftest import create
 from tests.leftovers import nothing_left
 
 
-def test_one_await_is_the_delivery_and_thousands_run_at_once(bootstrap: str, topic: str) -> None:
+def test_awaiting_send_gives_the_delivery_and_thousands_run_at_once(
+    bootstrap: str, topic: str
+) -> None:
     async def run() -> None:
         async with krust.AsyncProducer(bootstrap_servers=bootstrap, linger_ms=1) as producer:
             first = await producer.send(topic, b"0", partition=1, headers={"h": b"1"})
@@ -23,9 +25,7 @@ def test_one_await_is_the_delivery_and_thousands_run_at_once(bootstrap: str, top
     asyncio.run(run())
 
 
-def test_a_full_buffer_is_waited_for_and_close_sends_what_is_left(
-    bootstrap: str, single: str
-) -> None:
+def test_send_waits_for_a_full_buffer_and_close_sends_the_rest(bootstrap: str, single: str) -> None:
     async def run() -> list[int]:
         producer = krust.AsyncProducer(
             bootstrap_servers=bootstrap, buffer_memory=5000, batch_size=2000, linger_ms=60_000
@@ -138,9 +138,7 @@ async def some(consumer: krust.AsyncConsumer) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def test_columns_that_come_to_a_call_that_was_cancelled_come_again(
-    bootstrap: str, single: str
-) -> None:
+def test_columns_of_a_cancelled_poll_come_with_the_next(bootstrap: str, single: str) -> None:
     async def run() -> None:
         async with (
             krust.AsyncConsumer(bootstrap_servers=bootstrap) as consumer,
@@ -198,7 +196,7 @@ def test_listeners_may_be_coroutines_that_await_the_consumer(bootstrap: str, top
         asyncio.run(run())
 
 
-def test_what_a_coroutine_listener_raises_the_poll_raises(bootstrap: str, topic: str) -> None:
+def test_poll_raises_the_error_of_a_coroutine_listener(bootstrap: str, topic: str) -> None:
     async def assigned(*_: object) -> None:
         raise ZeroDivisionError("mine")
 
@@ -212,7 +210,7 @@ def test_what_a_coroutine_listener_raises_the_poll_raises(bootstrap: str, topic:
         asyncio.run(run())
 
 
-def test_an_admin_is_awaited(bootstrap: str, name: str) -> None:
+def test_an_async_admin_creates_and_lists_topics(bootstrap: str, name: str) -> None:
     async def run() -> None:
         async with krust.AsyncAdmin(bootstrap_servers=bootstrap) as admin:
             await admin.create_topic(name, 2)
@@ -228,7 +226,7 @@ def test_an_admin_is_awaited(bootstrap: str, name: str) -> None:
         asyncio.run(run())
 
 
-def test_what_is_closed_says_so(bootstrap: str, single: str) -> None:
+def test_a_closed_async_client_raises(bootstrap: str, single: str) -> None:
     async def run() -> None:
         consumer = krust.AsyncConsumer(bootstrap_servers=bootstrap)
         admin = krust.AsyncAdmin(bootstrap_servers=bootstrap)

@@ -64,7 +64,7 @@ def test_keys_and_values_may_be_any_kind_of_bytes(
     assert [(record.key, record.value) for record in found] == [(one, one) for one in wanted]
 
 
-def test_a_part_of_a_table_is_what_it_is(
+def test_a_slice_of_a_table_is_appended_as_a_slice(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     headers = pa.array([[("h", b"%d" % n)] for n in range(100)], pa.map_(pa.string(), pa.binary()))
@@ -108,7 +108,7 @@ def test_times_are_milliseconds_whatever_their_unit(
     assert [record.timestamp_ms for record in read(bootstrap, single)] == times
 
 
-def test_a_record_without_a_time_has_that_of_now(
+def test_a_record_without_a_timestamp_gets_the_current_time(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     before = int(datetime.datetime.now().timestamp() * 1000) - 1
@@ -124,7 +124,7 @@ def test_a_record_without_a_time_has_that_of_now(
 @pytest.mark.parametrize(
     "kind", [pa.int8(), pa.int32(), pa.uint16(), pa.int64(), pa.uint64()], ids=str
 )
-def test_a_partition_is_the_column_s_or_else_the_keys(
+def test_the_partition_comes_from_its_column_or_else_from_the_key(
     sender: _krust.Sender, bootstrap: str, topic: str, kind: pa.DataType
 ) -> None:
     partitions = pa.array([2, 0, None, None], kind)
@@ -149,7 +149,7 @@ def test_records_go_to_the_topic_of_their_row_unless_one_is_given(
     assert len(read(bootstrap, other)) == 5
 
 
-def test_a_batch_and_a_stream_of_batches_are_tables_too(
+def test_a_batch_and_a_stream_of_batches_are_appended_like_tables(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     batch = pa.record_batch({"v": ["a", "b"]})
@@ -164,7 +164,7 @@ def test_a_batch_and_a_stream_of_batches_are_tables_too(
     assert [record.value for record in read(bootstrap, single)] == [b"a", b"b"] * 5
 
 
-def test_what_a_scan_gives_can_be_appended(
+def test_the_result_of_a_scan_can_be_appended(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     wanted = [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
@@ -184,7 +184,7 @@ def test_what_a_scan_gives_can_be_appended(
     assert pa.table(stream).equals(pa.concat_tables([table, table]))
 
 
-def test_more_than_the_buffer_holds_is_waited_for(bootstrap: str, single: str) -> None:
+def test_a_table_larger_than_the_buffer_waits_for_space(bootstrap: str, single: str) -> None:
     sender = _krust.Sender(bootstrap, {"buffer.memory": "100000", "batch.size": "10000"})
     table = pa.table({"v": [b"x" * 100] * 50_000})
     append(sender, table, topic=single, columns={"value": "v"})
@@ -193,7 +193,7 @@ def test_more_than_the_buffer_holds_is_waited_for(bootstrap: str, single: str) -
     sender.end()
 
 
-def test_what_cannot_be_a_record_is_refused_by_name(
+def test_an_invalid_column_is_refused_by_its_name(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     table = pa.table(
@@ -230,7 +230,7 @@ def test_what_cannot_be_a_record_is_refused_by_name(
     assert [record.value for record in read(bootstrap, single)] == [b"a"] * 3
 
 
-def test_a_table_that_fails_says_so(sender: _krust.Sender, single: str) -> None:
+def test_a_failing_stream_of_batches_raises_its_error(sender: _krust.Sender, single: str) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["a"]})
         raise RuntimeError("no more of this")
@@ -241,7 +241,7 @@ def test_a_table_that_fails_says_so(sender: _krust.Sender, single: str) -> None:
         sender.append(reader, topic=single, columns={"value": "v"})
 
 
-def test_polars_is_a_table_with_its_views_and_categories(
+def test_a_polars_frame_is_appended_with_its_views_and_categories(
     sender: _krust.Sender, bootstrap: str, single: str
 ) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
@@ -252,7 +252,9 @@ def test_polars_is_a_table_with_its_views_and_categories(
     assert found == [(b"a", b"1"), (b"b", None), (b"a", b"3")]
 
 
-def test_duckdb_s_answer_is_a_table(sender: _krust.Sender, bootstrap: str, single: str) -> None:
+def test_a_duckdb_result_is_appended_like_a_table(
+    sender: _krust.Sender, bootstrap: str, single: str
+) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     answer = duckdb.sql("select 'v' || range as v, range::int as n from range(3)")
     append(sender, answer, topic=single, columns={"value": "v"})

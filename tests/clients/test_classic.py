@@ -138,9 +138,7 @@ def test_a_full_queue_refuses_at_once_or_waits() -> None:
     assert sum(handled) >= 4
 
 
-def test_a_synchronous_send_has_arrived_when_it_returns_or_raises(
-    bootstrap: str, topic: str
-) -> None:
+def test_a_synchronous_send_returns_after_delivery_or_raises(bootstrap: str, topic: str) -> None:
     with classic.Producer(bootstrap_servers=bootstrap) as producer:
         producer.send([KeyedMessage(topic, "key", str(n), part_key=n) for n in range(6)])
         for partition in range(3):
@@ -177,12 +175,12 @@ def test_messages_without_a_key_share_a_partition(bootstrap: str, topic: str) ->
         (True, 1231),
     ],
 )
-def test_hashes_are_javas(key: object, hashed: int) -> None:
+def test_keys_are_hashed_as_in_java(key: object, hashed: int) -> None:
     assert classic.java_hash(key) == hashed
     assert 0 <= classic.DefaultPartitioner().partition(key, 5) < 5
 
 
-def test_handlers_need_a_queue_and_settings_are_checked() -> None:
+def test_handlers_need_a_queue_and_settings_are_validated() -> None:
     with pytest.raises(ConfigError, match="async"):
         classic.Producer(bootstrap_servers="h", callback_handler=Trace())
     with pytest.raises(ConfigError, match="must be sync or async"):

@@ -98,7 +98,9 @@ def scan(bootstrap: str, topic: str) -> object:
 
 
 @pytest.mark.parametrize("use", [group, consumer_group, admin, producer, awaitable, of_old, scan])
-def test_a_client_that_is_closed_holds_nothing(bootstrap: str, topic: str, use: Use) -> None:
+def test_a_closed_client_holds_no_thread_or_descriptor(
+    bootstrap: str, topic: str, use: Use
+) -> None:
     with krust.Producer(bootstrap_servers=bootstrap) as filling:
         for partition in range(3):
             filling.produce(topic, b"%d" % partition, partition=partition)
@@ -108,7 +110,7 @@ def test_a_client_that_is_closed_holds_nothing(bootstrap: str, topic: str, use: 
     assert held
 
 
-def test_a_call_that_comes_after_the_end_is_told_so(bootstrap: str, topic: str) -> None:
+def test_a_call_on_a_closed_client_raises(bootstrap: str, topic: str) -> None:
     client, consumer = _krust.Client(bootstrap), _krust.Consumer(bootstrap)
     assert client.versions()
     for one in (client, consumer):

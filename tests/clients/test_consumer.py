@@ -45,7 +45,7 @@ def take(consumer: Consumer, count: int) -> list[_krust.Record]:
     return found
 
 
-def test_every_record_of_what_is_assigned_comes_once_and_in_order(
+def test_every_record_of_the_assigned_partitions_comes_once_in_order(
     consumer: Consumer, filled: str
 ) -> None:
     consumer.assign([(filled, 0), (filled, 2)])
@@ -60,14 +60,14 @@ def test_every_record_of_what_is_assigned_comes_once_and_in_order(
     assert consumer.position(filled, 0) == consumer.position(filled, 2) == 100
 
 
-def test_an_offset_given_with_the_partition_is_where_it_begins(
+def test_a_consumer_begins_at_the_offset_given_with_the_partition(
     consumer: Consumer, filled: str
 ) -> None:
     consumer.assign([(filled, 1, 95)])
     assert [record.offset for record in take(consumer, 5)] == [95, 96, 97, 98, 99]
 
 
-def test_poll_gives_no_more_than_asked_and_the_position_follows(
+def test_poll_returns_at_most_the_requested_records_and_the_position_follows(
     consumer: Consumer, filled: str
 ) -> None:
     consumer.assign([(filled, 0)])
@@ -76,7 +76,7 @@ def test_poll_gives_no_more_than_asked_and_the_position_follows(
         assert consumer.position(filled, 0) == begin + 7
 
 
-def test_an_iterator_gives_each_record_and_the_position_is_behind_the_last_one_seen(
+def test_an_iterator_gives_each_record_and_the_position_is_after_the_last(
     consumer: Consumer, filled: str
 ) -> None:
     consumer.assign([(filled, 0)])
@@ -126,9 +126,7 @@ def test_offsets_are_found_by_time_and_at_both_ends(consumer: Consumer, filled: 
     assert consumer.topics()[filled] == 3
 
 
-def test_an_offset_that_is_gone_goes_on_where_auto_offset_reset_says(
-    bootstrap: str, filled: str
-) -> None:
+def test_a_deleted_offset_is_reset_by_auto_offset_reset(bootstrap: str, filled: str) -> None:
     with krust.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(filled, 0, 5000)])
         assert take(consumer, 1)[0].offset == 0
@@ -139,7 +137,7 @@ def test_an_offset_that_is_gone_goes_on_where_auto_offset_reset_says(
         assert caught.value.name == "OFFSET_OUT_OF_RANGE"
 
 
-def test_a_committed_offset_is_where_the_next_consumer_of_the_group_begins(
+def test_the_next_consumer_of_a_group_begins_at_the_committed_offset(
     bootstrap: str, filled: str
 ) -> None:
     settings = {"bootstrap.servers": bootstrap, "group.id": filled, "auto.offset.reset": "earliest"}
@@ -154,7 +152,7 @@ def test_a_committed_offset_is_where_the_next_consumer_of_the_group_begins(
         assert consumer.committed([(filled, 0)]) == {(filled, 0): 34}
 
 
-def test_what_is_not_assigned_cannot_be_moved(consumer: Consumer, filled: str) -> None:
+def test_seek_refuses_a_partition_that_is_not_assigned(consumer: Consumer, filled: str) -> None:
     consumer.assign([(filled, 0)])
     with pytest.raises(KafkaError, match="not assigned"):
         consumer.seek(filled, 1, 0)
@@ -163,7 +161,7 @@ def test_what_is_not_assigned_cannot_be_moved(consumer: Consumer, filled: str) -
     assert consumer.poll() == []
 
 
-def test_new_records_are_seen_and_wakeup_ends_a_poll(
+def test_poll_returns_new_records_and_wakeup_ends_it(
     bootstrap: str, consumer: Consumer, single: str
 ) -> None:
     consumer.assign([(single, 0)])
@@ -190,7 +188,7 @@ def test_control_c_ends_a_poll_that_waits(bootstrap: str, single: str) -> None:
     assert told.strip().endswith(b"KeyboardInterrupt")
 
 
-def test_a_forked_child_is_told(consumer: Consumer) -> None:
+def test_a_forked_child_gets_an_error(consumer: Consumer) -> None:
     child = os.fork()
     if child == 0:
         try:
@@ -211,7 +209,7 @@ def test_a_forked_child_is_told(consumer: Consumer) -> None:
         ({"session_timeout_ms": -1}, "session.timeout.ms"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(more: dict[str, Any], words: str) -> None:
+def test_an_invalid_setting_is_named(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         krust.Consumer(bootstrap_servers="h", group_id="g", **more)
 

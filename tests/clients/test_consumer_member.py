@@ -55,13 +55,15 @@ def filled(bootstrap: str, topic: str) -> str:
     return topic
 
 
-def test_members_share_by_the_brokers_word_and_nothing_is_lost_or_read_twice(
+def test_members_take_the_brokers_assignment_and_no_record_is_lost_or_read_twice(
     bootstrap: str, filled: str, member: Member
 ) -> None:
     share_and_hand_over(bootstrap, filled, member)
 
 
-def test_a_member_gives_back_only_what_moves_and_hears_of_it(filled: str, member: Member) -> None:
+def test_a_member_revokes_only_what_moves_and_its_listener_is_called(
+    filled: str, member: Member
+) -> None:
     heard: list[tuple[str, int]] = []
     one = member()
     one.subscribe(
@@ -77,7 +79,9 @@ def test_a_member_gives_back_only_what_moves_and_hears_of_it(filled: str, member
     assert sum(count for what, count in heard if what == "assigned") == 3
 
 
-def test_where_a_member_stood_its_group_goes_on(filled: str, member: Member) -> None:
+def test_a_group_continues_at_the_position_of_a_member_that_left(
+    filled: str, member: Member
+) -> None:
     one = member(enable_auto_commit=False)
     one.subscribe([filled])
     settle(3, one)
@@ -121,7 +125,7 @@ def test_a_static_member_comes_back_to_its_share(filled: str, member: Member) ->
     assert again.assignment() == held
 
 
-def test_a_member_that_does_not_poll_leaves_and_comes_back(filled: str, member: Member) -> None:
+def test_a_member_that_does_not_poll_leaves_and_joins_again(filled: str, member: Member) -> None:
     lost: list[int] = []
     slow, other = member(), member()
     slow.subscribe([filled], on_lost=lambda _, places: lost.append(len(places)))
@@ -149,7 +153,7 @@ def test_lost_answers_cost_a_member_nothing(tmp_path: Path) -> None:
     assert Counter(values) == Counter(b"%d" % number for number in range(30))
 
 
-def test_an_automatic_commit_of_an_epoch_that_is_over_is_left_to_the_next_one(
+def test_an_automatic_commit_with_a_stale_epoch_is_repeated_with_the_next(
     filled: str, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = member(auto_commit_interval_ms=1)
@@ -172,7 +176,7 @@ def test_an_automatic_commit_of_an_epoch_that_is_over_is_left_to_the_next_one(
     assert Counter(values) == Counter(b"%d" % number for number in range(30))
 
 
-def test_a_setting_that_is_the_brokers_is_refused() -> None:
+def test_a_setting_of_the_broker_is_refused_in_a_client() -> None:
     with pytest.raises(ConfigError, match=r"session\.timeout\.ms"):
         krust.Consumer(
             bootstrap_servers="localhost:1",
@@ -184,7 +188,9 @@ def test_a_setting_that_is_the_brokers_is_refused() -> None:
         krust.Consumer(bootstrap_servers="localhost:1", group_id="g", group_remote_assignor="range")
 
 
-def test_a_broker_without_consumer_groups_says_so(bootstrap: str, topic: str, name: str) -> None:
+def test_a_broker_without_consumer_groups_is_a_clear_error(
+    bootstrap: str, topic: str, name: str
+) -> None:
     if serves(bootstrap):
         pytest.skip("this broker has consumer groups")
     consumer = krust.Consumer(

@@ -52,7 +52,7 @@ def lines(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     return run
 
 
-def test_threads(bootstrap: str, said: Said) -> None:
+def test_the_threads_example_runs(bootstrap: str, said: Said) -> None:
     printed = ""
 
     def has_read() -> bool:
@@ -64,7 +64,9 @@ def test_threads(bootstrap: str, said: Said) -> None:
     until(has_read)
 
 
-def test_writing_then_reading(bootstrap: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_writes_then_reads_runs(
+    bootstrap: str, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writing.main(bootstrap)
     printed = said()
     assert re.search(r"^my-topic 0 \d+$", printed, re.MULTILINE)
@@ -77,7 +79,7 @@ def test_writing_then_reading(bootstrap: str, said: Said, monkeypatch: pytest.Mo
     assert "decoded {'key': 'value'}" in printed
 
 
-def test_lines_go_in_and_come_out(
+def test_the_line_examples_print_what_they_were_given(
     bootstrap: str, lines: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines("lines", "one\ntwo\nthree\n")
@@ -103,7 +105,7 @@ def test_lines_go_in_and_come_out(
     assert re.search(r"lines \[0\]\s+3\s+0$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_lag_of_a_group_that_has_committed_nothing(
+def test_lag_of_a_group_without_commits_is_the_whole_topic(
     bootstrap: str, lines: Callable[[str, str], None], said: Said
 ) -> None:
     lines("behind", "a\nb\n")
@@ -113,7 +115,7 @@ def test_lag_of_a_group_that_has_committed_nothing(
         lag.main(bootstrap, "none", "missing")
 
 
-def test_admin(bootstrap: str, said: Said) -> None:
+def test_the_admin_example_runs(bootstrap: str, said: Said) -> None:
     admin.main(bootstrap, "create_topics", "a", "b", "a")
     printed = said()
     assert printed.startswith("Topic a created\nTopic b created\nFailed to create topic a: ")
@@ -134,19 +136,19 @@ def test_admin(bootstrap: str, said: Said) -> None:
     assert '"a"' not in said().partition("Topic b deleted")[2]
 
 
-def test_idempotent(bootstrap: str, said: Said) -> None:
+def test_the_idempotent_example_writes_each_record_once(bootstrap: str, said: Said) -> None:
     idempotent.main(bootstrap, "numbers", "500")
     assert said() == "500 delivered, 0 failed\n"
 
 
-def test_asynchronous(bootstrap: str, said: Said) -> None:
+def test_the_asynchronous_example_runs(bootstrap: str, said: Said) -> None:
     asynchronous.main(bootstrap, "items")
     printed = said()
     assert "item 0 is at offset 0" in printed
     assert printed.count("read b'item ") == 10
 
 
-def test_every_example_is_run_here() -> None:
+def test_every_example_has_a_test() -> None:
     names = {path.stem for path in (ROOT / "examples/clients").glob("*.py")} - {"__init__"}
     text = Path(__file__).read_text()
     assert not {name for name in names if name not in text}

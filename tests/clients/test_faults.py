@@ -110,7 +110,7 @@ SEVERAL = settings(max_examples=15, suppress_health_check=[HealthCheck.function_
     batch=st.integers(100, 2000),
     linger_ms=st.sampled_from([0, 1, 5]),
 )
-def test_an_idempotent_producer_writes_each_record_once_in_order_and_says_where(
+def test_an_idempotent_producer_writes_each_record_once_in_order_with_its_offset(
     bootstrap: str,
     weather: Weather,
     records: list[tuple[int, int]],
@@ -145,7 +145,7 @@ def test_an_idempotent_producer_writes_each_record_once_in_order_and_says_where(
 
 @SEVERAL
 @given(faults=FAULTS, timeout_ms=st.integers(200, 600))
-def test_a_delivery_is_told_by_its_deadline_whatever_happens(
+def test_a_delivery_is_reported_by_its_deadline_under_any_fault(
     bootstrap: str, weather: Weather, faults: list[Fault], timeout_ms: int
 ) -> None:
     topic = fresh(bootstrap, weather)
@@ -184,7 +184,7 @@ def test_a_delivery_is_told_by_its_deadline_whatever_happens(
     limit=st.integers(200, 3000),
     seeks=st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(0, 59)), max_size=5),
 )
-def test_a_consumer_reads_each_record_once_from_where_it_was_told(
+def test_a_consumer_reads_each_record_once_from_its_start_offset(
     bootstrap: str,
     weather: Weather,
     counts: list[int],
@@ -220,7 +220,7 @@ def test_a_consumer_reads_each_record_once_from_where_it_was_told(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @settings(SEVERAL, max_examples=8)
 @given(faults=HEARD, chunks=st.lists(st.integers(1, 30), min_size=1, max_size=3))
-def test_members_of_a_group_lose_nothing_and_repeat_nothing_that_was_committed(
+def test_members_of_a_group_lose_no_record_and_repeat_no_committed_one(
     bootstrap: str, weather: Weather, protocol: str, faults: list[Fault], chunks: list[int]
 ) -> None:
     topic = fresh(bootstrap, weather)

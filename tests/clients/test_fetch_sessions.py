@@ -107,7 +107,7 @@ def write(bootstrap: str, topic: str, numbers: dict[int, range]) -> None:
                 producer.produce(topic, b"%d" % value, partition=partition)
 
 
-def test_only_what_changed_is_said(way: Way, name: str) -> None:
+def test_a_fetch_names_only_changed_partitions(way: Way, name: str) -> None:
     create(way.bootstrap, name, 200)
     lengths = way.lengths[name]
     settings: dict[str, Any] = {"client_id": name, "fetch_max_wait_ms": 50}
@@ -134,7 +134,7 @@ def test_only_what_changed_is_said(way: Way, name: str) -> None:
 
 
 @pytest.mark.parametrize("code", [SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH])
-def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) -> None:
+def test_a_lost_fetch_session_is_replaced_by_a_new_one(way: Way, name: str, code: int) -> None:
     create(way.bootstrap, name, 50)
     lengths = way.lengths[name]
     settings: dict[str, Any] = {"client_id": name, "fetch_max_wait_ms": 50}
@@ -152,7 +152,7 @@ def test_a_session_that_is_lost_is_begun_anew(way: Way, name: str, code: int) ->
             assert not at % 2 or max(lengths[asked:]) > 50 * 20
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(way: Way, name: str) -> None:
     settings: dict[str, Any] = {"bootstrap_servers": way.bootstrap, "auto_offset_reset": "earliest"}
     with krust.Consumer(fetch_max_wait_ms=50, **settings) as consumer:
         create(way.bootstrap, name, 2)
@@ -165,7 +165,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(way: Way, name: str) -> No
         assert values == [*range(20, 25), *range(30, 35)]
 
 
-def test_batches_that_are_larger_than_their_share_come_in_turn(way: Way, name: str) -> None:
+def test_batches_larger_than_the_partition_limit_come_in_turn(way: Way, name: str) -> None:
     create(way.bootstrap, name, 5)
     write(way.bootstrap, name, {partition: range(40) for partition in range(5)})
     limit: dict[str, Any] = {"max_partition_fetch_bytes": 50, "fetch_max_wait_ms": 50}
@@ -209,7 +209,7 @@ def take(consumer: Consumer, count: int) -> list[_krust.Record]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_moved_paused_and_taken_away_the_records_are_those_of_the_log(
+def test_records_equal_the_log_under_random_seeks_pauses_and_assignments(
     way: Way, name: str, seed: int
 ) -> None:
     chance = random.Random(seed)

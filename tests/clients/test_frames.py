@@ -60,7 +60,7 @@ MOMENT = datetime.datetime.fromtimestamp(TIME // 1000 + 40, datetime.UTC)
     ],
     ids=str,
 )
-def test_ends_are_said_as_everywhere(
+def test_offsets_are_given_as_in_every_other_command(
     bootstrap: str,
     filled: str,
     since: str | int | datetime.datetime,
@@ -86,7 +86,7 @@ def test_partitions_and_columns_may_be_chosen(bootstrap: str, filled: str) -> No
     assert error.value.code == 3
 
 
-def test_failures_are_those_of_krust(bootstrap: str, filled: str, name: str) -> None:
+def test_a_failed_scan_raises_krusts_errors(bootstrap: str, filled: str, name: str) -> None:
     with pytest.raises(KafkaError) as error:
         krust.scan(f"no-{name}", bootstrap=bootstrap).arrow()
     assert error.value.code == 3
@@ -96,7 +96,7 @@ def test_failures_are_those_of_krust(bootstrap: str, filled: str, name: str) -> 
         krust.scan(filled, bootstrap="127.0.0.1:1").arrow()
 
 
-def test_what_cannot_be_asked_is_refused_before_anything_is_read() -> None:
+def test_an_invalid_scan_is_refused_before_anything_is_read() -> None:
     wrongs: tuple[dict[str, Any], ...] = (
         {},
         {"bootstrap": "b", "data_dir": "d"},
@@ -132,7 +132,7 @@ def test_a_table_is_appended_and_comes_back(bootstrap: str, single: str) -> None
     assert both == expected + [{**row, "offset": row["offset"] + 100} for row in expected]
 
 
-def test_rows_may_say_their_topic(bootstrap: str, single: str) -> None:
+def test_a_column_may_name_the_topic_of_each_row(bootstrap: str, single: str) -> None:
     table = pa.table({"where": [single, single], "text": ["a", "b"]})
     assert krust.append(None, table, value="text", topics="where", bootstrap=bootstrap) == 2
     found = krust.scan(single, bootstrap=bootstrap, columns=["value"]).arrow()
@@ -159,7 +159,7 @@ def test_polars_pandas_and_duckdb_read_a_scan(bootstrap: str, filled: str) -> No
     assert answer == [(200, TIME + 99_000)]
 
 
-def test_a_broker_and_its_files_give_the_same(tmp_path: Path) -> None:
+def test_a_broker_and_its_files_give_the_same_table(tmp_path: Path) -> None:
     with Served(tmp_path / "data", "--prod") as broker:
         create(broker.bootstrap, "t", 3)
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
@@ -208,7 +208,9 @@ def test_a_consumer_gives_batches_and_its_position_follows(bootstrap: str, fille
         assert consumer.poll_arrow(10) is None
 
 
-def test_what_an_iterator_holds_back_comes_in_the_next_batch(bootstrap: str, filled: str) -> None:
+def test_records_that_an_iterator_holds_back_come_in_the_next_batch(
+    bootstrap: str, filled: str
+) -> None:
     with krust.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(filled, 0), (filled, 1)])
         seen = [(one.partition, one.offset) for _, one in zip(range(50), consumer, strict=False)]
@@ -220,7 +222,7 @@ def test_what_an_iterator_holds_back_comes_in_the_next_batch(bootstrap: str, fil
     assert len(seen) == 200
 
 
-def test_members_of_a_group_commit_what_batches_gave(bootstrap: str, filled: str) -> None:
+def test_members_of_a_group_commit_the_positions_of_batches(bootstrap: str, filled: str) -> None:
     settings: dict[str, Any] = {"group_id": f"{filled}-group", "auto_offset_reset": "earliest"}
     seen = 0
     for _ in range(2):

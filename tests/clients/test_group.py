@@ -104,13 +104,13 @@ def share_and_hand_over(bootstrap: str, topic: str, member: Callable[[], Consume
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_two_members_share_what_one_had_and_nothing_is_lost_or_read_twice(
+def test_a_second_member_takes_half_and_no_record_is_lost_or_read_twice(
     bootstrap: str, filled: str, member: Member, strategy: str
 ) -> None:
     share_and_hand_over(bootstrap, filled, lambda: member(partition_assignment_strategy=strategy))
 
 
-def test_eager_members_give_everything_back_and_cooperative_ones_only_what_moves(
+def test_eager_members_revoke_everything_and_cooperative_members_only_what_moves(
     filled: str, member: Member
 ) -> None:
     for strategy, given_back in (("range", 3), ("cooperative-sticky", 1)):
@@ -130,7 +130,9 @@ def test_eager_members_give_everything_back_and_cooperative_ones_only_what_moves
         two.close()
 
 
-def test_listeners_hear_of_what_comes_and_goes_and_may_seek(filled: str, member: Member) -> None:
+def test_listeners_hear_of_assigned_and_revoked_partitions_and_may_seek(
+    filled: str, member: Member
+) -> None:
     heard: list[tuple[str, list[tuple[str, int]]]] = []
     one = member()
 
@@ -173,7 +175,7 @@ def _some(consumer: Consumer) -> list[krust.Record]:
     return records
 
 
-def test_a_member_that_leaves_is_gone_at_once_and_leaves_nothing(
+def test_a_member_that_leaves_is_removed_at_once_and_leaves_no_thread(
     bootstrap: str, filled: str, member: Member
 ) -> None:
     with nothing_left():
@@ -188,7 +190,7 @@ def test_a_member_that_leaves_is_gone_at_once_and_leaves_nothing(
     until(lambda: len(two.assignment()) == 3, two)
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions_and_hears_of_it(
+def test_a_member_that_does_not_poll_loses_its_partitions_and_its_listener_is_called(
     filled: str, member: Member
 ) -> None:
     lost: list[int] = []
@@ -205,7 +207,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions_and_hears_of_it(
     assert lost == [3]
 
 
-def test_a_static_member_comes_back_to_what_it_had_without_a_rebalance(
+def test_a_static_member_returns_to_its_assignment_without_a_rebalance(
     filled: str, member: Member
 ) -> None:
     revoked: list[object] = []
@@ -223,7 +225,9 @@ def test_a_static_member_comes_back_to_what_it_had_without_a_rebalance(
     assert not revoked
 
 
-def test_a_pattern_takes_topics_that_come_later(bootstrap: str, name: str, member: Member) -> None:
+def test_a_pattern_subscribes_to_topics_created_later(
+    bootstrap: str, name: str, member: Member
+) -> None:
     one = member(metadata_max_age_ms=100)
     one.subscribe([f"^{name}-.*"])
     one.poll(0)
@@ -249,7 +253,7 @@ class Backwards:
         }
 
 
-def test_an_assignor_of_the_users_own_shares_the_partitions(filled: str, member: Member) -> None:
+def test_a_custom_assignor_assigns_the_partitions(filled: str, member: Member) -> None:
     one = member(partition_assignment_strategy=[Backwards, "range"])
     two = member(partition_assignment_strategy=[Backwards(), "range"])
     for each in (one, two):
@@ -257,7 +261,7 @@ def test_an_assignor_of_the_users_own_shares_the_partitions(filled: str, member:
     until(lambda: sorted((len(one.assignment()), len(two.assignment()))) == [0, 3], one, two)
 
 
-def test_a_member_shares_with_members_of_other_clients(
+def test_a_member_shares_a_group_with_other_clients(
     bootstrap: str, filled: str, member: Member
 ) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")

@@ -40,7 +40,7 @@ def beat(client: Client, member_id: str, epoch: int) -> Any:
     return until(answer)
 
 
-def test_a_groups_own_heartbeat_interval_is_given_at_once_and_after_a_restart(
+def test_a_group_config_sets_the_heartbeat_interval_at_once_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
     with krust.Broker(data_dir=tmp_path) as broker:

@@ -18,9 +18,7 @@ def grow(bootstrap: str, topic: str, total: int) -> None:
         admin.create_partitions(topic, total)
 
 
-def test_a_partition_that_the_topic_has_grown_is_found_when_it_is_asked_for(
-    bootstrap: str, single: str
-) -> None:
+def test_a_new_partition_is_found_when_it_is_written_to(bootstrap: str, single: str) -> None:
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         for total in range(2, 5):
             producer.produce(single, b"old", partition=0)
@@ -33,7 +31,7 @@ def test_a_partition_that_the_topic_has_grown_is_found_when_it_is_asked_for(
         assert [record.value for record in read(bootstrap, single, partition)] == [b"new"]
 
 
-def test_the_producer_without_a_thread_finds_it_too(bootstrap: str, single: str) -> None:
+def test_the_producer_without_a_thread_finds_a_new_partition(bootstrap: str, single: str) -> None:
     producer = _krust.Producer(bootstrap)
 
     def send(partition: int) -> None:
@@ -48,7 +46,7 @@ def test_the_producer_without_a_thread_finds_it_too(bootstrap: str, single: str)
     assert len(read(bootstrap, single, 0)) == len(read(bootstrap, single, 1)) == 1
 
 
-def test_a_partition_that_is_not_there_is_refused_each_time(bootstrap: str, single: str) -> None:
+def test_a_missing_partition_is_refused_each_time(bootstrap: str, single: str) -> None:
     with krust.Producer(bootstrap_servers=bootstrap, metadata_max_age_ms=0) as producer:
         for partition in (1, 1, 7, -2):
             with pytest.raises(KafkaError, match=f"has no partition {partition}") as caught:
@@ -58,7 +56,7 @@ def test_a_partition_that_is_not_there_is_refused_each_time(bootstrap: str, sing
     assert [record.value for record in read(bootstrap, single)] == [b"y"]
 
 
-def test_an_asynchronous_producer_finds_it_too(bootstrap: str, single: str) -> None:
+def test_an_asynchronous_producer_finds_a_new_partition(bootstrap: str, single: str) -> None:
     async def run() -> None:
         async with krust.AsyncProducer(bootstrap_servers=bootstrap) as producer:
             await producer.send(single, b"old", partition=0)
@@ -71,9 +69,7 @@ def test_an_asynchronous_producer_finds_it_too(bootstrap: str, single: str) -> N
     asyncio.run(run())
 
 
-def test_new_partitions_are_used_by_keys_and_without_keys_once_metadata_is_old(
-    bootstrap: str, single: str
-) -> None:
+def test_new_partitions_are_used_once_metadata_has_expired(bootstrap: str, single: str) -> None:
     keys = [b"%d" % number for number in range(50)]
     with krust.Producer(
         bootstrap_servers=bootstrap, metadata_max_age_ms=200, linger_ms=1
@@ -92,7 +88,7 @@ def test_new_partitions_are_used_by_keys_and_without_keys_once_metadata_is_old(
         assert free == {0, 1, 2, 3}
 
 
-def test_metadata_that_is_young_is_kept(bootstrap: str, single: str) -> None:
+def test_fresh_metadata_is_not_requested_again(bootstrap: str, single: str) -> None:
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         producer.send(single, b"x").result(60_000)
         grow(bootstrap, single, 2)

@@ -45,7 +45,7 @@ def settings(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> dict
 
 
 @pytest.mark.parametrize("end", [Consumer.close, Consumer.unsubscribe])
-def test_a_listener_that_raises_keeps_no_thread_and_no_share(
+def test_a_member_whose_listener_raises_leaves_its_group_and_no_thread(
     settings: dict[str, object], topic: str, end: End
 ) -> None:
     with nothing_left():
@@ -63,7 +63,7 @@ def test_a_listener_that_raises_keeps_no_thread_and_no_share(
         one.close()
 
 
-def test_a_last_commit_that_is_refused_keeps_no_thread_and_no_share(
+def test_a_member_whose_last_commit_is_refused_leaves_its_group_and_no_thread(
     settings: dict[str, object], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = krust.Consumer(settings)
@@ -102,7 +102,7 @@ def test_a_listener_that_raises_while_its_group_rebalances_is_called_again(
         assert calls[0] == calls[1]
 
 
-def test_who_was_put_out_commits_nothing_and_hears_that_all_is_lost(
+def test_a_removed_member_commits_nothing_and_its_on_lost_is_called(
     bootstrap: str, settings: dict[str, object], topic: str
 ) -> None:
     heard: list[str] = []

@@ -148,7 +148,7 @@ def producer(at: str) -> tuple[Closes, Call]:
 
 
 @pytest.mark.parametrize("make", [admin, consumer, member, producer])
-def test_a_forked_child_is_told_what_to_do_and_costs_the_parent_nothing(
+def test_a_forked_child_gets_a_clear_error_and_does_not_disturb_the_parent(
     ways: dict[str, str], make: Callable[[str], tuple[Closes, Call]]
 ) -> None:
     made, call = make(ways["at"])
@@ -202,7 +202,7 @@ def test_no_thread_is_left_behind(ways: dict[str, str]) -> None:
     wait_until(lambda: not ours())  # a thread that was joined is there a moment longer
 
 
-def test_what_a_broker_refuses_has_its_code_and_whether_to_try_again(ways: dict[str, str]) -> None:
+def test_a_refusal_has_its_error_code_and_whether_it_is_retriable(ways: dict[str, str]) -> None:
     with krust.Admin(bootstrap_servers=ways["at"]) as admin:
         with pytest.raises(KafkaError) as caught:
             admin.create_topic("waits", 1)
@@ -211,7 +211,7 @@ def test_what_a_broker_refuses_has_its_code_and_whether_to_try_again(ways: dict[
     assert _krust.error_info(14) == ("COORDINATOR_LOAD_IN_PROGRESS", True)
 
 
-def test_who_does_not_answer_is_named_with_what_to_do() -> None:
+def test_a_silent_broker_is_named_with_a_hint() -> None:
     with (
         krust.Admin(bootstrap_servers="127.0.0.1:1") as admin,
         pytest.raises(UnreachableError, match="127") as caught,
@@ -226,7 +226,7 @@ def _is_lost(consumer: krust.Consumer) -> bool:
     return consumer._member is not None and consumer._member.state == LOST
 
 
-def test_on_lost_is_on_revoke_where_it_is_not_given(ways: dict[str, str]) -> None:
+def test_on_revoke_is_called_for_lost_partitions_without_on_lost(ways: dict[str, str]) -> None:
     heard: list[int] = []
     with krust.Consumer(
         bootstrap_servers=ways["at"], group_id="lost", heartbeat_interval_ms=50

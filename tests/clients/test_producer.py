@@ -18,7 +18,9 @@ from tests.clients.conftest import read
 from tests.waiting import until
 
 
-def test_what_is_produced_in_a_with_block_is_there_after_it(bootstrap: str, single: str) -> None:
+def test_records_produced_in_a_with_block_are_delivered_at_its_end(
+    bootstrap: str, single: str
+) -> None:
     with krust.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5}) as producer:
         for number in range(5000):
             producer.produce(single, b"%d" % number)
@@ -44,7 +46,7 @@ def test_keys_headers_nulls_times_and_text_arrive_as_they_were_given(
     assert (third.key, third.value, third.headers) == (None, None, ())
 
 
-def test_a_record_without_company_is_sent_when_its_linger_is_over_without_any_call(
+def test_a_lone_record_is_sent_after_its_linger_without_another_call(
     bootstrap: str, single: str
 ) -> None:
     with krust.Producer(bootstrap_servers=bootstrap, linger_ms=1) as producer:
@@ -55,7 +57,7 @@ def test_a_record_without_company_is_sent_when_its_linger_is_over_without_any_ca
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_each_delivery_says_where_its_record_is(bootstrap: str, topic: str, codec: str) -> None:
+def test_each_delivery_has_its_partition_and_offset(bootstrap: str, topic: str, codec: str) -> None:
     with krust.Producer(
         bootstrap_servers=bootstrap, compression_type=codec, batch_size=2000
     ) as producer:
@@ -86,7 +88,7 @@ def test_a_process_with_thousands_of_descriptors_waits_for_deliveries(
             assert told == [1]
 
 
-def test_callbacks_come_in_the_order_of_the_records_on_the_thread_that_flushes(
+def test_callbacks_run_in_record_order_on_the_thread_that_flushes(
     bootstrap: str, single: str
 ) -> None:
     seen: list[tuple[KrustError | None, int, int]] = []
@@ -110,7 +112,7 @@ def test_a_partition_that_does_not_exist_is_refused_at_once(bootstrap: str, topi
         assert caught.value.name == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_a_topic_that_may_not_be_made_is_an_error_of_the_call(bootstrap: str, name: str) -> None:
+def test_produce_raises_for_a_topic_that_may_not_be_created(bootstrap: str, name: str) -> None:
     with krust.Producer(
         bootstrap_servers=bootstrap, allow_auto_create_topics=False, max_block_ms=1
     ) as producer:
@@ -119,7 +121,7 @@ def test_a_topic_that_may_not_be_made_is_an_error_of_the_call(bootstrap: str, na
         assert caught.value.name == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_a_record_that_is_too_large_fails_in_its_delivery_or_else_in_flush(
+def test_a_record_that_is_too_large_fails_in_its_delivery_or_in_flush(
     bootstrap: str, single: str
 ) -> None:
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
@@ -135,7 +137,7 @@ def test_a_record_that_is_too_large_fails_in_its_delivery_or_else_in_flush(
     assert [record.value for record in read(bootstrap, single)] == [b"small"]
 
 
-def test_a_failure_that_nobody_watches_is_told_whatever_else_waits_to_be_told(
+def test_flush_raises_an_unhandled_failure_behind_a_full_queue_of_callbacks(
     bootstrap: str, single: str
 ) -> None:
     told: list[object] = []
@@ -158,9 +160,7 @@ def _is_refused(delivery: Delivery) -> bool:
     return False  # Kafka has answered, and its partition has not heard of the setting yet
 
 
-def test_of_failures_that_nobody_watches_no_more_than_a_thousand_are_kept(
-    bootstrap: str, single: str
-) -> None:
+def test_at_most_a_thousand_unhandled_failures_are_kept(bootstrap: str, single: str) -> None:
     krust.Admin(bootstrap_servers=bootstrap).alter_config(single, {"max.message.bytes": 100})
     with krust.Producer(bootstrap_servers=bootstrap, batch_size=1) as producer:
         until(lambda: _is_refused(producer.send(single, bytes(100))))
@@ -173,9 +173,7 @@ def test_of_failures_that_nobody_watches_no_more_than_a_thousand_are_kept(
             producer.flush(60_000)
 
 
-def test_a_topic_that_does_not_come_holds_up_no_other(
-    bootstrap: str, name: str, single: str
-) -> None:
+def test_a_missing_topic_delays_no_other_topic(bootstrap: str, name: str, single: str) -> None:
     with krust.Producer(
         bootstrap_servers=bootstrap, allow_auto_create_topics=False, max_block_ms=600_000
     ) as producer:
@@ -213,7 +211,7 @@ def test_many_threads_share_a_producer(bootstrap: str, topic: str) -> None:
         assert values == [b"%d" % count for count in range(500)]
 
 
-def test_the_end_of_the_interpreter_sends_what_is_left(bootstrap: str, single: str) -> None:
+def test_the_exit_of_the_interpreter_sends_buffered_records(bootstrap: str, single: str) -> None:
     code = (
         f"import krust\np = krust.Producer(bootstrap_servers={bootstrap!r}, linger_ms=60_000)\n"
         f"p.produce({single!r}, b'last words')"
@@ -222,7 +220,7 @@ def test_the_end_of_the_interpreter_sends_what_is_left(bootstrap: str, single: s
     assert [record.value for record in read(bootstrap, single)] == [b"last words"]
 
 
-def test_a_producer_that_is_forgotten_warns_and_sends(bootstrap: str, single: str) -> None:
+def test_a_producer_that_is_never_closed_warns_and_sends(bootstrap: str, single: str) -> None:
     producer = krust.Producer(bootstrap_servers=bootstrap, linger_ms=60_000)
     producer.produce(single, b"forgotten")
     with pytest.warns(ResourceWarning, match="was not closed"):
@@ -230,7 +228,7 @@ def test_a_producer_that_is_forgotten_warns_and_sends(bootstrap: str, single: st
     assert [record.value for record in read(bootstrap, single)] == [b"forgotten"]
 
 
-def test_nothing_answers_and_the_error_says_so_within_max_block() -> None:
+def test_produce_without_a_broker_fails_within_max_block_ms() -> None:
     with krust.Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=1) as producer:
         with pytest.raises(UnreachableError, match="cannot connect to 127") as caught:
             producer.produce("t", b"x")
@@ -238,7 +236,7 @@ def test_nothing_answers_and_the_error_says_so_within_max_block() -> None:
         assert caught.value.hint
 
 
-def test_a_forked_child_is_told_and_the_parent_goes_on(bootstrap: str, single: str) -> None:
+def test_a_forked_child_gets_an_error_and_the_parent_goes_on(bootstrap: str, single: str) -> None:
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         producer.produce(single, b"parent")
         child = os.fork()
@@ -254,7 +252,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(bootstrap: str, single: s
     assert [record.value for record in read(bootstrap, single)] == [b"parent", b"parent again"]
 
 
-def test_a_closed_producer_takes_nothing() -> None:
+def test_a_closed_producer_refuses_records() -> None:
     producer = krust.Producer(bootstrap_servers="127.0.0.1:1")
     producer.close()
     producer.close()
@@ -273,12 +271,12 @@ def test_a_closed_producer_takes_nothing() -> None:
         ({"bootstrap.servers": "h", "security.protocol": "SSL"}, "PLAINTEXT listener"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(config: dict[str, object], words: str) -> None:
+def test_an_invalid_setting_is_named(config: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         krust.Producer(config)
 
 
-def test_a_value_that_is_no_bytes_is_a_type_error() -> None:
+def test_a_value_that_is_not_bytes_is_a_type_error() -> None:
     with (
         krust.Producer(bootstrap_servers="127.0.0.1:1") as producer,
         pytest.raises(TypeError, match="bytes, str or None, not int"),

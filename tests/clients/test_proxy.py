@@ -62,7 +62,7 @@ def test_a_consumer_reads_each_record_once_though_answers_are_cut(tmp_path: Path
         assert values == [b"%d" % number for number in range(COUNT)]
 
 
-def test_a_delivery_that_is_never_answered_fails_when_its_time_is_over(tmp_path: Path) -> None:
+def test_a_delivery_without_an_answer_fails_at_its_deadline(tmp_path: Path) -> None:
     silent = threading.Event()
 
     def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
@@ -99,7 +99,7 @@ _TOPICS = itertools.count()
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(records, st.sampled_from(["none", "gzip", "lz4", "zstd"]), st.integers(200, 3000))
-def test_each_partition_has_its_records_in_the_order_of_the_calls(
+def test_each_partition_keeps_the_order_of_the_calls(
     cut_broker: str, records: list[tuple[int, bytes, bool]], codec: str, size: int
 ) -> None:
     topic = f"order-{next(_TOPICS)}"
@@ -120,7 +120,7 @@ def test_each_partition_has_its_records_in_the_order_of_the_calls(
         assert written == [value for at, value, _ in records if at == partition]
 
 
-def test_a_broker_that_hung_up_once_is_not_taken_for_one_that_knows_no_headers(
+def test_a_broker_that_closed_a_connection_once_still_gets_headers(
     tmp_path: Path,
 ) -> None:
     cutting = Cutting(2, [API_VERSIONS])

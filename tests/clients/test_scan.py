@@ -215,7 +215,7 @@ def test_a_topic_that_does_not_exist_is_an_error(bootstrap: str, name: str) -> N
     assert failure.code == 3
 
 
-def test_what_cannot_be_asked_is_refused_at_once(bootstrap: str, single: str) -> None:
+def test_an_invalid_scan_is_refused_at_once(bootstrap: str, single: str) -> None:
     def refused(ranges: list[tuple[str, int, int, int]], columns: list[str], **more: Any) -> str:
         with pytest.raises(ConfigError) as error:
             _krust.scan(ranges, columns, **{"bootstrap": bootstrap, **more})

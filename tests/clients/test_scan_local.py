@@ -102,7 +102,7 @@ def test_a_broker_on_the_directory_and_the_files_give_the_same(
             assert pa.table(served).equals(beside), (topic, number)
 
 
-def test_what_a_killed_kafka_acknowledged_is_there(tmp_path: Path) -> None:
+def test_records_that_a_killed_kafka_acknowledged_are_read(tmp_path: Path) -> None:
     from tests.adopted import acknowledged
 
     path = unpack("kafka-3.9.1-killed", tmp_path)
@@ -115,7 +115,7 @@ def test_what_a_killed_kafka_acknowledged_is_there(tmp_path: Path) -> None:
     assert seen.items() >= acked.items()
 
 
-def test_a_transaction_that_is_open_is_where_committed_reading_ends(tmp_path: Path) -> None:
+def test_a_committed_read_ends_at_an_open_transaction(tmp_path: Path) -> None:
     path = unpack(CLEAN, tmp_path)
     [(_, start, stable)] = _krust.partitions([path], "open-txn", read_committed=True)
     [(_, _, end)] = _krust.partitions([path], "open-txn")
@@ -229,7 +229,7 @@ def cut_head(path: Path, keep_from: int) -> int:
     return first
 
 
-def test_segments_that_go_while_they_are_read_are_lost_or_told(
+def test_segments_deleted_during_a_scan_are_skipped_or_reported(
     served: Served, tmp_path: Path
 ) -> None:
     fill(served, "t", 5000, batch_size=600)
@@ -256,7 +256,7 @@ def test_segments_that_go_while_they_are_read_are_lost_or_told(
         assert stream.positions() == [("t", 0, 5000)]
 
 
-def test_compaction_leaves_gaps_and_no_doubles(tmp_path: Path) -> None:
+def test_a_scan_of_a_compacted_log_has_gaps_and_no_duplicates(tmp_path: Path) -> None:
     options = SMALL | {"log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": 0.01}
     with Served(tmp_path / "data", options=options) as broker:
         config = [{"name": "cleanup.policy", "value": "compact"}]
@@ -279,7 +279,7 @@ def test_compaction_leaves_gaps_and_no_doubles(tmp_path: Path) -> None:
             shortest = min(shortest, len(offsets) / end)
 
 
-def test_offsets_outside_the_log_are_lost(served: Served, tmp_path: Path) -> None:
+def test_offsets_outside_the_log_are_reported_as_lost(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(served, "t", 100)
     delete_records(served, "t", 40)

@@ -30,9 +30,7 @@ def test_a_fetch_begins_at_the_offset_asked_for(bootstrap: str, single: str) -> 
     assert (fetched.high_watermark, len(fetched)) == (10, 3)
 
 
-def test_a_multifetch_answers_in_the_order_asked_and_tells_each_error(
-    bootstrap: str, topic: str
-) -> None:
+def test_a_multifetch_answers_in_request_order_with_each_error(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic, 0, b"a")
     fill(bootstrap, topic, 2, b"c", b"d")
     asked = [FetchRequest(topic, p, at) for p, at in ((2, 1), (0, 5), (0, 5), (1, 0))]
@@ -45,19 +43,19 @@ def test_a_multifetch_answers_in_the_order_asked_and_tells_each_error(
     assert (second.error, list(second), second.high_watermark) == (None, [], 0)
 
 
-def test_a_partition_is_asked_for_in_one_way_at_a_time(bootstrap: str, single: str) -> None:
+def test_a_partition_is_requested_once_in_a_multifetch(bootstrap: str, single: str) -> None:
     asked = [FetchRequest(single, 0, 0), FetchRequest(single, 0, 5)]
     with SimpleConsumer(bootstrap) as consumer, pytest.raises(ConfigError, match="twice"):
         consumer.multifetch(asked)
 
 
-def test_a_partition_that_is_not_there_is_told(bootstrap: str, single: str) -> None:
+def test_a_missing_partition_is_an_error(bootstrap: str, single: str) -> None:
     with SimpleConsumer(bootstrap) as consumer, pytest.raises(KafkaError) as refused:
         consumer.fetch(FetchRequest(single, 9, 0))
     assert refused.value.code == 3
 
 
-def test_a_waiting_fetch_gives_what_comes(bootstrap: str, single: str) -> None:
+def test_a_waiting_fetch_returns_new_records(bootstrap: str, single: str) -> None:
     with SimpleConsumer(bootstrap) as consumer:
         fill(bootstrap, single, 0, b"early")
         assert not consumer.fetch(FetchRequest(single, 0, 1), max_wait_ms=20).records
@@ -76,7 +74,7 @@ def test_offsets_before_a_time_are_the_ends_of_the_log(bootstrap: str, single: s
             consumer.get_offsets_before(single, 7, LATEST)
 
 
-def test_the_offset_manager_keeps_offsets_with_a_word(bootstrap: str, topic: str) -> None:
+def test_the_offset_manager_stores_offsets_with_metadata(bootstrap: str, topic: str) -> None:
     group = f"simple-{topic}"
     with SimpleConsumer(bootstrap) as consumer:
         assert consumer.fetch_offsets(group, [(topic, 0)]) == {}
@@ -89,7 +87,7 @@ def test_the_offset_manager_keeps_offsets_with_a_word(bootstrap: str, topic: str
     }
 
 
-def test_what_a_broker_answered_may_be_cut_and_hostile(bootstrap: str, name: str) -> None:
+def test_truncated_and_hostile_responses_are_errors(bootstrap: str, name: str) -> None:
     create(bootstrap, name, 1)
     fill(bootstrap, name, 0, b"one")
     fill(bootstrap, name, 0, b"two")
@@ -104,6 +102,6 @@ def test_what_a_broker_answered_may_be_cut_and_hostile(bootstrap: str, name: str
         _krust.records(name, 0, 0, fetched[:40] + b"\xff" + fetched[41:])
 
 
-def test_a_setting_it_does_not_have_is_an_error() -> None:
+def test_an_unknown_setting_of_the_simple_consumer_is_an_error() -> None:
     with pytest.raises(ConfigError, match="group"):
         SimpleConsumer("localhost:1", group_id="billing")  # type: ignore[call-arg]

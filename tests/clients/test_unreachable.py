@@ -42,7 +42,7 @@ def until_raised(poll: Callable[[], object]) -> UnreachableError:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_that_finds_nobody_says_so_once_and_raises(
+def test_a_member_without_a_reachable_broker_logs_once_and_raises(
     nobody: str, caplog: pytest.LogCaptureFixture, protocol: str
 ) -> None:
     given: dict[str, Any] = {**SOON, "group_id": "g", "group_protocol": protocol}
@@ -54,7 +54,7 @@ def test_a_member_that_finds_nobody_says_so_once_and_raises(
     ]
 
 
-def test_a_producer_that_finds_nobody_says_so_once_and_raises(
+def test_a_producer_without_a_reachable_broker_logs_once_and_raises(
     nobody: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given: dict[str, Any] = {"delivery_timeout_ms": 300, "retry_backoff_ms": 20}
@@ -64,7 +64,7 @@ def test_a_producer_that_finds_nobody_says_so_once_and_raises(
     assert len(told(caplog, nobody)) == 1
 
 
-def test_clients_of_a_broker_that_dies_say_so_once_raise_and_go_on_when_it_is_back(
+def test_clients_of_a_dead_broker_log_once_raise_and_continue_after_its_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "krust")

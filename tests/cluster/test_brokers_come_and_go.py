@@ -48,7 +48,7 @@ def test_a_killed_broker_affects_only_its_own_partitions_and_leads_them_again(
     assert sorted(three.consume("kept", 5)) == sorted(values)
 
 
-def test_a_killed_controller_has_a_successor_that_knows_everything(three: Cluster) -> None:
+def test_the_successor_of_a_killed_controller_has_its_whole_state(three: Cluster) -> None:
     leaders = filled(three, "known")
     killed, epoch = three.controller, three.epoch
     three.kill(killed)
@@ -78,7 +78,7 @@ def test_a_stopped_broker_brings_its_groups_back(three: Cluster) -> None:
         assert three.consume("stopped", 1, f"g{number}") == ["new"], "its offsets were kept"
 
 
-def test_a_suspended_controller_is_replaced_and_notices_it(three: Cluster) -> None:
+def test_a_suspended_controller_is_replaced_and_resigns_when_it_resumes(three: Cluster) -> None:
     leaders = filled(three, "orders")
     still, epoch = three.controller, three.epoch
     three.pause(still)

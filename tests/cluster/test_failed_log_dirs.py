@@ -16,7 +16,7 @@ from tests.waiting import WAIT_S, until
 NOTICES = "/log_dir_event_notification"
 
 
-def test_the_controller_hears_of_a_failed_log_directory_and_elects_no_leader(
+def test_the_controller_leaves_partitions_of_a_failed_log_directory_without_a_leader(
     three: Cluster, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"

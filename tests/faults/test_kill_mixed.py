@@ -110,7 +110,7 @@ class Mixture:
 
 
 @pytest.mark.timeout(max(300, ROUNDS * 30))
-def test_every_record_of_every_kind_is_where_it_belongs(tmp_path: Path) -> None:
+def test_mixed_records_survive_kills_in_their_partitions_and_order(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     options = {**OPTIONS, "log.segment.delete.delay.ms": 0}
     port = free_port()

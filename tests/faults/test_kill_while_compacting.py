@@ -66,7 +66,7 @@ def is_compacted(bootstrap: str, partition: int, written: int) -> bool:
 
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
-def test_every_key_has_its_last_value(tmp_path: Path) -> None:
+def test_every_key_keeps_its_last_value_through_kills_while_compacting(tmp_path: Path) -> None:
     chance = random.Random(20261121)
     port = free_port()
     broker = Served(tmp_path / "data", options=OPTIONS, port=port)

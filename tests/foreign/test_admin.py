@@ -93,7 +93,9 @@ def test_a_deleted_topic_is_gone_and_can_be_created_again(topic: str, admin: Adm
     assert len(admin.list_topics(topic, WAIT_S).topics[topic].partitions) == 2
 
 
-def test_a_leader_that_leads_needs_no_election(topic: str, admin: AdminClient) -> None:
+def test_electing_a_current_leader_answers_election_not_needed(
+    topic: str, admin: AdminClient
+) -> None:
     partition = TopicPartition(topic, 0)
     answered = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(WAIT_S)
     assert answered[partition].name() == "ELECTION_NOT_NEEDED"

@@ -99,7 +99,7 @@ def test_old_clients_see_keys_and_values(adopted: tuple[str, Served], client: Cl
             assert found == [(record.key, record.value) for record in wanted], topic
 
 
-def test_records_of_a_killed_kafka_are_there_and_the_log_goes_on(tmp_path: Path) -> None:
+def test_records_of_a_killed_kafka_are_read_and_the_log_takes_new_ones(tmp_path: Path) -> None:
     acked = acknowledged()
     with Served(unpack("kafka-3.9.1-killed", tmp_path)) as broker:
         for partition in sorted({place[0] for place in acked}):

@@ -37,7 +37,7 @@ def written(broker: krust.Broker) -> list[list[int]]:
     return told
 
 
-def test_after_a_kafka_no_new_producer_is_taken_for_an_old_one(tmp_path: Path) -> None:
+def test_new_producers_get_ids_that_an_adopted_kafka_never_gave_out(tmp_path: Path) -> None:
     with krust.Broker(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
         before = ends(broker)
         told = written(broker)

@@ -264,7 +264,9 @@ def compare(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.java
 @pytest.mark.timeout(600)
-def test_both_leave_the_same_batches_and_records(folder: Path, tmp_path: Path) -> None:
+def test_kafka_and_krust_clean_a_log_to_the_same_batches_and_records(
+    folder: Path, tmp_path: Path
+) -> None:
     with apache(folder, OFF) as bootstrap:
         fill(bootstrap)
     compare(folder, tmp_path)
@@ -272,7 +274,7 @@ def test_both_leave_the_same_batches_and_records(folder: Path, tmp_path: Path) -
 
 @pytest.mark.java
 @pytest.mark.timeout(600)
-def test_both_clean_magic_0_and_1_beside_today_s_format_alike(folder: Path, tmp_path: Path) -> None:
+def test_kafka_and_krust_clean_magic_0_1_and_2_alike(folder: Path, tmp_path: Path) -> None:
     with apache(folder, OFF) as bootstrap:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic("table", 1, 1, config=SEGMENTS)])["table"].result(WAIT_S)

@@ -40,7 +40,7 @@ def rows(log: Path) -> Iterator[tuple[int, dict[str, Any], dict[str, Any] | None
 
 @pytest.mark.java
 @pytest.mark.timeout(300)
-def test_kafka_reads_a_consumer_group_of_krusts(tmp_path: Path) -> None:
+def test_kafka_loads_a_consumer_group_that_krust_wrote(tmp_path: Path) -> None:
     with Served(tmp_path / "data", options=AT_ONCE) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("sold", 4, 1)])["sold"].result(60)
@@ -96,7 +96,7 @@ def rebased(log: bytes) -> Iterator[bytes]:
         base, at = base + last + 1, at + 12 + size
 
 
-def test_krust_goes_on_with_a_consumer_group_of_kafkas(tmp_path: Path) -> None:
+def test_krust_loads_a_consumer_group_that_kafka_wrote(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Served(data) as broker:
         client = Client(broker.bootstrap)

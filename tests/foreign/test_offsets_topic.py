@@ -123,7 +123,7 @@ def test_the_offsets_formatter_prints_what_was_committed(written: Written, versi
 @pytest.mark.java
 @pytest.mark.timeout(300)
 @JSON
-def test_it_prints_the_tombstone_of_a_group_that_was_deleted(
+def test_the_offsets_formatter_prints_the_tombstone_of_a_deleted_group(
     written: Written, version: str
 ) -> None:
     found = rows(written.console(version, f"{TOOLS}.OffsetsMessageFormatter", "orders"))
@@ -149,7 +149,7 @@ def test_the_group_formatter_prints_the_members(written: Written, version: str) 
 
 @pytest.mark.java
 @pytest.mark.timeout(300)
-def test_the_formatters_of_the_old_coordinator_read_it_too(written: Written) -> None:
+def test_the_formatters_of_the_old_coordinator_read_krusts_records(written: Written) -> None:
     lines = written.console("3.9.1", f"{OLD}OffsetsMessageFormatter", "billing").splitlines()
     assert [line.partition("::")[0] for line in lines] == [
         f"[billing,{TOPIC},{partition}]" for partition in (0, 1, 0, 1)
@@ -213,7 +213,7 @@ def test_the_groups_of_a_directory_that_kafka_wrote_are_known(adopted: Served) -
         assert found == offsets, group
 
 
-def test_a_member_goes_on_where_kafkas_group_stopped(adopted: Served) -> None:
+def test_a_member_continues_at_the_offsets_of_kafkas_group(adopted: Served) -> None:
     admin = AdminClient({"bootstrap.servers": adopted.bootstrap})
     producer = Producer({"bootstrap.servers": adopted.bootstrap})
     producer.produce("codec-none", b"new", partition=1)

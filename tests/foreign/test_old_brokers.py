@@ -205,7 +205,7 @@ def test_krust_takes_over_what_an_old_broker_left(left: Left) -> None:
 
 
 @pytest.mark.parametrize("version", old_kafka.VERSIONS)
-def test_krust_s_own_client_speaks_with_an_old_broker(
+def test_krusts_client_works_with_an_old_broker(
     version: str, zookeeper: str, tmp_path: Path
 ) -> None:
     connect = f"{zookeeper}/client-{version}"

@@ -126,7 +126,9 @@ def test_kafka_python_is_throttled(
     consumer.close()
 
 
-def test_connections_beyond_the_rate_of_an_address_are_closed_unheard(broker: Served) -> None:
+def test_connections_beyond_the_rate_of_an_address_are_closed_without_an_answer(
+    broker: Served,
+) -> None:
     def came() -> socket.socket:
         return socket.create_connection(broker.address, WAIT_S, ("127.0.0.2", 0))
 

@@ -33,7 +33,7 @@ def tool(
     return run.returncode, run.stdout + run.stderr
 
 
-def test_an_unneeded_election_is_answered(broker: krust.Broker) -> None:
+def test_an_unneeded_election_answers_election_not_needed(broker: krust.Broker) -> None:
     kind = ("--election-type", "preferred")
     code, text = tool(broker, ELECT, *kind, "--topic", "t", "--partition", "1")
     assert code == 0, text

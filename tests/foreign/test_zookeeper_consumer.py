@@ -163,7 +163,7 @@ def test_apaches_consumer_alone_reads_commits_and_moves_its_offsets_to_kafka(
     assert sorted(int(each[3]) for each in first.records + second.records) == [*range(36)]
 
 
-def test_apaches_and_ours_share_a_group_and_each_record_is_read_by_one(
+def test_apaches_and_krusts_members_share_a_group_and_each_record_is_read_once(
     tmp_path: Path, where: Where, tree: KazooClient
 ) -> None:
     topic, partitions, sent = "shared", 20, 0

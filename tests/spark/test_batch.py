@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HEADERS = "array<struct<key string, value binary>>"
 
 
-def test_the_schema_is_the_official_ones(
+def test_the_schema_equals_that_of_the_official_source(
     spark: SparkSession, official: str, topic: str, bootstrap: str
 ) -> None:
     for more in ({}, {"includeHeaders": "true"}):
@@ -22,7 +22,9 @@ def test_the_schema_is_the_official_ones(
         assert ours.schema == reading(spark, official, bootstrap, topic, **more).schema
 
 
-def test_what_is_chosen(spark: SparkSession, bootstrap: str, name: str) -> None:
+def test_subscribe_pattern_and_assign_choose_partitions(
+    spark: SparkSession, bootstrap: str, name: str
+) -> None:
     for suffix in ("a", "b", "c"):
         create(bootstrap, f"{name}-{suffix}", 2)
         fill(bootstrap, f"{name}-{suffix}", 10, partitions=2)
@@ -47,7 +49,7 @@ def test_what_is_chosen(spark: SparkSession, bootstrap: str, name: str) -> None:
         "timestampType int, topic string, partition int not null",
     ],
 )
-def test_a_schema_is_the_projection(
+def test_a_given_schema_projects_the_columns(
     spark: SparkSession, bootstrap: str, topic: str, schema: str
 ) -> None:
     fill(bootstrap, topic, 50)
@@ -71,7 +73,7 @@ def test_a_schema_is_the_projection(
         ("value binary not null", "KRUST_WRONG_COLUMN_TYPE.*NOT NULL"),
     ],
 )
-def test_a_schema_that_cannot_be(
+def test_an_invalid_schema_is_refused(
     spark: SparkSession, bootstrap: str, topic: str, schema: str, words: str
 ) -> None:
     frame = (
@@ -85,7 +87,9 @@ def test_a_schema_that_cannot_be(
         frame.collect()
 
 
-def test_filters_choose_what_is_read(spark: SparkSession, bootstrap: str, topic: str) -> None:
+def test_filters_reduce_the_offsets_that_are_read(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
     """The same rows with and without; what Spark is left with is what krust cannot decide."""
     from krust.spark.session import PUSHDOWN
 
@@ -121,7 +125,7 @@ def test_filters_choose_what_is_read(spark: SparkSession, bootstrap: str, topic:
         spark.conf.unset(PUSHDOWN)
 
 
-def test_filters_that_are_not_allowed_are_told(
+def test_filters_that_are_not_pushed_down_are_reported(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
     frame = reading(spark, "krust", bootstrap, topic, filterPushdown="true")
@@ -157,13 +161,13 @@ def test_bad_options_name_the_option_and_what_to_write(
         reading(spark, "krust", bootstrap, topic, **given).collect()
 
 
-def test_a_broker_that_does_not_answer_is_told(spark: SparkSession) -> None:
+def test_an_unreachable_broker_is_a_clear_error(spark: SparkSession) -> None:
     more = {"kafka.request.timeout.ms": "300", "fetchOffset.numRetries": "1"}
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1\b"):
         reading(spark, "krust", "127.0.0.1:1", "t", **more).collect()
 
 
-def test_deleted_records_fail_or_are_left_out(
+def test_deleted_records_fail_the_read_or_are_skipped(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
     import krust
@@ -178,7 +182,7 @@ def test_deleted_records_fail_or_are_left_out(
     assert found == [n for n in range(6, 30) if n % 3 != 1 or n >= 13]
 
 
-def test_an_empty_topic_is_empty(spark: SparkSession, bootstrap: str, topic: str) -> None:
+def test_an_empty_topic_gives_no_rows(spark: SparkSession, bootstrap: str, topic: str) -> None:
     assert reading(spark, "krust", bootstrap, topic).count() == 0
     fill(bootstrap, topic, 5)
     assert (

@@ -29,7 +29,7 @@ def same(
     return ours
 
 
-def test_every_kind_of_record(
+def test_both_sources_read_every_kind_of_record_alike(
     spark: SparkSession, official: str, bootstrap: str, name: str
 ) -> None:
     """Codecs, nulls, headers, times out of order, empty partitions, a start that was deleted."""
@@ -67,7 +67,7 @@ def is_clean(data: Path, topic: str) -> bool:
     return int(rows.get(f"{topic} 0", -1)) == active
 
 
-def test_what_is_left_of_a_compacted_topic(
+def test_both_sources_read_a_compacted_topic_alike(
     spark: SparkSession, official: str, bootstrap: str, name: str, log_dir: str
 ) -> None:
     import krust
@@ -93,7 +93,7 @@ def test_what_is_left_of_a_compacted_topic(
 
 
 @pytest.mark.parametrize("folder", ["kafka-0.8.2.2", "kafka-0.10.2.2", "kafka-3.9.1-clean"])
-def test_logs_that_kafkas_wrote(
+def test_both_sources_read_kafkas_logs_alike(
     spark: SparkSession, official: str, folder: str, tmp_path: Path
 ) -> None:
     """Magic 0 and 1, old codecs' framing, transactions that were committed, aborted, left open.
@@ -137,7 +137,7 @@ def test_logs_that_kafkas_wrote(
         ),
     ],
 )
-def test_starts_ends_and_tasks(
+def test_both_sources_plan_the_same_starts_ends_and_tasks(
     spark: SparkSession, official: str, timed: str, bootstrap: str, ends: dict[str, str]
 ) -> None:
     more = {key: value.replace("T", timed) for key, value in ends.items()}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_workers_that_are_killed(job: Job, topic: str) -> None:
+def test_killed_workers_lose_and_duplicate_no_row(job: Job, topic: str) -> None:
     """Spark tries a task again, or the query is started again where it was the one that plans."""
     rows, kills = (60_000, 6) if ALL else (20_000, 3)
     fill(job.bootstrap, topic, rows)
@@ -58,7 +58,9 @@ def test_workers_that_are_killed(job: Job, topic: str) -> None:
     assert job.values() == list(range(rows))
 
 
-def test_a_broker_that_is_killed(spark: SparkSession, name: str, tmp_path: Path) -> None:
+def test_a_killed_broker_loses_and_duplicates_no_row(
+    spark: SparkSession, name: str, tmp_path: Path
+) -> None:
     """It comes back on its port; the stream has only waited, or is started again."""
     port = free_port()
     folder = tmp_path / "broker"
@@ -114,7 +116,7 @@ query.awaitTermination()
 """
 
 
-def test_a_driver_that_is_killed_between_planning_and_doing(
+def test_a_driver_killed_after_planning_repeats_the_same_micro_batch(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     """Its micro-batch is logged, not done; another driver does exactly the same one again."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from krust.spark.listener import Standing
 
 
-def test_each_progress_is_committed_the_last_one_too(
+def test_each_progress_is_committed_including_the_last(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     import krust
@@ -42,7 +42,7 @@ def test_each_progress_is_committed_the_last_one_too(
     assert any("60 offsets behind" in standing.line() for standing in shown)
 
 
-def test_prometheus_reads_it() -> None:
+def test_prometheus_reads_the_metrics_of_a_stream() -> None:
     from krust.spark.listener import KrustListener, Standing
 
     listener = KrustListener()
@@ -55,7 +55,7 @@ def test_prometheus_reads_it() -> None:
     assert 'krust_spark_rows_per_second{query="q\\"1"} 1.5' in text
 
 
-def test_a_broker_that_refuses_commits_costs_a_warning(
+def test_a_refused_commit_is_logged_as_a_warning(
     spark: SparkSession,
     bootstrap: str,
     topic: str,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOBODY = "127.0.0.1:1"
 
 
-def test_files_beside_a_live_broker_are_the_topic(
+def test_files_beside_a_running_broker_give_the_whole_topic(
     spark: SparkSession, bootstrap: str, log_dir: str, topic: str
 ) -> None:
     """The same rows for every way to say where to begin and to end; no broker is asked."""
@@ -57,7 +57,7 @@ def test_a_stream_moves_between_broker_and_files(
     assert job.values() == list(range(120))
 
 
-def test_files_that_are_deleted_are_a_loss(
+def test_deleted_files_are_reported_as_data_loss(
     spark: SparkSession, bootstrap: str, log_dir: str, topic: str
 ) -> None:
     import krust

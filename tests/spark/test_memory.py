@@ -42,7 +42,7 @@ def cost(served: Served) -> Cost:
 
 
 @pytest.mark.skipif(not ALL, reason=f"{BATCHES} micro-batches: make spark")
-def test_two_hundred_micro_batches_cost_what_forty_do(
+def test_two_hundred_micro_batches_take_the_memory_of_forty(
     spark: SparkSession, served: Served, topic: str, tmp_path: Path
 ) -> None:
     fill(served.bootstrap, topic, 300 * (BATCHES - 1))

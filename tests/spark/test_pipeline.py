@@ -126,7 +126,7 @@ def table_of(flow: Flow) -> Table:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_is_in_its_table_once_as_it_was(
+def test_each_record_of_a_topic_is_in_the_table_once_and_unchanged(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, kind: str
 ) -> None:
     copy = to(kind, tmp_path)
@@ -143,7 +143,7 @@ def test_a_topic_is_in_its_table_once_as_it_was(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_are_decoded_and_bad_ones_apart(
+def test_values_are_decoded_and_bad_records_are_kept_apart(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, kind: str
 ) -> None:
     write(bootstrap, topic, 0, 200, bad_every=50)
@@ -155,7 +155,7 @@ def test_values_are_decoded_and_bad_ones_apart(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_of_dataframes_stands_between_topic_and_table(
+def test_a_function_of_dataframes_transforms_a_topic_into_a_table(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, kind: str
 ) -> None:
     def even(frame: DataFrame) -> DataFrame:
@@ -171,7 +171,7 @@ def test_a_function_of_dataframes_stands_between_topic_and_table(
     assert sum(table_of(flow).offsets("flow")[topic].values()) == 200
 
 
-def test_sql_stands_between_topic_and_topic(
+def test_sql_transforms_one_topic_into_another(
     spark: SparkSession, bootstrap: str, topic: str, name: str, tmp_path: Path
 ) -> None:
     create(bootstrap, f"{name}-out")
@@ -186,7 +186,7 @@ def test_sql_stands_between_topic_and_topic(
     assert found == [2 * number for number in range(10)]
 
 
-def test_a_lost_checkpoint_costs_nothing_and_doubles_nothing(
+def test_a_lost_checkpoint_loses_and_duplicates_no_row(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     copy = to("delta", tmp_path)
@@ -199,7 +199,7 @@ def test_a_lost_checkpoint_costs_nothing_and_doubles_nothing(
     assert raw_rows(table_of(flow)) == the_topic(bootstrap, topic)
 
 
-def test_offsets_that_the_table_has_are_refused(
+def test_a_pipeline_refuses_offsets_that_its_table_contains(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     copy = to("delta", tmp_path)
@@ -215,7 +215,7 @@ def test_offsets_that_the_table_has_are_refused(
     assert raw_rows(table_of(flow)) == the_topic(bootstrap, topic)
 
 
-def test_a_failure_in_a_worker_is_told_in_one_line(
+def test_a_failure_in_a_worker_is_reported_in_one_line(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     write(bootstrap, topic, 0, 10, bad_every=5)
@@ -228,7 +228,7 @@ def test_a_failure_in_a_worker_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "iceberg"])
-def test_a_batch_that_was_published_before_the_crash_is_not_there_twice(
+def test_a_batch_published_before_a_crash_is_not_published_twice(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, kind: str
 ) -> None:
     """Spark forgets that it did the last batch: the commit log's newest file is gone."""
@@ -435,7 +435,7 @@ def test_the_driver_is_killed_at_random_and_the_table_equals_the_topic(
 
 
 @pytest.mark.timeout(600)
-def test_run_reads_what_is_there_then_what_comes_until_ctrl_c(
+def test_run_reads_old_and_then_new_records_until_ctrl_c(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "flow.toml"
@@ -472,7 +472,7 @@ def test_run_reads_what_is_there_then_what_comes_until_ctrl_c(
     assert ids(table) == Counter(n + 1 for n in range(200) if n % 10)
 
 
-def test_a_transformation_that_cannot_be_is_told_in_the_house_style(
+def test_an_invalid_transformation_is_reported_with_a_hint(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     made = pipeline.Pipeline(
@@ -490,7 +490,7 @@ def test_a_transformation_that_cannot_be_is_told_in_the_house_style(
         ("SELECT nothing FROM input", r"\[UNRESOLVED_COLUMN"),
     ],
 )
-def test_check_has_spark_read_the_sql(
+def test_check_has_spark_parse_the_sql(
     spark: SparkSession, tmp_path: Path, sql: str, what: str
 ) -> None:
     made = pipeline.Pipeline(("t",), "delta", str(tmp_path / "table"), decode=JSON, sql=sql)
@@ -518,7 +518,7 @@ def test_a_column_whose_type_a_transformation_changed_is_refused_before_a_write(
     assert ids(table) == Counter(range(10))
 
 
-def test_a_fault_of_a_users_function_is_not_tried_again(
+def test_an_error_in_a_users_function_is_not_retried(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     def broken(frame: DataFrame) -> DataFrame:

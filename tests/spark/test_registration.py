@@ -29,7 +29,9 @@ def test_the_wheel_has_every_package() -> None:
     assert set(project["tool"]["maturin"]["python-packages"]) == there
 
 
-def test_it_is_registered_in_so_many_words(spark: SparkSession, bootstrap: str, topic: str) -> None:
+def test_the_source_can_be_registered_explicitly(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
     import krust.spark
     from krust.spark.session import PUSHDOWN
 
@@ -43,7 +45,7 @@ def test_it_is_registered_in_so_many_words(spark: SparkSession, bootstrap: str, 
         session.conf.unset(PUSHDOWN)
 
 
-def test_it_is_pickled_by_its_name() -> None:
+def test_the_source_is_pickled_by_reference() -> None:
     pytest.importorskip("pyspark")
     from pyspark.cloudpickle import dumps
 
@@ -55,14 +57,14 @@ def test_it_is_pickled_by_its_name() -> None:
     assert pickle.loads(dumps(KrustDataSource)) is KrustDataSource
 
 
-def test_looking_for_formats_loads_no_native_module() -> None:
+def test_looking_up_formats_loads_no_native_module() -> None:
     """Every process that plans a query pays for what is imported."""
     pytest.importorskip("pyspark")
     code = "import sys, pyspark_krust; print({'krust._krust', 'pyarrow'} & set(sys.modules))"
     assert python(code) == "set()"
 
 
-def test_a_broken_installation_is_told_when_it_is_used() -> None:
+def test_a_broken_installation_raises_when_the_source_is_used() -> None:
     pytest.importorskip("pyspark")
     code = (
         "import sys; sys.modules['krust.spark.source'] = None\n"
@@ -76,7 +78,7 @@ def test_a_broken_installation_is_told_when_it_is_used() -> None:
     assert python(code).count("its Spark source cannot be loaded: ModuleNotFoundError") == 5
 
 
-def test_without_pyspark_nothing_is_raised() -> None:
+def test_the_package_imports_without_pyspark() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['pyspark.sql'] = None\n"
         "import pyspark_krust; print(hasattr(pyspark_krust, 'DefaultSource'))"

@@ -72,7 +72,7 @@ def test_the_topic_is_an_option_or_a_column(spark: SparkSession, bootstrap: str,
         write(null, bootstrap, None)
 
 
-def test_a_copy_keeps_partition_and_timestamp(
+def test_a_copied_record_keeps_its_partition_and_timestamp(
     spark: SparkSession, bootstrap: str, topic: str, name: str
 ) -> None:
     create(bootstrap, f"{name}-copy", 3)
@@ -106,7 +106,7 @@ def test_a_copy_keeps_partition_and_timestamp(
         ),
     ],
 )
-def test_what_is_refused(
+def test_the_sink_refuses_invalid_columns_and_options(
     spark: SparkSession,
     bootstrap: str,
     topic: str,
@@ -125,15 +125,13 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, bootstrap: str, topic: 
         writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).save()
 
 
-def test_a_write_that_no_broker_takes_fails(
-    spark: SparkSession, bootstrap: str, topic: str
-) -> None:
+def test_a_write_without_a_broker_fails(spark: SparkSession, bootstrap: str, topic: str) -> None:
     frame = spark.range(3).selectExpr("repeat('v', 3000000) AS value")
     with pytest.raises(Exception, match="is larger than max"):
         write(frame, bootstrap, topic)
 
 
-def test_a_stream_from_topic_to_topic(
+def test_a_stream_copies_one_topic_to_another(
     spark: SparkSession, bootstrap: str, topic: str, name: str, tmp_path: Path
 ) -> None:
     create(bootstrap, f"{name}-out", 2)

@@ -93,7 +93,9 @@ def test_the_first_micro_batch_is_empty_and_pins_the_start(job: Job, topic: str)
     assert job.batches("commits") == [0, 1]
 
 
-def test_available_now_with_latest_on_a_new_checkpoint(job: Job, topic: str) -> None:
+def test_available_now_from_latest_reads_nothing_at_first_and_new_records_later(
+    job: Job, topic: str
+) -> None:
     """The first run settles where it starts and reads nothing; the next reads all since."""
     job.options["startingOffsets"] = "latest"
     fill(job.bootstrap, topic, 10)
@@ -107,7 +109,7 @@ def test_available_now_with_latest_on_a_new_checkpoint(job: Job, topic: str) -> 
 
 
 @pytest.mark.parametrize("fails_at", [0, 1])
-def test_nothing_is_lost_when_the_first_micro_batches_fail(
+def test_no_record_is_lost_when_the_first_micro_batches_fail(
     job: Job, topic: str, fails_at: int
 ) -> None:
     """Spark asks again where to start, and with `latest` the answer would be a later one."""
@@ -150,7 +152,7 @@ def test_a_limit_is_kept_and_available_now_ignores_what_comes_later(job: Job, to
     assert job.values() == list(range(330))
 
 
-def test_bytes_limit_a_micro_batch(job: Job, topic: str) -> None:
+def test_a_limit_in_bytes_bounds_a_micro_batch(job: Job, topic: str) -> None:
     fill(job.bootstrap, topic, 1500)
     job.options["maxBytesPerTrigger"] = "10000"
     query = job.run()
@@ -159,7 +161,7 @@ def test_bytes_limit_a_micro_batch(job: Job, topic: str) -> None:
     assert job.values() == list(range(1500))
 
 
-def test_a_stream_waits_for_the_least_number(job: Job, topic: str) -> None:
+def test_a_stream_waits_for_min_offsets_per_trigger(job: Job, topic: str) -> None:
     job.options |= {"minOffsetsPerTrigger": "50", "maxTriggerDelay": "10m"}
     fill(job.bootstrap, topic, 3)
     query = job.start(processingTime="50 milliseconds")
@@ -176,7 +178,7 @@ def test_a_stream_waits_for_the_least_number(job: Job, topic: str) -> None:
     assert job.batches() == [*done, done[-1] + 1]
 
 
-def test_a_restart_between_planning_and_doing(job: Job, topic: str) -> None:
+def test_a_restart_after_planning_repeats_the_same_micro_batch(job: Job, topic: str) -> None:
     fill(job.bootstrap, topic, 60)
     job.run()
     fill(job.bootstrap, topic, 30, first=60)
@@ -187,7 +189,7 @@ def test_a_restart_between_planning_and_doing(job: Job, topic: str) -> None:
     assert job.values() == list(range(100))
 
 
-def test_the_first_micro_batch_is_done_again(job: Job, topic: str) -> None:
+def test_an_unfinished_first_micro_batch_is_repeated(job: Job, topic: str) -> None:
     fill(job.bootstrap, topic, 30)
     job.options["startingOffsets"] = "latest"
     job.run()
@@ -197,7 +199,7 @@ def test_the_first_micro_batch_is_done_again(job: Job, topic: str) -> None:
     assert job.values() == list(range(30, 60))
 
 
-def test_partitions_and_topics_that_come_while_it_runs(
+def test_a_running_stream_finds_new_partitions_and_topics(
     spark: SparkSession, bootstrap: str, name: str, tmp_path: Path
 ) -> None:
     import krust
@@ -220,7 +222,7 @@ def test_partitions_and_topics_that_come_while_it_runs(
     assert job.values() == list(range(60))
 
 
-def test_a_topic_that_is_deleted(
+def test_a_deleted_topic_is_reported_as_data_loss(
     spark: SparkSession, bootstrap: str, name: str, tmp_path: Path
 ) -> None:
     import krust
@@ -243,7 +245,7 @@ def test_a_topic_that_is_deleted(
     assert job.values() == [*range(20), *range(100, 110), *range(200, 205)]
 
 
-def test_a_topic_that_is_made_again(job: Job, topic: str) -> None:
+def test_a_recreated_topic_is_reported_as_data_loss(job: Job, topic: str) -> None:
     import krust
 
     job.options["fetchOffset.retryIntervalMs"] = "10"
@@ -262,7 +264,9 @@ def test_a_topic_that_is_made_again(job: Job, topic: str) -> None:
     assert job.values() == [*range(30), *range(39, 48)]
 
 
-def test_records_that_are_deleted_before_they_are_read(job: Job, topic: str) -> None:
+def test_records_deleted_before_they_are_read_are_reported_as_data_loss(
+    job: Job, topic: str
+) -> None:
     import krust
 
     fill(job.bootstrap, topic, 30)
@@ -277,7 +281,7 @@ def test_records_that_are_deleted_before_they_are_read(job: Job, topic: str) -> 
     assert job.values() == [n for n in range(60) if n % 3 != 1 or n < 30 or n >= 45]
 
 
-def test_progress_says_what_waits(job: Job, topic: str) -> None:
+def test_progress_reports_the_backlog(job: Job, topic: str) -> None:
     fill(job.bootstrap, topic, 90)
     job.options["maxOffsetsPerTrigger"] = "30"
     query = job.run()
@@ -286,7 +290,7 @@ def test_progress_says_what_waits(job: Job, topic: str) -> None:
     assert json.loads(source.endOffset) == {topic: {"0": 10, "1": 10, "2": 10}}
 
 
-def test_a_group_knows_how_far_a_stream_is(job: Job, topic: str) -> None:
+def test_a_stream_commits_its_progress_to_a_group(job: Job, topic: str) -> None:
     import krust
 
     job.options["groupId"] = f"{topic}-group"
@@ -311,13 +315,13 @@ def test_a_group_knows_how_far_a_stream_is(job: Job, topic: str) -> None:
         ),
     ],
 )
-def test_bad_options(job: Job, more: dict[str, str], words: str) -> None:
+def test_a_stream_refuses_invalid_options(job: Job, more: dict[str, str], words: str) -> None:
     job.options |= more
     with pytest.raises(Exception, match=words):
         job.run()
 
 
-def test_both_sources_go_on_from_one_checkpoint(job: Job, topic: str, official: str) -> None:
+def test_both_sources_continue_from_one_checkpoint(job: Job, topic: str, official: str) -> None:
     """kafka, krust, kafka: a micro-batch of each is done twice; each row is there once."""
     rows = 0
     for number, kind in enumerate((official, "krust", official, *others("krust"))):
@@ -331,7 +335,7 @@ def test_both_sources_go_on_from_one_checkpoint(job: Job, topic: str, official: 
     assert reading(job.session, "krust", job.bootstrap, topic).count() == rows
 
 
-def test_the_official_source_goes_on_from_krusts_first_micro_batch(
+def test_the_official_source_continues_after_krusts_first_micro_batch(
     job: Job, topic: str, official: str
 ) -> None:
     job.options["startingOffsets"] = "latest"
@@ -343,7 +347,7 @@ def test_the_official_source_goes_on_from_krusts_first_micro_batch(
     assert job.values() == list(range(10, 40))
 
 
-def test_a_first_micro_batch_that_another_source_left_unfinished_is_told(
+def test_an_unfinished_first_micro_batch_of_another_source_is_an_error(
     job: Job, topic: str, official: str
 ) -> None:
     """Its start is known to that source alone: rows would be lost."""

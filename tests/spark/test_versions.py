@@ -15,7 +15,7 @@ FOLDERS = [folder for folder in os.environ.get("KRUST_OLD_SPARKS", "").split(":"
 
 
 @pytest.mark.parametrize("folder", FOLDERS or [None], ids=lambda folder: str(folder))
-def test_other_versions_of_spark(
+def test_krust_works_with_other_versions_of_spark(
     bootstrap: str, name: str, tmp_path: Path, folder: str | None
 ) -> None:
     if folder is None:
