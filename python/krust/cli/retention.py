@@ -18,7 +18,7 @@ import click
 from krust.cli import logfacts, output, plugins, session
 from krust.cli import options as shared
 from krust.config import RETENTION, rules
-from krust.controller.state import State, Topic
+from krust.controller.state import ControllerState, Topic
 from krust.metadata import znodes
 from krust.metadata.contents import EntityConfig
 from krust.metadata.saved import peek
@@ -150,7 +150,7 @@ class Topics:
         self._rules = rules(RETENTION, config.text(RETENTION) or "")
         given = {name: setup.text for name, setup in config.given().items()}
         self.parameters = parameters(given, RETENTION)
-        self._state = State(config, str, max(identity.stored(directory) or 0, 0))
+        self._state = ControllerState(config, str, max(identity.stored(directory) or 0, 0))
         contents = peek(directory / FILE) or peek(directory.absolute().parent / FILE)
         self.known = contents is not None
         self._data = {row.path: row.data for row in contents.rows} if contents else {}

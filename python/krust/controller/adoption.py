@@ -27,11 +27,11 @@ from krust.controller import configs, topics
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
+    ControllerState,
     Partition,
-    State,
     Topic,
     chunks,
-    written,
+    write_all,
 )
 from krust.errors import ServerError
 from krust.metadata import znodes
@@ -41,7 +41,7 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
-    from krust.controller.state import Asked
+    from krust.controller.state import Transactions
     from krust.metadata.store import Done, Operation
 
 KEEP = ASSUMED
@@ -50,7 +50,7 @@ _TOLD = 100
 """topics or partitions that the log lists by name"""
 
 
-class Found(NamedTuple):
+class LogOnDisk(NamedTuple):
     """A partition's directory."""
 
     topic: str
@@ -64,14 +64,14 @@ class Found(NamedTuple):
 
 
 def take_over(
-    state: State, on_disk: Iterable[Found], *, unknown_too: bool = True
-) -> Generator[Asked, list[Done], None]:
+    state: ControllerState, on_disk: Iterable[LogOnDisk], *, unknown_too: bool = True
+) -> Generator[Transactions, list[Done], None]:
     """Enter unknown topics, then lead everything that is here.
 
     unknown_too  False: topics on disk that the tree does not know were deleted while this broker
                  was away, so they are left alone
     """
-    by_topic: dict[str, list[Found]] = {}
+    by_topic: dict[str, list[LogOnDisk]] = {}
     for each in on_disk:
         by_topic.setdefault(each.topic, []).append(each)
     adopted = []
@@ -92,7 +92,7 @@ def take_over(
                 hint=f"move the directories {name}-* away, or the metadata that knows it otherwise",
             )
     if adopted:
-        done = yield from written([topics.creation(state, topic) for topic in adopted])
+        done = yield from write_all([topics.creation(state, topic) for topic in adopted])
         for topic, refused in zip(adopted, done, strict=True):
             if refused is not None:
                 raise ServerError(
@@ -106,8 +106,8 @@ def take_over(
 
 
 def lead(
-    state: State, disk: Mapping[tuple[str, int], Found], but: Collection[str] = ()
-) -> Generator[Asked, list[Done], None]:
+    state: ControllerState, disk: Mapping[tuple[str, int], LogOnDisk], but: Collection[str] = ()
+) -> Generator[Transactions, list[Done], None]:
     """Take up the lead of every partition whose only replica this broker is.
 
     disk   what was found on it, by topic and partition
@@ -127,7 +127,7 @@ def lead(
             bare += [Create(path.removesuffix("/state")) for path in missing]
     if bare:
         yield [[state.fence(), each] for each in bare]
-    done = yield from written([transactions for _, transactions in raised])
+    done = yield from write_all([transactions for _, transactions in raised])
     for (led, _), refused in zip(raised, done, strict=True):
         if refused is not None:
             raise ServerError(
@@ -137,7 +137,7 @@ def lead(
         state.put(led)
 
 
-def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
+def _adopted(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic:
     """A topic as its directories show it."""
     ids = {each.topic_id for each in parts} - {NO_TOPIC_ID}
     if len(ids) > 1:
@@ -158,7 +158,9 @@ def _adopted(state: State, name: str, parts: list[Found]) -> Topic:
     return Topic(name, topic_id, partitions, config)
 
 
-def _tell(state: State, adopted: Sequence[Topic], found: Mapping[str, Sequence[Found]]) -> None:
+def _tell(
+    state: ControllerState, adopted: Sequence[Topic], found: Mapping[str, Sequence[LogOnDisk]]
+) -> None:
     """Say what was taken over, and what of it nobody knows."""
     for topic in adopted[:_TOLD]:
         there = {each.partition for each in found[topic.name]}
@@ -167,11 +169,11 @@ def _tell(state: State, adopted: Sequence[Topic], found: Mapping[str, Sequence[F
         text = f"took over topic {topic.name}: {_counted(len(there), 'partition')}{empty}"
         state.changes.lines.append((logging.INFO, text))
     if len(adopted) > _TOLD:
-        state.say(f"took over {len(adopted) - _TOLD} topics more, which are not listed")
+        state.warn(f"took over {len(adopted) - _TOLD} topics more, which are not listed")
     partitions = sum(len(topic.partitions) for topic in adopted)
     assumed = ", ".join(f"{name}={value}" for name, value in KEEP.items())
     taken = f"{_counted(len(adopted), 'topic')} with {_counted(partitions, 'partition')}"
-    state.say(
+    state.warn(
         f"took over {taken} that the metadata did not know. Directories do not tell topics' "
         f"settings (assumed {assumed}: nothing is deleted), partitions without a directory, and "
         "quotas (there are none). Where a ZooKeeper has them: stop this broker, then `krust "
@@ -189,7 +191,7 @@ def _numbers(partitions: Sequence[int]) -> str:
 
 
 def _led(
-    state: State, topic: Topic, disk: Mapping[tuple[str, int], Found]
+    state: ControllerState, topic: Topic, disk: Mapping[tuple[str, int], LogOnDisk]
 ) -> tuple[Topic, list[Operation]]:
     """The topic with this broker as leader where it is the only replica, and how to write that."""
     operations: list[Operation] = []

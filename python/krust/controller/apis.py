@@ -17,7 +17,7 @@ from krust.controller import (
     client_quotas,
     configs,
     consumer_offsets,
-    election,
+    leader_elections,
     log_dirs,
     producer_ids,
     reassignment,
@@ -27,7 +27,7 @@ from krust.controller import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.controller.state import Message, Policy, Request, State
+    from krust.controller.state import ControllerState, Message, Policy, Request
     from krust.errors import Code
 
 
@@ -35,7 +35,7 @@ class ControllerApi(NamedTuple):
     """One row of the table."""
 
     name: str
-    decide: Callable[[State, Request], Policy]
+    decide: Callable[[ControllerState, Request], Policy]
     refuse: Callable[[Message, Code, str], Message]
     """makes the response that refuses every item of a request"""
     writes: bool = False
@@ -53,34 +53,34 @@ class ControllerApi(NamedTuple):
 # Decided in a cluster alone.
 
 
-def _alter_partition(state: State, request: Request) -> Policy:
-    from krust.controller import leading
+def _alter_partition(state: ControllerState, request: Request) -> Policy:
+    from krust.controller import leader_requests
 
-    return leading.alter_partition(state, request)
-
-
-def _controlled_shutdown(state: State, request: Request) -> Policy:
-    from krust.controller import leading
-
-    return leading.controlled_shutdown(state, request)
+    return leader_requests.alter_partition(state, request)
 
 
-def _leader_and_isr(state: State, request: Request) -> Policy:
-    from krust.controller import following
+def _controlled_shutdown(state: ControllerState, request: Request) -> Policy:
+    from krust.controller import leader_requests
 
-    return following.leader_and_isr(state, request)
-
-
-def _stop_replica(state: State, request: Request) -> Policy:
-    from krust.controller import following
-
-    return following.stop_replica(state, request)
+    return leader_requests.controlled_shutdown(state, request)
 
 
-def _update_metadata(state: State, request: Request) -> Policy:
-    from krust.controller import following
+def _leader_and_isr(state: ControllerState, request: Request) -> Policy:
+    from krust.controller import control_request_handlers
 
-    return following.update_metadata(state, request)
+    return control_request_handlers.leader_and_isr(state, request)
+
+
+def _stop_replica(state: ControllerState, request: Request) -> Policy:
+    from krust.controller import control_request_handlers
+
+    return control_request_handlers.stop_replica(state, request)
+
+
+def _update_metadata(state: ControllerState, request: Request) -> Policy:
+    from krust.controller import control_request_handlers
+
+    return control_request_handlers.update_metadata(state, request)
 
 
 # Responses that refuse every item of a request.
@@ -219,7 +219,7 @@ _ROWS = (
     ),
     ControllerApi(
         "ElectLeaders",
-        election.elect,
+        leader_elections.elect,
         _refuse_elections,
         writes=True,
         in_slices=True,

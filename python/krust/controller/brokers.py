@@ -5,7 +5,7 @@ what was in memory) when its czxid is another. A partition is led by the first o
 that is in the ISR and alive; where there is none, by nobody, until one of the ISR is back. Each
 change of leader is one more leader epoch, written by a transaction a topic with the fence and the
 version of each state; where a version is another the topic is read again and looked at anew.
-A broker that leads and was registered anew leads in a new epoch: it may have lost what was not
+A broker that leads and was registered again leads in a new epoch: it may have lost what was not
 synced. So does one whose registration is younger than the state that names it.
 Not done: unclean election. With one replica there is nobody else to elect.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import reading
+from krust.controller import store_reads
+from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
-from krust.controller.office import AwayError
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import Live, Partition, State, Topic, chunks
+from krust.controller.state import ControllerState, LiveBroker, Partition, Topic, chunks
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Broker
 from krust.metadata.store import Children, Create, Node, Read, Refusal
@@ -26,27 +26,29 @@ from krust.metadata.store import Children, Create, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
 
-    from krust.controller.state import Asked, Message
+    from krust.controller.state import Message, Transactions
     from krust.metadata.store import Done
 
 
-def look(state: State) -> Generator[Asked, list[Done], set[int]]:
+def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
     """Read who is alive; the brokers that are others than before under their number.
 
     This broker is alive, whatever is written.
     """
     (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
-    names = [name for name in reading.children(znodes.BROKERS, read.results[0]) if name.isdecimal()]
-    found: dict[int, Live] = {}
+    names = [
+        name for name in store_reads.children(znodes.BROKERS, read.results[0]) if name.isdecimal()
+    ]
+    found: dict[int, LiveBroker] = {}
     paths = [f"{znodes.BROKERS}/{name}" for name in names]
-    results = yield from reading.pieces(Read(path, watch=True) for path in paths)
+    results = yield from store_reads.pieces(Read(path, watch=True) for path in paths)
     for path, name, node in zip(paths, names, results, strict=True):
         if isinstance(node, Node):
             _add(state, found, path, int(name), node)
         elif node is not Refusal.NO_NODE:
-            raise AwayError(f"{path}: {node}")
-    own = found.setdefault(state.node_id, state.brokers.get(state.node_id, Live()))
-    anew = {
+            raise RetryLaterError(f"{path}: {node}")
+    own = found.setdefault(state.node_id, state.brokers.get(state.node_id, LiveBroker()))
+    restarted = {
         broker
         for broker, live in found.items()
         if live is not own and state.brokers.get(broker, live).epoch not in (-1, live.epoch)
@@ -55,82 +57,94 @@ def look(state: State) -> Generator[Asked, list[Done], set[int]]:
         state.vanished(broker)
     for broker, live in found.items():
         state.appeared(broker, live)
-    state.leaving -= anew | (state.leaving - found.keys())
-    return anew
+    state.leaving -= restarted | (state.leaving - found.keys())
+    return restarted
 
 
-def _add(state: State, found: dict[int, Live], path: str, broker: int, node: Node) -> None:
+def _add(
+    state: ControllerState, found: dict[int, LiveBroker], path: str, broker: int, node: Node
+) -> None:
     """A broker's own words. Another's under our number are no word of ours."""
     if broker == state.node_id and node.stat.owner != state.session:
         return
     try:
-        said = Broker.decode(node.data)
+        registered = Broker.decode(node.data)
     except BadZnodeError as error:
         state.fault(path, error)
         return
-    found[broker] = Live(node.stat.czxid, said.rack, said.endpoints)
+    found[broker] = LiveBroker(node.stat.czxid, registered.rack, registered.endpoints)
 
 
-def elected(
-    state: State, partition: Partition, anew: Collection[int] = (), off: Collection[int] = ()
+def with_live_leader(
+    state: ControllerState,
+    partition: Partition,
+    restarted: Collection[int] = (),
+    offline: Collection[int] = (),
 ) -> Partition:
     """The partition as it has to be now; the same object where it is as it has to be.
 
-    anew  brokers that are alive but are not what they were
-    off   brokers that have lost the disk with their replica
+    restarted  brokers that are alive but are not what they were
+    offline   brokers that have lost the disk with their replica
     """
     if partition.version < 0:
         return elect(partition, LiveBrokers(state.brokers.keys()), ElectionMode.NEW)
-    live = LiveBrokers(state.brokers.keys() - off, state.leaving, anew)
+    live = LiveBrokers(state.brokers.keys() - offline, state.leaving, restarted)
     return elect(partition, live, ElectionMode.OFFLINE)
 
 
-def unled(
-    state: State, topic: Topic, written: Mapping[tuple[str, int], int], since: int, *, led: bool
+def without_stale_leaders(
+    state: ControllerState,
+    topic: Topic,
+    written: Mapping[tuple[str, int], int],
+    since: int,
+    *,
+    was_controller: bool,
 ) -> Topic:
     """The topic without those leaders that were registered after their state was written.
 
     since  the zxid from which on this process is a broker
-    led    what has no other replica than here was taken up by `adoption.lead`
+    was_controller  what has no other replica than here was taken up by `adoption.lead`
     """
     partitions = list(topic.partitions)
     for index, each in enumerate(partitions):
         live = state.brokers.get(each.leader)
         epoch = since if each.leader == state.node_id else live.epoch if live is not None else -1
-        own = led and each.replicas == (state.node_id,)
+        own = was_controller and each.replicas == (state.node_id,)
         if written.get((topic.name, index), epoch) < epoch and not own:
             partitions[index] = each._replace(leader=-1)
     return topic._replace(partitions=tuple(partitions))
 
 
 def sweep(
-    state: State,
+    state: ControllerState,
     names: Iterable[str],
-    anew: Collection[int] = (),
-) -> Generator[Asked, list[Done], set[str]]:
+    restarted: Collection[int] = (),
+) -> Generator[Transactions, list[Done], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
-    anew     as `look` found them
+    restarted     as `read_live` found them
     returns  the topics that have to be read again
-    raises   AwayError: the store is not available
+    raises   RetryLaterError: the store is not available
     """
-    unsure: set[str] = set()
+    outdated: set[str] = set()
     wanted: list[tuple[Topic, dict[int, Partition]]] = []
     pace = Pace()
     for name in names:
         topic = state.topics.get(name)
         moved: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
-            now = elected(state, partition, anew, state.offline.brokers_of((name, index)))
+            now = with_live_leader(
+                state, partition, restarted, state.offline.brokers_of((name, index))
+            )
             if now is not partition:
                 moved[index] = now
             if pace.is_over(MADE if now is not partition else 1) and topic is not None:
-                unsure |= yield from write(state, [*wanted, *([(topic, moved)] if moved else [])])
+                outdated |= yield from write(state, [*wanted, *([(topic, moved)] if moved else [])])
                 wanted, moved = [], {}
                 yield PAUSE
         if topic is not None and moved:
             wanted.append((topic, moved))
-    return unsure | (yield from write(state, wanted))
+    return outdated | (yield from write(state, wanted))
 
 
 class Batch:
@@ -149,7 +163,7 @@ class Batch:
         self._wanted.setdefault(topic.name, (topic, {}))[1][index] = partition
         self._results.append((topic.name, result))
 
-    def write(self, state: State) -> Generator[Asked, list[Done], list[Message]]:
+    def write(self, state: ControllerState) -> Generator[Transactions, list[Done], list[Message]]:
         """Write all states. Returns the results of those that were not written; then it is empty.
 
         A transaction a topic: if it fails, none of the topic's states is written.
@@ -158,21 +172,21 @@ class Batch:
         results, self._results = self._results, []
         try:
             failed = yield from write(state, wanted)
-        except AwayError:
+        except RetryLaterError:
             failed = {topic.name for topic, _ in wanted}
         return [result for name, result in results if name in failed]
 
 
 def write(
-    state: State, wanted: list[tuple[Topic, dict[int, Partition]]]
-) -> Generator[Asked, list[Done], set[str]]:
+    state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
+) -> Generator[Transactions, list[Done], set[str]]:
     """Write other states of partitions, a transaction a topic; the topics that were others."""
     yield from _make_room(state, wanted)
     pending = []
     for topic, other in wanted:
         operations = [state.write_of(topic.name, index, each) for index, each in other.items()]
         pending.append((topic, other, chunks(state.fence(), operations)))
-    unsure: set[str] = set()
+    outdated: set[str] = set()
     while pending:
         answers = yield [transactions[0] for _, _, transactions in pending]
         left = []
@@ -182,16 +196,16 @@ def write(
             elif done.refused is None:
                 state.changed(topic, other)
             elif done.refused in (Refusal.NO_SESSION, Refusal.FAILED):
-                raise AwayError(f"the leaders of {topic.name}: {done.refused.value}")
+                raise RetryLaterError(f"the leaders of {topic.name}: {done.refused.value}")
             else:
-                unsure.add(topic.name)
+                outdated.add(topic.name)
         pending = left
-    return unsure
+    return outdated
 
 
 def _make_room(
-    state: State, wanted: list[tuple[Topic, dict[int, Partition]]]
-) -> Generator[Asked, list[Done], None]:
+    state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
+) -> Generator[Transactions, list[Done], None]:
     """Make the nodes above those states that are not there yet."""
     above = []
     for topic, other in wanted:

@@ -19,9 +19,16 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import owners, quotas
+from krust.controller import quota_entities, quotas
 from krust.controller.pace import PAUSE, WRITE, Pace
-from krust.controller.state import Message, Policy, RefusedError, Request, State, refused_code
+from krust.controller.state import (
+    ControllerState,
+    Message,
+    Policy,
+    RefusedError,
+    Request,
+    refused_code,
+)
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, EntityConfig
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from krust.controller.quotas import Owner
-    from krust.controller.state import Asked, Steps
+    from krust.controller.state import Steps, Transactions
     from krust.metadata.store import Done, Node, Operation
 
 EXACT, DEFAULT, ANY = range(3)
@@ -60,14 +67,14 @@ class _Alteration(NamedTuple):
     result: Message
 
 
-def describe(state: State, request: Request) -> Policy:
+def describe(state: ControllerState, request: Request) -> Policy:
     """DescribeClientQuotas."""
     entries = []
     try:
         wanted = _components(request.message["components"])
         strict = bool(request.message["strict"])
         pace = Pace()
-        for place, node in (yield from owners.nodes()).items():
+        for place, node in (yield from quota_entities.nodes()).items():
             if pace.is_over():
                 yield PAUSE
             owner = quotas.owner_at(place)
@@ -83,7 +90,7 @@ def describe(state: State, request: Request) -> Policy:
     return {"error_code": Code.NONE, "error_message": "", "entries": entries}
 
 
-def alter(state: State, request: Request) -> Policy:
+def alter(state: ControllerState, request: Request) -> Policy:
     """AlterClientQuotas."""
     only_check = bool(request.message["validate_only"])
     results: dict[frozenset[tuple[str, str | None]], Message] = {}
@@ -111,11 +118,11 @@ def alter(state: State, request: Request) -> Policy:
     return {"entries": list(results.values())}
 
 
-def describe_scram(state: State, request: Request) -> Policy:
+def describe_scram(state: ControllerState, request: Request) -> Policy:
     """DescribeUserScramCredentials."""
     asked = [each["name"] for each in request.message["users"] or ()]
     try:
-        found = yield from owners.nodes("users")
+        found = yield from quota_entities.nodes("users")
     except ServerError as error:
         return {"error_code": Code.REQUEST_TIMED_OUT, "error_message": str(error), "results": []}
     known = {}
@@ -140,8 +147,8 @@ def describe_scram(state: State, request: Request) -> Policy:
 
 
 def _alter_together(
-    state: State, asked: list[_Alteration]
-) -> Generator[Asked, list[Done], list[_Alteration]]:
+    state: ControllerState, asked: list[_Alteration]
+) -> Generator[Transactions, list[Done], list[_Alteration]]:
     """Write what is simple, many in one transaction: owners of one part that are named once and
     keep a node whose parent is there. Returns the others, and those whose transaction failed: each
     of them is to be written alone, and hears why it cannot be.
@@ -157,7 +164,7 @@ def _alter_together(
         written = []
         for each in simple[start : start + _TOGETHER]:
             try:
-                place = yield from owners.look(each.owner)
+                place = yield from quota_entities.look(each.owner)
                 config = _changed(each.owner, place.config, each.ops)
             except (BadZnodeError, RefusedError, ServerError):
                 rest.append(each)
@@ -165,14 +172,14 @@ def _alter_together(
             if not config or place.missing:
                 rest.append(each)
             elif config != place.config:
-                operations += owners.writes(place, config)
+                operations += quota_entities.writes(place, config)
                 written.append(each)
         if not written:
             continue
         (done,) = yield [operations]
         try:
             if done.refused is None:
-                yield from owners.reread(state, *(each.owner for each in written))
+                yield from quota_entities.reread(state, *(each.owner for each in written))
             else:
                 rest += written
         except ServerError:
@@ -182,7 +189,7 @@ def _alter_together(
     return rest
 
 
-def _change(state: State, owner: Owner, ops: list[Message], only_check: bool) -> Steps:
+def _change(state: ControllerState, owner: Owner, ops: list[Message], only_check: bool) -> Steps:
     """Write the quotas of one; he has them from then on."""
     path = _path(owner)
     if not is_path(path):
@@ -190,15 +197,15 @@ def _change(state: State, owner: Owner, ops: list[Message], only_check: bool) ->
     refused: Refusal | None = None
     try:
         for _ in range(_TRIES):
-            place = yield from owners.look(owner)
+            place = yield from quota_entities.look(owner)
             config = _changed(owner, place.config, ops)
             if only_check or config == place.config:
                 return
-            refused = yield from owners.write(place, config)
+            refused = yield from quota_entities.write(place, config)
             if refused not in _AGAIN:
                 break
         if refused is None:
-            yield from owners.reread(state, owner)
+            yield from quota_entities.reread(state, owner)
     except BadZnodeError as error:
         raise RefusedError(Code.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from None
     except ServerError as error:

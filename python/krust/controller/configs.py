@@ -22,11 +22,11 @@ from krust.config import RETENTION, parse_topic, rules
 from krust.controller import group_configs
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
+    ControllerState,
     Message,
     Policy,
     RefusedError,
     Request,
-    State,
     Topic,
     refused_code,
 )
@@ -107,13 +107,13 @@ class Known(NamedTuple):
     source: int
 
 
-def internal_config(state: State, name: str) -> dict[str, str]:
+def internal_config(state: ControllerState, name: str) -> dict[str, str]:
     """The settings Kafka gives a topic of its own."""
     config = dict(_INTERNAL_CONFIG[name])
     return config | {key: str(state.whole(own)) for key, own in _INTERNAL_FROM[name].items()}
 
 
-def refused_topic_value(state: State, name: str, text: str) -> str | None:
+def refused_topic_value(state: ControllerState, name: str, text: str) -> str | None:
     """Why a topic setting that parses cannot be had; None: it can."""
     setting = TOPIC[name]
     if name == RETENTION and text:
@@ -134,7 +134,7 @@ def _refused_policy(name: str, of_broker: str) -> str | None:
     return f"{RETENTION} = {name}: this broker has {', '.join(sorted(known))}"
 
 
-def describe(state: State, request: Request) -> Policy:
+def describe(state: ControllerState, request: Request) -> Policy:
     """DescribeConfigs."""
     yield from ()
     results = []
@@ -162,7 +162,7 @@ def describe(state: State, request: Request) -> Policy:
     return {"throttle_time_ms": 0, "results": results}
 
 
-def list_resources(state: State, request: Request) -> Policy:
+def list_resources(state: ControllerState, request: Request) -> Policy:
     """ListConfigResources."""
     yield from ()
     wanted = set(request.message.get("resource_types") or ())
@@ -189,7 +189,7 @@ def list_resources(state: State, request: Request) -> Policy:
     }
 
 
-def alter(state: State, request: Request) -> Policy:
+def alter(state: ControllerState, request: Request) -> Policy:
     """AlterConfigs: what is not named goes back to its default."""
 
     def changed(_before: Mapping[str, str], resource: Message) -> dict[str, str]:
@@ -205,7 +205,7 @@ def alter(state: State, request: Request) -> Policy:
     return (yield from _alter(state, request, changed))
 
 
-def incremental_alter(state: State, request: Request) -> Policy:
+def incremental_alter(state: ControllerState, request: Request) -> Policy:
     """IncrementalAlterConfigs."""
 
     def changed(before: Mapping[str, str], resource: Message) -> dict[str, str]:
@@ -233,7 +233,9 @@ def incremental_alter(state: State, request: Request) -> Policy:
     return (yield from _alter(state, request, changed))
 
 
-def topic_entries(state: State, topic: Topic, names: Iterable[str] | None) -> list[Message]:
+def topic_entries(
+    state: ControllerState, topic: Topic, names: Iterable[str] | None
+) -> list[Message]:
     """All settings of a topic, or those named."""
     wanted = None if names is None else set(names)
     entries = []
@@ -247,7 +249,7 @@ def topic_entries(state: State, topic: Topic, names: Iterable[str] | None) -> li
     return entries
 
 
-def _alter(state: State, request: Request, changed: _Changed) -> Policy:
+def _alter(state: ControllerState, request: Request, changed: _Changed) -> Policy:
     """The way of both: plan each resource, write it, then let it hold."""
     results: list[Message] = []
     resources = request.message["resources"]
@@ -279,7 +281,7 @@ def _alter(state: State, request: Request, changed: _Changed) -> Policy:
     return {"throttle_time_ms": 0, "responses": results}
 
 
-def _write(state: State, key: tuple[int, str], config: dict[str, str]) -> Steps:
+def _write(state: ControllerState, key: tuple[int, str], config: dict[str, str]) -> Steps:
     """Write the settings of one entity and let them hold."""
     kind, name = key
     if kind == TOPIC_RESOURCE:
@@ -324,7 +326,7 @@ def _must(refused: Refusal | None) -> None:
         )
 
 
-def _before(state: State, kind: int, name: str) -> Mapping[str, str]:
+def _before(state: ControllerState, kind: int, name: str) -> Mapping[str, str]:
     """What is set now; RefusedError: no such resource."""
     if kind == TOPIC_RESOURCE:
         topic = state.topics.get(name)
@@ -345,7 +347,9 @@ def _before(state: State, kind: int, name: str) -> Mapping[str, str]:
     raise RefusedError(Code.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def _check(state: State, kind: int, before: Mapping[str, str], config: Mapping[str, str]) -> None:
+def _check(
+    state: ControllerState, kind: int, before: Mapping[str, str], config: Mapping[str, str]
+) -> None:
     """Refuse what is unknown, cannot be so, or cannot change while the broker runs."""
     if kind == GROUP_RESOURCE:
         group_configs.check(state, config)
@@ -368,7 +372,7 @@ def _check(state: State, kind: int, before: Mapping[str, str], config: Mapping[s
             ) from None
 
 
-def _check_topic_value(state: State, name: str, text: str) -> None:
+def _check_topic_value(state: ControllerState, name: str, text: str) -> None:
     try:
         parse_topic(name, text)
     except ConfigError as error:
@@ -378,7 +382,7 @@ def _check_topic_value(state: State, name: str, text: str) -> None:
         raise RefusedError(Code.INVALID_CONFIG, refused)
 
 
-def _check_broker(state: State, name: str, who: str = "Broker") -> None:
+def _check_broker(state: ControllerState, name: str, who: str = "Broker") -> None:
     if name and not _NUMBER.fullmatch(name):
         raise RefusedError(Code.INVALID_REQUEST, f"{who} id must be an integer, but it is: {name}")
     if name not in ("", str(state.node_id)):
@@ -388,7 +392,9 @@ def _check_broker(state: State, name: str, who: str = "Broker") -> None:
         )
 
 
-def _joined(state: State, setting: Setting | None, before: Mapping[str, str], pair: Message) -> str:
+def _joined(
+    state: ControllerState, setting: Setting | None, before: Mapping[str, str], pair: Message
+) -> str:
     """A list with items added or taken away."""
     name = pair["name"]
     if setting is None or setting.type is not Type.LIST or pair["config_operation"] > SUBTRACT:
@@ -410,7 +416,9 @@ def _joined(state: State, setting: Setting | None, before: Mapping[str, str], pa
     return ",".join(items)
 
 
-def _entries(state: State, kind: int, name: str, names: list[str] | None) -> list[Message]:
+def _entries(
+    state: ControllerState, kind: int, name: str, names: list[str] | None
+) -> list[Message]:
     """The settings of one resource."""
     wanted = set(names) if names else None
     if kind == TOPIC_RESOURCE:
@@ -440,7 +448,7 @@ def _entries(state: State, kind: int, name: str, names: list[str] | None) -> lis
     return [entry for entry in entries if wanted is None or entry["name"] in wanted]
 
 
-def _group_entries(state: State, group: str) -> list[Message]:
+def _group_entries(state: ControllerState, group: str) -> list[Message]:
     """A group's settings that are served here."""
     own = group_configs.config(state, group)
     entries = []
@@ -461,7 +469,7 @@ def _no_list(name: str, operation: int) -> str:
     return f"Can't {words[operation]} to key {name} because its type is not LIST."
 
 
-def _broker_entries(state: State, name: str, wanted: set[str] | None) -> list[Message]:
+def _broker_entries(state: ControllerState, name: str, wanted: set[str] | None) -> list[Message]:
     """A broker's settings; for all brokers (""): only what was set for all."""
     entries = []
     for setting in BROKER.values():
@@ -486,7 +494,7 @@ def _family(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def _known(state: State, names: tuple[str, ...]) -> list[Known]:
+def _known(state: ControllerState, names: tuple[str, ...]) -> list[Known]:
     """Everything known of these broker settings, by source, the strongest first."""
     config = state.config
     given = config.given()

@@ -20,7 +20,7 @@ from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData, is_
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Asked, Message, Policy, Request, State
+    from krust.controller.state import ControllerState, Message, Policy, Request, Transactions
 
 _NONE_YET = -1
 _TOGETHER = SLICE // 2
@@ -28,7 +28,7 @@ _TOGETHER = SLICE // 2
 _Place = tuple[str, int]
 
 
-def commit(state: State, request: Request) -> Policy:
+def commit(state: ControllerState, request: Request) -> Policy:
     """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be a node's."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
@@ -61,7 +61,7 @@ def commit(state: State, request: Request) -> Policy:
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
-def fetch(state: State, request: Request) -> Policy:
+def fetch(state: ControllerState, request: Request) -> Policy:
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
     asked = request.message["topics"] or []
@@ -90,7 +90,7 @@ def fetch(state: State, request: Request) -> Policy:
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
-def _refused(state: State, group: str, name: str, partition: int) -> Code:
+def _refused(state: ControllerState, group: str, name: str, partition: int) -> Code:
     if not group or not is_path(f"/{group}") or "/" in group:
         return Code.INVALID_GROUP_ID
     topic = state.topics.get(name)
@@ -101,7 +101,7 @@ def _refused(state: State, group: str, name: str, partition: int) -> Code:
 
 def _write(
     group: str, data: dict[_Place, bytes]
-) -> Generator[Asked, list[Done], dict[_Place, Code]]:
+) -> Generator[Transactions, list[Done], dict[_Place, Code]]:
     """Set nodes' data, making them and what is above them where they are missing."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
@@ -120,8 +120,8 @@ def _write(
 
 
 def _read(
-    state: State, group: str, places: list[_Place]
-) -> Generator[Asked, list[Done], dict[_Place, tuple[Code, int]]]:
+    state: ControllerState, group: str, places: list[_Place]
+) -> Generator[Transactions, list[Done], dict[_Place, tuple[Code, int]]]:
     paths = {place: znodes.consumer_offset(group, *place) for place in places}
     done = yield [[Read(paths[place])] for place in places]
     found: dict[_Place, tuple[Code, int]] = {}

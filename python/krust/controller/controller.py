@@ -1,10 +1,10 @@
 """The controller: which policy answers which request, and how far each has come.
 
-What is told of something returns an Outcome and does nothing else: the runtime submits its
+What is told of something returns a ControllerOutcome and does nothing else: the runtime submits its
 transactions to the store, brings its changes to the image, sends its requests to other brokers,
 then gives its answers. A policy that waits for the store is kept under a token until all its
 transactions are answered; one that pauses (`pace.py`) until `resume`. Where others use the tree
-too, `cluster.py` says what is done unasked.
+too, `jobs.py` says what is done unasked.
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time; transactions
 that cross are told apart by versions.
@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 from krust.controller import registration
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.pace import PAUSE
-from krust.controller.state import NEVER, Changes, Message, Policy, Request, State, ToBroker
+from krust.controller.state import (
+    NEVER,
+    BrokerRequest,
+    Changes,
+    ControllerState,
+    Message,
+    Policy,
+    Request,
+)
 from krust.errors import Code, KrustError
 from krust.metadata import znodes
 from krust.metadata.store import Check, Refusal
@@ -29,35 +37,35 @@ from krust.metadata.store import Check, Refusal
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.cluster import Cluster
+    from krust.controller.jobs import ControllerJobs
     from krust.controller.registration import Registration
-    from krust.controller.state import Asked
+    from krust.controller.state import Transactions
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
 _ELSEWHERE = "This is not the correct controller for this cluster."
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class Outcome:
+class ControllerOutcome:
     """What the runtime has to do, in this order."""
 
     submits: list[tuple[int, list[Operation]]] = field(default_factory=list)
     """token and transaction, for the store"""
     changes: Changes = field(default_factory=Changes)
     """what the image has to learn before an answer goes out"""
-    requests: list[ToBroker] = field(default_factory=list)
+    requests: list[BrokerRequest] = field(default_factory=list)
     """for other brokers, in this order for each"""
     replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
     """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class _Waiting:
+class _StartedPolicy:
     """A policy between two steps."""
 
     ticket: int | None
     """None: nobody waits for an answer"""
-    steps: Generator[Asked, list[Done], Any]
+    steps: Generator[Transactions, list[Done], Any]
     answers: list[Done | None]
     open: int
     request: Request | None = None
@@ -66,34 +74,36 @@ class _Waiting:
 
 
 class Controller:
-    """Runs policies over a State."""
+    """Runs policies over the state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ControllerState) -> None:
         self.state = state
         self._token = 0
-        self._places: dict[int, tuple[_Waiting, int, int]] = {}
-        self._cluster: Cluster | None = None
-        self._runs: deque[_Waiting] = deque()
-        self._paused: deque[_Waiting] = deque()
-        self._running: _Waiting | None = None
-        self._forwarded: list[tuple[ToBroker, int, Request]] = []
+        self._places: dict[int, tuple[_StartedPolicy, int, int]] = {}
+        self._cluster: ControllerJobs | None = None
+        self._runs: deque[_StartedPolicy] = deque()
+        self._paused: deque[_StartedPolicy] = deque()
+        self._running: _StartedPolicy | None = None
+        self._forwarded: list[tuple[BrokerRequest, int, Request]] = []
 
-    def share(self) -> Cluster:
+    def share(self) -> ControllerJobs:
         """Others use the tree too."""
-        from krust.controller import cluster
+        from krust.controller import jobs
 
         self.state.shared = True
-        self._cluster = cluster.Cluster(self.state)
+        self._cluster = jobs.ControllerJobs(self.state)
         return self._cluster
 
-    def request(self, ticket: int, request: Request, steps: Policy | None = None) -> Outcome:
+    def request(
+        self, ticket: int, request: Request, steps: Policy | None = None
+    ) -> ControllerOutcome:
         """A request came.
 
-        steps   who decides it, where that takes more than the State
+        steps   who decides it, where that takes more than the state
         """
-        outcome = Outcome()
+        outcome = ControllerOutcome()
         if steps is not None:
-            self._step(_Waiting(ticket, steps, [], 0, request), outcome)
+            self._step(_StartedPolicy(ticket, steps, [], 0, request), outcome)
             return self._finished(outcome)
         api = CONTROLLER_APIS.get(request.api)
         if self._cluster is not None:
@@ -110,16 +120,18 @@ class Controller:
                 self._elsewhere(ticket, request, outcome)
                 return self._finished(outcome)
         steps = api.decide(self.state, request)
-        self._step(_Waiting(ticket, steps, [], 0, request, term), outcome)
+        self._step(_StartedPolicy(ticket, steps, [], 0, request, term), outcome)
         return self._finished(outcome)
 
-    def run(self, ticket: int | None, steps: Generator[Asked, list[Done], Any]) -> Outcome:
+    def run(
+        self, ticket: int | None, steps: Generator[Transactions, list[Done], Any]
+    ) -> ControllerOutcome:
         """Run the runtime's own steps, when those before and jobs are through.
 
         ticket   None: nobody waits for their end; an error is a line
         """
-        self._runs.append(_Waiting(ticket, steps, [], 0))
-        return self._finished(Outcome())
+        self._runs.append(_StartedPolicy(ticket, steps, [], 0))
+        return self._finished(ControllerOutcome())
 
     @property
     def is_paused(self) -> bool:
@@ -133,12 +145,12 @@ class Controller:
         """Whether the job, or the runtime's own steps, wait for `resume`."""
         return self._running in self._paused
 
-    def resume(self, *, job_only: bool = False) -> Outcome:
+    def resume(self, *, job_only: bool = False) -> ControllerOutcome:
         """Run the next slice of the policy that paused first, or send the next requests.
 
         job_only   only the job or the runtime's own steps; policies of requests wait
         """
-        outcome = Outcome()
+        outcome = ControllerOutcome()
         if job_only and self._running is not None:
             if self.is_job_paused:
                 self._paused.remove(self._running)
@@ -147,15 +159,15 @@ class Controller:
             self._step(self._paused.popleft(), outcome)
         return self._finished(outcome)
 
-    def back(self, words: Registration) -> Generator[Asked, list[Done], None]:
+    def back(self, words: Registration) -> Generator[Transactions, list[Done], None]:
         """What to run when the store is connected again, or an answer of it was lost."""
         if self._cluster is None:
             return registration.again(self.state, words)
         return self._cluster.back(words)
 
-    def done(self, done: Done) -> Outcome:
+    def done(self, done: Done) -> ControllerOutcome:
         """The store answered one transaction."""
-        outcome = Outcome()
+        outcome = ControllerOutcome()
         if not isinstance(done.token, int) or done.token not in self._places:
             return outcome
         waiting, place, fence = self._places.pop(done.token)
@@ -168,19 +180,21 @@ class Controller:
             self._step(waiting, outcome)
         return self._finished(outcome)
 
-    def heard(self, event: Watched | SessionChanged, now_ms: int) -> Outcome:
+    def heard(self, event: Watched | SessionChanged, now_ms: int) -> ControllerOutcome:
         """The store tells of a change."""
         if self._cluster is not None:
             self._cluster.now_ms = now_ms
             self._cluster.heard(event)
-        return self._finished(Outcome())
+        return self._finished(ControllerOutcome())
 
-    def answered(self, asked: ToBroker, message: Message | None, now_ms: int) -> Outcome:
-        """Another broker answered a request of an Outcome.
+    def answered(
+        self, asked: BrokerRequest, message: Message | None, now_ms: int
+    ) -> ControllerOutcome:
+        """Another broker answered a request of a ControllerOutcome.
 
         message  None: it cannot be delivered; the broker is gone, or was registered anew
         """
-        outcome = Outcome()
+        outcome = ControllerOutcome()
         for each in self._forwarded:
             if each[0] is asked:
                 self._forwarded.remove(each)
@@ -192,17 +206,17 @@ class Controller:
                 self._cluster.answered(asked, message)
         return self._finished(outcome)
 
-    def tick(self, now_ms: int) -> Outcome:
+    def tick(self, now_ms: int) -> ControllerOutcome:
         """Time has passed; called when `due_ms` says, or later."""
         if self._cluster is not None:
             self._cluster.tick(now_ms)
-        return self._finished(Outcome())
+        return self._finished(ControllerOutcome())
 
     def due_ms(self, now_ms: int) -> float:
         """In how many milliseconds `tick` has to be called; inf: not at all."""
         return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
 
-    def _elsewhere(self, ticket: int, request: Request, outcome: Outcome) -> None:
+    def _elsewhere(self, ticket: int, request: Request, outcome: ControllerOutcome) -> None:
         """Ask the controller what this broker itself wants; tell others to ask it themselves."""
         state = self.state
         asked = None
@@ -218,11 +232,11 @@ class Controller:
             outcome.replies.append((ticket, _passed_on(request, None)))
         else:
             api = "CreateTopics" if request.api == "AutoCreate" else request.api
-            order = ToBroker(state.controller_id, api, asked)
+            order = BrokerRequest(state.controller_id, api, asked)
             self._forwarded.append((order, ticket, request))
             outcome.requests.append(order)
 
-    def _finished(self, outcome: Outcome) -> Outcome:
+    def _finished(self, outcome: ControllerOutcome) -> ControllerOutcome:
         """Begin the next runs and jobs; collect the changes, and one slice of requests."""
         while True:
             if self.state.changes:
@@ -238,7 +252,7 @@ class Controller:
             outcome.replies += self._cluster.released()
         return outcome
 
-    def _begin(self, outcome: Outcome) -> bool:
+    def _begin(self, outcome: ControllerOutcome) -> bool:
         """Start the next run or job; False: there is none."""
         if self._runs:
             self._running = self._runs.popleft()
@@ -248,11 +262,11 @@ class Controller:
                 return False
             steps, bound = job
             term = self.state.term if bound else None
-            self._running = _Waiting(None, steps, [], 0, None, term)
+            self._running = _StartedPolicy(None, steps, [], 0, None, term)
         self._step(self._running, outcome)
         return True
 
-    def _step(self, waiting: _Waiting, outcome: Outcome) -> None:
+    def _step(self, waiting: _StartedPolicy, outcome: ControllerOutcome) -> None:
         """Resume a policy until it waits, answers or fails."""
         answers = [done for done in waiting.answers if done is not None]
         answer: Message | Exception
@@ -286,7 +300,9 @@ class Controller:
                 return
         self._end(waiting, answer, outcome)
 
-    def _submit(self, waiting: _Waiting, asked: Asked, outcome: Outcome) -> None:
+    def _submit(
+        self, waiting: _StartedPolicy, asked: Transactions, outcome: ControllerOutcome
+    ) -> None:
         """Hand transactions to the store; remember under which fence."""
         waiting.answers = [None] * len(asked)
         waiting.open = len(asked)
@@ -299,7 +315,9 @@ class Controller:
             self._places[self._token] = (waiting, place, fence)
             outcome.submits.append((self._token, operations))
 
-    def _end(self, waiting: _Waiting, answer: Message | Exception, outcome: Outcome) -> None:
+    def _end(
+        self, waiting: _StartedPolicy, answer: Message | Exception, outcome: ControllerOutcome
+    ) -> None:
         """A policy is through."""
         if waiting is self._running:
             self._running = None

@@ -1,7 +1,7 @@
 """Topics that go while several brokers have replicas of them.
 
 A mark, `/admin/delete_topics/T`, says that T is to go; it is DeleteTopics' whole transaction, and a
-tool may make it too. From then on T is no topic of the State but `doomed`: nobody serves it, its
+tool may make it too. From then on T is no topic of the state but `doomed`: nobody serves it, its
 name stays taken. Each broker that has replicas deletes them by StopReplica; one that is dead is
 waited for, however long. When all have said that they are done the znodes go, the mark last, so
 that whoever is the controller by then goes on where this one ended.
@@ -12,84 +12,86 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import reading
-from krust.controller.office import AwayError
-from krust.controller.state import Doomed, State, Topic, chunks, written
+from krust.controller import store_reads
+from krust.controller.controller_election import RetryLaterError
+from krust.controller.state import ControllerState, Topic, TopicDeletion, chunks, write_all
 from krust.metadata import znodes
 from krust.metadata.store import Children, Create, Delete, Exists, Operation, Refusal, Stat
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Asked, Message, Steps
+    from krust.controller.state import Message, Steps, Transactions
     from krust.metadata.store import Done
 
 _PARTS = ("/state", "")
 
 
-def mark(state: State, topics: list[Topic]) -> Generator[Asked, list[Done], list[Refusal | None]]:
+def mark(
+    state: ControllerState, topics: list[Topic]
+) -> Generator[Transactions, list[Done], list[Refusal | None]]:
     """Mark topics to go; what keeps each from it. Those that are marked are topics no more."""
     marks = [Create(f"{znodes.DELETE_TOPICS}/{topic.name}") for topic in topics]
-    refused = yield from written([[[state.fence(), each]] for each in marks])
+    refused = yield from write_all([[[state.fence(), each]] for each in marks])
     for topic, reason in zip(topics, refused, strict=True):
         if reason in (None, Refusal.NODE_EXISTS):
-            doom(state, topic.name)
+            begin(state, topic.name)
     return [None if each is Refusal.NODE_EXISTS else each for each in refused]
 
 
-def doom(state: State, name: str) -> None:
+def begin(state: ControllerState, name: str) -> None:
     """A topic is marked: nobody serves it any more."""
     topic = state.topics.get(name)
     if topic is not None:
         brokers = {each for partition in topic.partitions for each in partition.replicas}
         state.drop(name)
         waiting = brokers - {state.node_id}
-        state.doomed[name] = Doomed(topic.id, topic.partitions, waiting)
+        state.deletions[name] = TopicDeletion(topic.id, topic.partitions, waiting)
 
 
-def look(state: State) -> Steps:
+def read_marks(state: ControllerState) -> Steps:
     """Read the marks, those of tools and of controllers before."""
     path = znodes.DELETE_TOPICS
     (read,) = yield [[Children(path, watch=True)]]
-    names = reading.children(path, read.results[0])
+    names = store_reads.children(path, read.results[0])
     allowed = state.broker_text("delete.topic.enable") != "false"
     for name in names:
-        if name in state.doomed:
+        if name in state.deletions:
             continue
         if name in state.topics and allowed:
-            doom(state, name)
+            begin(state, name)
         elif name in state.topics or name in state.damaged:
             why = "the topic cannot be read" if allowed else "delete.topic.enable is false"
             state.fault(f"{path}/{name}", why)
             yield [[state.fence(), Delete(f"{path}/{name}")]]
         else:
-            state.doomed[name] = Doomed("", (), set())
+            state.deletions[name] = TopicDeletion("", (), set())
 
 
-def stopped(state: State, broker: int, asked: Message, answer: Message) -> None:
+def stopped(state: ControllerState, broker: int, asked: Message, answer: Message) -> None:
     """A broker said which of its replicas are gone; what it could not delete is waited for."""
     failed = {each["topic_name"] for each in answer["partition_errors"] if each["error_code"] != 0}
     if answer["error_code"] != 0:
         return
     for topic in asked["topic_states"]:
-        doomed = state.doomed.get(topic["topic_name"])
-        if doomed is not None and topic["topic_name"] not in failed:
-            doomed.waiting.discard(broker)
+        deletion = state.deletions.get(topic["topic_name"])
+        if deletion is not None and topic["topic_name"] not in failed:
+            deletion.waiting.discard(broker)
 
 
-def finish(state: State) -> Steps:
-    """Take away the znodes of topics that nobody has any more. AwayError: not now."""
-    done = [name for name, doomed in state.doomed.items() if not doomed.waiting]
+def finish(state: ControllerState) -> Steps:
+    """Take away the znodes of topics that nobody has any more. RetryLaterError: not now."""
+    done = [name for name, deletion in state.deletions.items() if not deletion.waiting]
     for name in done:
         operations = yield from _what_is_left(name)
-        refused = yield from written([chunks(state.fence(), operations)])
+        refused = yield from write_all([chunks(state.fence(), operations)])
         if refused[0] not in (None, Refusal.NO_NODE, Refusal.NOT_EMPTY):
-            raise AwayError(f"topic {name} cannot be deleted: {refused[0].value}")
+            raise RetryLaterError(f"topic {name} cannot be deleted: {refused[0].value}")
         if refused[0] is None:
-            state.doomed.pop(name, None)
+            state.deletions.pop(name, None)
 
 
-def _what_is_left(name: str) -> Generator[Asked, list[Done], list[Operation]]:
+def _what_is_left(name: str) -> Generator[Transactions, list[Done], list[Operation]]:
     """The operations that delete what is there of a topic, the mark last."""
     path = znodes.topic(name)
     above = f"{path}/partitions"
@@ -99,13 +101,13 @@ def _what_is_left(name: str) -> Generator[Asked, list[Done], list[Operation]]:
     if indexes is not Refusal.NO_NODE:
         parts = [
             f"{above}/{index}{part}"
-            for index in reading.children(above, indexes)
+            for index in store_reads.children(above, indexes)
             for part in _PARTS
         ]
     mark = f"{znodes.DELETE_TOPICS}/{name}"
     paths = [*parts, above, path, znodes.topic_config(name), mark]
-    seen = yield from reading.pieces(map(Exists, paths))
+    seen = yield from store_reads.pieces(map(Exists, paths))
     for stat in seen:
         if isinstance(stat, Refusal) and stat is not Refusal.NO_NODE:
-            raise AwayError(f"topic {name} cannot be deleted: {stat.value}")
+            raise RetryLaterError(f"topic {name} cannot be deleted: {stat.value}")
     return [Delete(each) for each, stat in zip(paths, seen, strict=True) if isinstance(stat, Stat)]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import reading
-from krust.controller.state import Entity, RefusedError, State, refused_code
+from krust.controller import store_reads
+from krust.controller.state import ConfigEntity, ControllerState, RefusedError, refused_code
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
@@ -50,13 +50,13 @@ def of_broker(name: str) -> str:
     return f"group.{name}"
 
 
-def config(state: State, group: str) -> Mapping[str, str]:
+def config(state: ControllerState, group: str) -> Mapping[str, str]:
     """What is set for this group alone."""
     entity = state.groups.get(group)
     return entity.config if entity is not None else {}
 
 
-def check(state: State, config: Mapping[str, str]) -> None:
+def check(state: ControllerState, config: Mapping[str, str]) -> None:
     """RefusedError: these cannot be the settings of a group."""
     for name in config:
         if name not in NAMES:
@@ -75,7 +75,7 @@ def check(state: State, config: Mapping[str, str]) -> None:
         raise RefusedError(Code.INVALID_CONFIG, f"{SESSION} must be greater than {HEARTBEAT}")
 
 
-def timing(state: State, group: str) -> tuple[int, int] | None:
+def timing(state: ControllerState, group: str) -> tuple[int, int] | None:
     """Heartbeat interval and session timeout of its members; None: those of all groups."""
     entity = state.groups.get(group)
     if entity is None:
@@ -84,9 +84,9 @@ def timing(state: State, group: str) -> tuple[int, int] | None:
     return heartbeat, session
 
 
-def write(state: State, group: str, config: Mapping[str, str]) -> Steps:
+def write(state: ControllerState, group: str, config: Mapping[str, str]) -> Steps:
     """Write what is set for a group and let it hold."""
-    entity = state.groups.get(group) or Entity()
+    entity = state.groups.get(group) or ConfigEntity()
     if not config and entity.version < 0:
         return
     path, data = znodes.group_config(group), EntityConfig(dict(config)).encode()
@@ -104,24 +104,24 @@ def write(state: State, group: str, config: Mapping[str, str]) -> Steps:
         raise RefusedError(
             refused_code(done.refused), f"the settings changed meanwhile, or {done.refused.value}"
         )
-    state.configure(group, Entity(dict(config), entity.version + 1) if config else None)
+    state.configure(group, ConfigEntity(dict(config), entity.version + 1) if config else None)
 
 
-def load(state: State) -> Steps:
+def load(state: ControllerState) -> Steps:
     """Read what is set for groups. ServerError: the tree cannot be read now."""
     (read,) = yield [[Children(znodes.GROUP_CONFIGS)]]
     result = read.results[0]
-    parts = () if result is Refusal.NO_NODE else reading.children(znodes.GROUP_CONFIGS, result)
+    parts = () if result is Refusal.NO_NODE else store_reads.children(znodes.GROUP_CONFIGS, result)
     groups = [znodes.unsanitised(part) for part in parts]
     yield from reread(state, groups)
     for gone in state.groups.keys() - set(groups):
         state.configure(gone, None)
 
 
-def reread(state: State, groups: Collection[str]) -> Steps:
+def reread(state: ControllerState, groups: Collection[str]) -> Steps:
     """Read what is set for some groups. ServerError: the tree cannot be read now."""
     paths = [znodes.group_config(group) for group in groups]
-    results = yield from reading.pieces(map(Read, paths))
+    results = yield from store_reads.pieces(map(Read, paths))
     for group, path, result in zip(groups, paths, results, strict=True):
         state.configure(group, _entity(state, path, result))
 
@@ -131,10 +131,10 @@ def named(parts: Iterable[str]) -> list[str]:
     return [znodes.unsanitised(part) for part in parts if part and "/" not in part]
 
 
-def _entity(state: State, path: str, result: Result) -> Entity | None:
+def _entity(state: ControllerState, path: str, result: Result) -> ConfigEntity | None:
     try:
-        node = reading.node(path, result)
-    except reading.UnreadableError as error:
+        node = store_reads.node(path, result)
+    except store_reads.UnreadableError as error:
         state.fault(path, error)
         return None
     if node is None:
@@ -143,14 +143,14 @@ def _entity(state: State, path: str, result: Result) -> Entity | None:
         config = dict(EntityConfig.decode(node.data).config)
     except BadZnodeError as error:
         state.fault(path, error)
-        return Entity({}, node.stat.version)
+        return ConfigEntity({}, node.stat.version)
     for name in [each for each in NAMES if each in config]:
         try:
             _parsed(name, config[name])
         except RefusedError as error:
             state.fault(path, error)
             del config[name]
-    return Entity(config, node.stat.version)
+    return ConfigEntity(config, node.stat.version)
 
 
 def _parsed(name: str, text: str) -> int:
@@ -166,12 +166,12 @@ def _parsed(name: str, text: str) -> int:
     return int(digits)
 
 
-def _bounds(state: State, name: str) -> tuple[int, int]:
+def _bounds(state: ControllerState, name: str) -> tuple[int, int]:
     low, high = map(state.whole, _BOUNDS[name])
     return low, high
 
 
-def _held(state: State, name: str, text: str | None) -> int:
+def _held(state: ControllerState, name: str, text: str | None) -> int:
     if text is None:
         return state.whole(of_broker(name))
     low, high = _bounds(state, name)

@@ -1,7 +1,7 @@
-"""The tree, read into the State: topics, who leads them, settings. At the start, and again later.
+"""The tree, read into the state: topics, who leads them, settings. At the start, and again later.
 
 What stands there may be anything. A node that cannot be read costs what it says and no more, and is
-told (`State.fault`). A topic that cannot be read (it has no assignment, or the store does not give
+told. A topic that cannot be read (it has no assignment, or the store does not give
 one of its nodes) is not served, its name stays taken and its files stay; a partition without a
 state has no leader; settings that cannot be had do not hold, and where that is about what may be
 thrown away, nothing is (`adoption.KEEP`). Settings whose names are unknown here are kept, for those
@@ -16,9 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
-from krust.controller import group_configs, owners, reading
+from krust.controller import group_configs, quota_entities, store_reads
 from krust.controller.adoption import KEEP
-from krust.controller.state import Entity, Partition, RefusedError, State, Topic
+from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
 from krust.controller.topics import check_name
 from krust.errors import ConfigError
 from krust.metadata import znodes
@@ -29,36 +29,36 @@ from krust.settings import BROKER, TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator
 
-    from krust.controller.state import Asked, Steps
+    from krust.controller.state import Steps, Transactions
     from krust.metadata.store import Done, Result
 
     Written = dict[tuple[str, int], int]
     Revised = Callable[[Topic, Written], Topic]
 
 
-class _Found(NamedTuple):
+class _TopicZnodes(NamedTuple):
     """A topic whose partitions' states are still to be read."""
 
     name: str
     assignment: Assignment
     version: int
-    entity: Entity
+    entity: ConfigEntity
 
 
-def load(state: State, revised: Revised | None = None) -> Steps:
+def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     """Read topics and settings. ServerError: the tree cannot be read now.
 
     revised   says how a topic is to be taken, by the zxids of its partitions' states
     """
     known = set(state.topics)
     (read,) = yield [[Children(znodes.TOPICS, state.shared)]]
-    there = reading.children(znodes.TOPICS, read.results[0])
-    names = [name for name in there if name not in state.doomed]
+    there = store_reads.children(znodes.TOPICS, read.results[0])
+    names = [name for name in there if name not in state.deletions]
     state.damaged.clear()
     written: Written = {}
     found = yield from topics(state, names, written)
     for each in found:
-        if each.name in state.doomed:
+        if each.name in state.deletions:
             continue
         topic = revised(each, written) if revised is not None else each
         before = state.topics.get(topic.name)
@@ -66,20 +66,22 @@ def load(state: State, revised: Revised | None = None) -> Steps:
             if not state.shared:
                 state.fault(znodes.topic(topic.name), "it is another topic of that name")
                 continue
-            state.lose(topic.name, "it is another topic of that name; the old one's files are kept")
+            state.lose_topic(
+                topic.name, "it is another topic of that name; the old one's files are kept"
+            )
         state.read(topic)
     for name in known & state.topics.keys() - {each.name for each in found}:
         if not state.shared or name in state.damaged:
             why = "it is gone, or cannot be read; its records are served on"
             state.fault(znodes.topic(name), why)
             continue
-        state.lose(name, "it is gone; its files are kept")
+        state.lose_topic(name, "it is gone; its files are kept")
     yield from settings(state)
 
 
 def topics(
-    state: State, names: Collection[str], written: Written | None = None
-) -> Generator[Asked, list[Done], list[Topic]]:
+    state: ControllerState, names: Collection[str], written: Written | None = None
+) -> Generator[Transactions, list[Done], list[Topic]]:
     """Read these topics; one that cannot be read is `damaged`, one that is not there left out.
 
     Where others use the tree, each is watched: their tools may write there.
@@ -87,11 +89,11 @@ def topics(
     if not names:
         return []
     queries = ((Read(znodes.topic(n), state.shared), Read(znodes.topic_config(n))) for n in names)
-    results = yield from reading.pieces(each for pair in queries for each in pair)
+    results = yield from store_reads.pieces(each for pair in queries for each in pair)
     answers = zip(names, results[::2], results[1::2], strict=True)
     bare = [each for each in (_topic(state, *answer) for answer in answers) if each is not None]
     counts = [len(each.assignment.replicas) for each in bare]
-    states = yield from reading.pieces(
+    states = yield from store_reads.pieces(
         Read(znodes.state(each.name, index))
         for each, count in zip(bare, counts, strict=True)
         for index in range(count)
@@ -108,27 +110,27 @@ def topics(
 
 
 def settings_of(
-    state: State, names: Collection[str]
-) -> Generator[Asked, list[Done], dict[str, Entity]]:
+    state: ControllerState, names: Collection[str]
+) -> Generator[Transactions, list[Done], dict[str, ConfigEntity]]:
     """What is set for these topics, by name. ServerError: the tree cannot be read now."""
     if not names:
         return {}
     paths = [znodes.topic_config(name) for name in names]
-    results = yield from reading.pieces(map(Read, paths))
+    results = yield from store_reads.pieces(map(Read, paths))
     return {
         name: _of_topic(state, path, result)
         for name, path, result in zip(names, paths, results, strict=True)
     }
 
 
-def settings(state: State) -> Steps:
+def settings(state: ControllerState) -> Steps:
     """Read what is set for this broker, for all, for who uses them, and for groups."""
     yield from of_brokers(state)
-    yield from owners.load(state)
+    yield from quota_entities.load(state)
     yield from group_configs.load(state)
 
 
-def of_brokers(state: State) -> Steps:
+def of_brokers(state: ControllerState) -> Steps:
     """Read what is set for this broker, and for all."""
     own = znodes.broker_config(str(state.node_id))
     everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
@@ -140,29 +142,33 @@ def of_brokers(state: State) -> Steps:
         state.brokers_changed()
 
 
-def _topic(state: State, name: str, answer: Result, settings: Result) -> _Found | None:
+def _topic(
+    state: ControllerState, name: str, answer: Result, settings: Result
+) -> _TopicZnodes | None:
     """A topic as its own nodes say; None: they cannot be read, or it is gone."""
     path = znodes.topic(name)
     try:
-        node = reading.node(path, answer)
+        node = store_reads.node(path, answer)
         if node is None:
             return None
         check_name(name)
         assignment = Assignment.decode(node.data)
-    except (BadZnodeError, RefusedError, reading.UnreadableError) as error:
+    except (BadZnodeError, RefusedError, store_reads.UnreadableError) as error:
         _damage(state, name, path, error)
         return None
     entity = _of_topic(state, znodes.topic_config(name), settings)
-    return _Found(name, assignment, node.stat.version, entity)
+    return _TopicZnodes(name, assignment, node.stat.version, entity)
 
 
-def _damage(state: State, name: str, path: str, error: Exception) -> None:
+def _damage(state: ControllerState, name: str, path: str, error: Exception) -> None:
     """A topic cannot be read: it is not served, and others are."""
     state.fault(path, error)
     state.damaged.add(name)
 
 
-def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic | None:
+def _whole(
+    state: ControllerState, found: _TopicZnodes, results: tuple[Result, ...]
+) -> Topic | None:
     """A topic with its partitions; None: one of them cannot be read."""
     partitions = []
     adding, removing = dict(found.assignment.adding), dict(found.assignment.removing)
@@ -173,7 +179,7 @@ def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic | 
             partitions.append(
                 partition._replace(adding=adding.get(index, ()), removing=removing.get(index, ()))
             )
-        except reading.UnreadableError as error:
+        except store_reads.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None
     return Topic(
@@ -186,8 +192,10 @@ def _whole(state: State, found: _Found, results: tuple[Result, ...]) -> Topic | 
     )
 
 
-def _partition(state: State, path: str, replicas: tuple[int, ...], result: Result) -> Partition:
-    node = reading.node(path, result)
+def _partition(
+    state: ControllerState, path: str, replicas: tuple[int, ...], result: Result
+) -> Partition:
+    node = store_reads.node(path, result)
     if node is None:
         return Partition(replicas, -1, 0, replicas, -1)
     version = node.stat.version
@@ -199,20 +207,20 @@ def _partition(state: State, path: str, replicas: tuple[int, ...], result: Resul
     return Partition(replicas, facts.leader, facts.leader_epoch, facts.isr, version)
 
 
-def _of_topic(state: State, path: str, result: Result) -> Entity:
+def _of_topic(state: ControllerState, path: str, result: Result) -> ConfigEntity:
     """A topic's own settings."""
     try:
-        node = reading.node(path, result)
-    except reading.UnreadableError as error:
+        node = store_reads.node(path, result)
+    except store_reads.UnreadableError as error:
         state.fault(path, error)
-        return Entity(dict(KEEP))
+        return ConfigEntity(dict(KEEP))
     if node is None:
-        return Entity()
+        return ConfigEntity()
     try:
         config = dict(EntityConfig.decode(node.data).config)
     except BadZnodeError as error:
         state.fault(path, error)
-        return Entity(dict(KEEP), node.stat.version)
+        return ConfigEntity(dict(KEEP), node.stat.version)
     for name in [each for each in config if each in TOPIC]:
         try:
             parse_topic(name, config[name])
@@ -221,23 +229,23 @@ def _of_topic(state: State, path: str, result: Result) -> Entity:
             del config[name]
             if name in KEEP:
                 config |= KEEP
-    return Entity(config, node.stat.version)
+    return ConfigEntity(config, node.stat.version)
 
 
-def _of_broker(state: State, path: str, result: Result) -> Entity:
+def _of_broker(state: ControllerState, path: str, result: Result) -> ConfigEntity:
     """The dynamic settings of a broker, or of all."""
-    node = reading.node(path, result)
+    node = store_reads.node(path, result)
     if node is None:
-        return Entity()
+        return ConfigEntity()
     try:
         config = dict(EntityConfig.decode(node.data).config)
     except BadZnodeError as error:
         state.fault(path, error)
-        return Entity({}, node.stat.version)
+        return ConfigEntity({}, node.stat.version)
     for name in [each for each in config if each in BROKER]:
         try:
             BROKER[name].parse(config[name])
         except ValueError as error:
             state.fault(path, f"{name}: {error}")
             del config[name]
-    return Entity(config, node.stat.version)
+    return ConfigEntity(config, node.stat.version)

@@ -26,7 +26,15 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from krust.controller.state import Asked, Message, Policy, Request, State, Steps, Topic
+    from krust.controller.state import (
+        ControllerState,
+        Message,
+        Policy,
+        Request,
+        Steps,
+        Topic,
+        Transactions,
+    )
     from krust.metadata.store import Done
 
 LONGEST_NAME = 255
@@ -57,22 +65,22 @@ class Decided(NamedTuple):
     answer: Message
 
 
-def failed(state: State, request: Request) -> Policy:
+def failed(state: ControllerState, request: Request) -> Policy:
     """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)
-    state.untold = state.shared
+    state.unreported_failure = state.shared
     yield from tell(state)
     return {}
 
 
-def tell(state: State) -> Steps:
+def tell(state: ControllerState) -> Steps:
     """Say in the tree that replicas of this broker are lost, if that was not said yet."""
-    if state.untold:
+    if state.unreported_failure:
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         event = LogDirEvent(state.node_id).encode()
         (done,) = yield [[Create(path, event, sequential=True)]]
-        state.untold = done.refused is not None
+        state.unreported_failure = done.refused is not None
 
 
 def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:
@@ -85,7 +93,7 @@ def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) 
 
 def alter(
     message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
-) -> Generator[Asked, list[Done], Decided]:
+) -> Generator[Transactions, list[Done], Decided]:
     """Decide a whole request.
 
     dirs      this broker's, in the order of `log.dirs`

@@ -17,7 +17,7 @@ from krust.controller.state import RefusedError
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.controller.state import Request, State
+    from krust.controller.state import ControllerState, Request
 
 ANONYMOUS = "ANONYMOUS"
 STRICT_FROM = {"CreateTopics": 6, "DeleteTopics": 5, "CreatePartitions": 3}
@@ -28,7 +28,7 @@ _EXCEEDED = "The throttling quota has been exceeded."
 class Charge:
     """What one request's changes cost."""
 
-    def __init__(self, state: State, request: Request) -> None:
+    def __init__(self, state: ControllerState, request: Request) -> None:
         self.throttle_time_ms = 0
         """how long the client is told to wait"""
         self._held = None

@@ -6,7 +6,7 @@ a test says the same on a busy machine: judging one entry of a request is one pa
 longer is given as a multiple of that.
 Invariant: between two pauses a policy spends at most SLICE parts and those of one more entry.
 Threads: the policy thread.
-Not promised: that the State is after a pause what it was before. What was looked at before it is
+Not promised: that the state is, after a pause, what it was before. What was looked at before it is
 looked at again, or written with the version that it had.
 """
 
@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.controller.state import Asked
+    from krust.controller.state import Transactions
 
-PAUSE: Asked = []
+PAUSE: Transactions = []
 """what a policy yields to let others be decided first; told from "nothing to write" by identity"""
 
 SLICE = 200

@@ -18,10 +18,10 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.controller.state import Live, State
+    from krust.controller.state import ControllerState, LiveBroker
 
 
-def spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
+def spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
     """The replicas of so many new partitions; the place of the next topic moves on."""
     staying = {each: live for each, live in state.brokers.items() if each not in state.leaving}
     ring = turns(staying if len(staying) >= factor else state.brokers)
@@ -37,7 +37,7 @@ def spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
     ]
 
 
-def turns(brokers: Mapping[int, Live]) -> list[int]:
+def turns(brokers: Mapping[int, LiveBroker]) -> list[int]:
     """The brokers in the order in which partitions go round."""
     racks: dict[str | None, list[int]] = {}
     for broker, live in sorted(brokers.items()):

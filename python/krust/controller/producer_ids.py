@@ -17,17 +17,17 @@ from krust.metadata.contents import BadZnodeError, ProducerIds
 from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
-    from krust.controller.state import Policy, Request, State, Steps
+    from krust.controller.state import ControllerState, Policy, Request, Steps
 
 BLOCK = 1000
 _LAST = 2**63 - 1 - BLOCK
 
 
-def allocate(state: State, request: Request) -> Policy:
+def allocate(state: ControllerState, request: Request) -> Policy:
     """AllocateProducerIds."""
     broker: int = request.message.get("broker_id", state.node_id)
     if state.shared and broker != state.node_id:
-        from krust.controller.leading import refused_broker
+        from krust.controller.leader_requests import refused_broker
 
         code = refused_broker(state, broker, request.message.get("broker_epoch", -1))
         if code is not Code.NONE:
@@ -56,7 +56,7 @@ def allocate(state: State, request: Request) -> Policy:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
 
 
-def go_on_at(state: State, first_free_id: int) -> Steps:
+def go_on_at(state: ControllerState, first_free_id: int) -> Steps:
     """Let the next block begin no lower; what is written says that all below was handed out."""
     while first_free_id > 0:
         (read,) = yield [[Read(znodes.PRODUCER_IDS)]]
@@ -75,7 +75,7 @@ def go_on_at(state: State, first_free_id: int) -> Steps:
             last = (
                 f"logs name producer ids up to {first_free_id - 1}, the metadata knows of {known}"
             )
-            state.say(f"{last}: new ones go on at {first_free_id}")
+            state.warn(f"{last}: new ones go on at {first_free_id}")
             return
         if done.results[0] is not Refusal.BAD_VERSION:
             return

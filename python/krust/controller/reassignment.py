@@ -21,13 +21,20 @@ from krust.metadata.store import SetData
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from krust.controller.state import Asked, Message, Policy, Request, State, Topic
+    from krust.controller.state import (
+        ControllerState,
+        Message,
+        Policy,
+        Request,
+        Topic,
+        Transactions,
+    )
     from krust.metadata.store import Done
 
 Replicas = tuple[int, ...]
 
 
-def alter(state: State, request: Request) -> Policy:
+def alter(state: ControllerState, request: Request) -> Policy:
     """AlterPartitionReassignments."""
     responses: list[Message] = []
     pace = Pace()
@@ -60,7 +67,7 @@ def alter(state: State, request: Request) -> Policy:
     }
 
 
-def list_ongoing(state: State, request: Request) -> Policy:
+def list_ongoing(state: ControllerState, request: Request) -> Policy:
     """ListPartitionReassignments."""
     asked = request.message["topics"]
     every = [(name, None) for name in state.topics]
@@ -120,8 +127,8 @@ def _checked(topic: Topic | None, index: int, wanted: Sequence[int] | None) -> R
 
 
 def reorder(
-    state: State, name: str, wanted: Mapping[int, Replicas]
-) -> Generator[Asked, list[Done], RefusedError | None]:
+    state: ControllerState, name: str, wanted: Mapping[int, Replicas]
+) -> Generator[Transactions, list[Done], RefusedError | None]:
     """Write replicas of a topic's partitions in another order. Returns why not, if refused."""
     topic = state.topics.get(name)
     if topic is None:

@@ -1,22 +1,22 @@
 """How a broker enters the tree: the standing nodes, the cluster's id, the controllership, itself.
 
 Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; everything else is
-read into the State (`loading.py`); last, when the broker listens, `/brokers/ids/N` (a taken id
+read into the state (`loading.py`); last, when the broker listens, `/brokers/ids/N` (a taken id
 refuses the start). A broker's registration is create and set in one transaction, so that its epoch
 (the czxid) is known from the answer.
 
-After a session ended all of it is done anew (`cluster.py`); where the session lives on, it finds
+After a session ended all of it is done anew (`jobs.py`); where the session lives on, it finds
 its own nodes and keeps them. An ephemeral node is ours only if it names our session: one with our
 number and another session is another broker, or ours from before that ZooKeeper has not missed yet.
-`claim` and `again` are for a tree of our own; where others use it `cluster.py` does both.
+`claim` and `again` are for a tree of our own; where others use it `jobs.py` does both.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import adoption, loading, office
-from krust.controller.state import Live
+from krust.controller import adoption, controller_election, loading
+from krust.controller.state import LiveBroker
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import (
@@ -31,7 +31,7 @@ from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from krust.controller.state import State, Steps
+    from krust.controller.state import ControllerState, Steps
 
 _TRIES = 5
 
@@ -53,7 +53,7 @@ class Registration(NamedTuple):
         return Broker(tuple(by_name.values()), self.rack, self.now_ms).encode()
 
 
-def found(state: State, cluster_id: str) -> Steps:
+def found(state: ControllerState, cluster_id: str) -> Steps:
     """Lay the standing nodes; learn the cluster's id, or give it one."""
     path_of_id = znodes.CLUSTER_ID
     (read,) = yield [[Read(path_of_id)]]
@@ -70,7 +70,7 @@ def found(state: State, cluster_id: str) -> Steps:
                     f"the metadata store refuses its first nodes: {each.refused}",
                     hint="look at the store's own log",
                 )
-        state.founded = done[-1].refused is None
+        state.is_new_cluster = done[-1].refused is None
         (read,) = yield [[Read(path_of_id)]]
         node = read.results[0]
     try:
@@ -81,7 +81,7 @@ def found(state: State, cluster_id: str) -> Steps:
         ) from None
 
 
-def free(state: State) -> Steps:
+def free(state: ControllerState) -> Steps:
     """Look whether this broker's number is to be had, before anything is done under it."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     (read,) = yield [[Read(path)]]
@@ -89,11 +89,11 @@ def free(state: State) -> Steps:
         _ours(state, read.results[0])
 
 
-def claim(state: State, now_ms: int) -> Steps:
+def claim(state: ControllerState, now_ms: int) -> Steps:
     """Take the office in a tree of our own; this broker counts as alive then."""
     try:
-        ours = yield from office.stand(state, now_ms)
-    except office.AwayError as error:
+        ours = yield from controller_election.elect(state, now_ms)
+    except controller_election.RetryLaterError as error:
         raise ServerError(str(error), hint="look at the metadata store") from None
     if not ours:
         known = state.controller_id >= 0
@@ -103,10 +103,10 @@ def claim(state: State, now_ms: int) -> Steps:
             hint="stop the other broker, or wait until its session has ended",
         )
     state.leading = True
-    state.brokers.setdefault(state.node_id, Live())
+    state.brokers.setdefault(state.node_id, LiveBroker())
 
 
-def announce(state: State, registration: Registration) -> Steps:
+def announce(state: ControllerState, registration: Registration) -> Steps:
     """Register this broker, once it is known where it listens."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     data = registration.content
@@ -131,7 +131,7 @@ def announce(state: State, registration: Registration) -> Steps:
     )
 
 
-def again(state: State, registration: Registration) -> Steps:
+def again(state: ControllerState, registration: Registration) -> Steps:
     """Read a tree of our own anew, after a change of which it is not known whether it holds.
 
     raises  ServerError: it cannot be; it may be tried again
@@ -142,7 +142,7 @@ def again(state: State, registration: Registration) -> Steps:
     yield from announce(state, registration)
 
 
-def _ours(state: State, node: Node) -> None:
+def _ours(state: ControllerState, node: Node) -> None:
     """ServerError: the registration is another's."""
     if node.stat.owner != state.session:
         raise ServerError(

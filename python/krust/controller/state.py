@@ -1,8 +1,8 @@
 """What the controller knows: the znode tree as typed objects, and what a step asks for.
 
 A policy is a generator: it yields lists of store operations (each list a transaction), is resumed
-with their answers, changes the State only by answers that say so, and returns the response. It
-reads no clock and no random source; the runtime hands both in by Request and State.
+with their answers, changes the state only by answers that say so, and returns the response. It
+reads no clock and no random source; the runtime hands both in by Request and state.
 Threads: the policy thread.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 """A request or response: Kafka's field names in snake_case."""
 
-Asked = list[list[Operation]]
-Policy = Generator[Asked, list[Done], Message]
+Transactions = list[list[Operation]]
+Policy = Generator[Transactions, list[Done], Message]
 """Yields transactions, is sent their answers, returns a response."""
-Steps = Generator[Asked, list[Done], None]
+Steps = Generator[Transactions, list[Done], None]
 """The same, of what nobody waits for."""
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -86,9 +86,9 @@ def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
     return found
 
 
-def written(
+def write_all(
     planned: list[list[list[Operation]]],
-) -> Generator[Asked, list[Done], list[Refusal | None]]:
+) -> Generator[Transactions, list[Done], list[Refusal | None]]:
     """Write several things, each as transactions in their order; what keeps each from its end."""
     refused: list[Refusal | None] = [None] * len(planned)
     step = 0
@@ -167,7 +167,7 @@ class Request(NamedTuple):
     now_ms: int
 
 
-class Live(NamedTuple):
+class LiveBroker(NamedTuple):
     """A broker that is alive, as the controller knows it or says."""
 
     epoch: int = -1
@@ -180,7 +180,7 @@ class Live(NamedTuple):
         return next((each for each in self.endpoints if each.listener == listener), None)
 
 
-class Doomed(NamedTuple):
+class TopicDeletion(NamedTuple):
     """A topic that is marked to go."""
 
     topic_id: str
@@ -189,7 +189,7 @@ class Doomed(NamedTuple):
     """brokers that have not said yet that their replicas are gone"""
 
 
-class ToBroker(NamedTuple):
+class BrokerRequest(NamedTuple):
     """What the controller tells another broker, or a broker asks the controller.
 
     Who sends it picks the version; it hands this same object back with the answer.
@@ -202,7 +202,7 @@ class ToBroker(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entity:
+class ConfigEntity:
     """The dynamic settings of one broker, or of all."""
 
     config: dict[str, str] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class Changes:
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class State:
+class ControllerState:
     """The cluster, as far as the tree says."""
 
     config: Config
@@ -267,7 +267,7 @@ class State:
     broker_epoch: int = -1
     """the czxid of this broker's registration"""
     cluster_id: str = ""
-    founded: bool = False
+    is_new_cluster: bool = False
     """this start gave the cluster its id"""
     leading: bool = False
     """this broker is the controller"""
@@ -279,34 +279,34 @@ class State:
     """the latest heard of: what an older controller says is refused"""
     epoch_version: int = NEVER
     """of `/controller_epoch`, while this broker is the controller"""
-    heard_by: tuple[int, int] = (-1, 0)
+    last_control_connection: tuple[int, int] = (-1, 0)
     """the epoch of the controller heard last, and the number of its connection"""
-    brokers: dict[int, Live] = field(default_factory=dict)
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)
     """those that are alive, by number"""
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """topic id -> name"""
     flat: dict[str, str] = field(default_factory=dict)
     """name as metrics show it -> name"""
-    found: set[tuple[str, int]] = field(default_factory=set)
+    logs_on_disk: set[tuple[str, int]] = field(default_factory=set)
     """partitions on disk here that no controller has named yet"""
     damaged: set[str] = field(default_factory=set)
     """topics that are in the tree and cannot be read"""
-    doomed: dict[str, Doomed] = field(default_factory=dict)
+    deletions: dict[str, TopicDeletion] = field(default_factory=dict)
     """topics on their way out, whose names are taken until they are gone"""
     leaving: set[int] = field(default_factory=set)
     """brokers that said that they will stop"""
     offline: OfflineReplicas = field(default_factory=OfflineReplicas)
     """replicas on failed disks"""
-    untold: bool = False
+    unreported_failure: bool = False
     """whether the controller has still to hear which replicas of this broker those are"""
     placed: int = 0
     """how many partitions were placed: the next one goes to the next broker"""
-    own: Entity = field(default_factory=Entity)
+    own: ConfigEntity = field(default_factory=ConfigEntity)
     """dynamic settings of this broker"""
-    everywhere: Entity = field(default_factory=Entity)
+    everywhere: ConfigEntity = field(default_factory=ConfigEntity)
     """dynamic settings of all brokers"""
-    groups: dict[str, Entity] = field(default_factory=dict)
+    groups: dict[str, ConfigEntity] = field(default_factory=dict)
     """dynamic settings of single groups, which need not exist"""
     quotas: Table = field(default_factory=dict)
     """what users, clients and addresses may use"""
@@ -336,19 +336,19 @@ class State:
             return Create(path, data)
         return SetData(path, data, partition.version - 1)
 
-    def rise(self, epoch: int, version: int) -> None:
-        """The office is ours; `leading` follows when it knows what there is."""
+    def become_controller(self, epoch: int, version: int) -> None:
+        """Note a won election. `leading` becomes true when the whole tree has been read."""
         self.term += 1
         self.controller_id, self.controller_epoch = self.node_id, epoch
         self.epoch_version = version
         self.changes.controller = True
 
-    def follow(self, controller_id: int, epoch: int = 0) -> None:
-        """Another broker is the controller (-1: nobody is known to be); an office held is lost."""
+    def set_controller(self, controller_id: int, epoch: int = 0) -> None:
+        """Another broker is the controller (-1: unknown). If this broker was, it resigns."""
         if self.leading or self.epoch_version != NEVER:
             self.leading, self.epoch_version = False, NEVER
             self.term += 1
-            self.doomed.clear()
+            self.deletions.clear()
             self.leaving.clear()
         if self.controller_id != controller_id:
             self.controller_id, self.changes.controller = controller_id, True
@@ -361,9 +361,9 @@ class State:
         self.flat[flattened(topic.name)] = topic.name
         self.changes.topics[topic.name] = topic
 
-    def made(self, topic: Topic) -> None:
+    def add_created(self, topic: Topic) -> None:
         """A topic was written; what was read of it meanwhile, and its end, stay."""
-        if topic.name not in self.topics and topic.name not in self.doomed:
+        if topic.name not in self.topics and topic.name not in self.deletions:
             self.put(topic)
 
     def drop(self, name: str) -> None:
@@ -397,7 +397,7 @@ class State:
         if now != topic:
             self.put(topic)
 
-    def lose(self, name: str, why: str) -> None:
+    def lose_topic(self, name: str, why: str) -> None:
         """A topic went, and nobody said that its records should: it is not served, they stay."""
         topic = self.topics[name]
         self.fault(znodes.topic(name), why)
@@ -415,7 +415,7 @@ class State:
                 partitions[index] = partition
         self.put(now._replace(partitions=tuple(partitions)))
 
-    def appeared(self, broker: int, live: Live) -> None:
+    def appeared(self, broker: int, live: LiveBroker) -> None:
         """A broker is there, or is another than it was."""
         if self.brokers.get(broker) != live:
             self.brokers[broker] = live
@@ -430,7 +430,7 @@ class State:
         """A znode is passed over."""
         self.changes.faults.append((path, str(why)))
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Something that who runs this should know."""
         self.changes.lines.append((_WARNING, text))
 
@@ -477,7 +477,7 @@ class State:
         self._defaults = {}
         self.changes.brokers = True
 
-    def configure(self, group: str, entity: Entity | None) -> None:
+    def configure(self, group: str, entity: ConfigEntity | None) -> None:
         """Let this be what is set for a group; None: nothing is."""
         before = self.groups.pop(group, None)
         if entity is not None:

@@ -26,17 +26,17 @@ from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
+    ControllerState,
     Message,
     Policy,
     RefusedError,
     Request,
-    State,
     Steps,
     Topic,
     chunks,
     flattened,
     refused_code,
-    written,
+    write_all,
 )
 from krust.errors import Code, ConfigError
 from krust.metadata import znodes
@@ -70,7 +70,7 @@ _FACTORS = {
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
-def create(state: State, request: Request) -> Policy:
+def create(state: ControllerState, request: Request) -> Policy:
     """CreateTopics."""
     asked: list[Message] = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
@@ -118,22 +118,22 @@ def create(state: State, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "topics": results}
 
 
-def _make(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+def _make(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
     """Make topics of CreateTopics, and say so in their results."""
     if not planned:
         return
-    answers = yield from written([creation(state, topic) for _, topic in planned])
+    answers = yield from write_all([creation(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         # Whoever sees a topic half made finishes it: then the rest of ours is there already.
         finished = refused_by is Refusal.NODE_EXISTS and state.knows(topic.name, topic.id)
         if refused_by is None or finished:
-            state.made(topic)
+            state.add_created(topic)
             result["topic_id"] = topic.id
         else:
             _refuse(result, _by_store(refused_by, topic.name, creating=True))
 
 
-def delete(state: State, request: Request) -> Policy:
+def delete(state: ControllerState, request: Request) -> Policy:
     """DeleteTopics."""
     names = [
         {"name": name, "topic_id": NO_TOPIC_ID} for name in request.message.get("topic_names") or []
@@ -183,7 +183,7 @@ def delete(state: State, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
 
 
-def _unmake(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+def _unmake(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
     """Delete topics of DeleteTopics, or say in their results why they stay."""
     if not planned:
         return
@@ -192,7 +192,7 @@ def _unmake(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
 
         answers = yield from deletion.mark(state, [topic for _, topic in planned])
     else:
-        answers = yield from written([_deletion(state, topic) for _, topic in planned])
+        answers = yield from write_all([_deletion(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
             state.drop(topic.name)
@@ -200,7 +200,7 @@ def _unmake(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
             _refuse(result, _by_store(refused_by, topic.name, creating=False))
 
 
-def create_partitions(state: State, request: Request) -> Policy:
+def create_partitions(state: ControllerState, request: Request) -> Policy:
     """CreatePartitions."""
     asked: list[Message] = request.message["topics"]
     twice = _twice([topic["name"] for topic in asked])
@@ -234,11 +234,11 @@ def create_partitions(state: State, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "results": results}
 
 
-def _add(state: State, planned: list[tuple[Message, Topic, Topic]]) -> Steps:
+def _add(state: ControllerState, planned: list[tuple[Message, Topic, Topic]]) -> Steps:
     """Make the new partitions of CreatePartitions, or say in their results why there are none."""
     if not planned:
         return
-    answers = yield from written([_growth(state, old, grown) for _, old, grown in planned])
+    answers = yield from write_all([_growth(state, old, grown) for _, old, grown in planned])
     for (result, _, grown), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
             _grow(state, grown)
@@ -246,7 +246,7 @@ def _add(state: State, planned: list[tuple[Message, Topic, Topic]]) -> Steps:
             _refuse(result, _by_store(refused_by, grown.name, creating=False))
 
 
-def auto_create(state: State, request: Request) -> Policy:
+def auto_create(state: ControllerState, request: Request) -> Policy:
     """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
     names: list[str] = request.message["topics"]
     charge = Charge(state, request)
@@ -277,25 +277,25 @@ def auto_create(state: State, request: Request) -> Policy:
     return {"topics": results}
 
 
-def _make_once(state: State, planned: list[tuple[Message, Topic]]) -> Steps:
+def _make_once(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
     """Make topics that somebody else may make at the same time."""
     if not planned:
         return
-    answers = yield from written([creation(state, topic) for _, topic in planned])
+    answers = yield from write_all([creation(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
-            state.made(topic)
+            state.add_created(topic)
         elif refused_by is not Refusal.NODE_EXISTS:
             result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
 
 
-def plan(state: State, wanted: Message) -> Topic:
+def plan(state: ControllerState, wanted: Message) -> Topic:
     """The topic that a CreatableTopic asks for; RefusedError: it cannot be."""
     name: str = wanted["name"]
     check_name(name)
     if name in state.topics:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if name in state.doomed:
+    if name in state.deletions:
         raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
     same = state.flat.get(flattened(name))
     if same is not None:
@@ -326,7 +326,7 @@ def check_name(name: str) -> None:
         raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
-def creation(state: State, topic: Topic) -> list[list[Operation]]:
+def creation(state: ControllerState, topic: Topic) -> list[list[Operation]]:
     """The transactions that make a topic: settings first, as Kafka's tools expect it.
 
     One is enough for two thousand partitions. Where the broker ends between two of them, the
@@ -344,7 +344,7 @@ def creation(state: State, topic: Topic) -> list[list[Operation]]:
     )
 
 
-def _states(state: State, topic: Topic, first: int) -> list[Operation]:
+def _states(state: ControllerState, topic: Topic, first: int) -> list[Operation]:
     """The znodes of the partitions from `first` on."""
     operations: list[Operation] = []
     for index, each in enumerate(topic.partitions[first:], first):
@@ -353,7 +353,7 @@ def _states(state: State, topic: Topic, first: int) -> list[Operation]:
     return operations
 
 
-def _deletion(state: State, topic: Topic) -> list[list[Operation]]:
+def _deletion(state: ControllerState, topic: Topic) -> list[list[Operation]]:
     operations: list[Operation] = []
     for index in range(len(topic.partitions)):
         path = znodes.state(topic.name, index)
@@ -367,14 +367,14 @@ def _deletion(state: State, topic: Topic) -> list[list[Operation]]:
     return chunks(state.fence(), operations)
 
 
-def _growth(state: State, topic: Topic, grown: Topic) -> list[list[Operation]]:
+def _growth(state: ControllerState, topic: Topic, grown: Topic) -> list[list[Operation]]:
     data = grown.assignment().encode()
     operations: list[Operation] = [SetData(znodes.topic(topic.name), data, topic.version)]
     operations += _states(state, grown, len(topic.partitions))
     return chunks(state.fence(), operations)
 
 
-def _grow(state: State, grown: Topic) -> None:
+def _grow(state: ControllerState, grown: Topic) -> None:
     """The new partitions are written; what else of the topic changed meanwhile stays."""
     now = state.knows(grown.name, grown.id)
     if now is not None and now.version < grown.version:
@@ -382,7 +382,7 @@ def _grow(state: State, grown: Topic) -> None:
         state.put(now._replace(partitions=now.partitions + added, version=grown.version))
 
 
-def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
+def _grown(state: ControllerState, wanted: Message) -> tuple[Topic, Topic]:
     """A topic now and with its new partitions."""
     topic = state.topics.get(wanted["name"])
     if topic is None:
@@ -416,7 +416,7 @@ def _grown(state: State, wanted: Message) -> tuple[Topic, Topic]:
     return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
 
 
-def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
+def _assignment(state: ControllerState, wanted: Message) -> list[Sequence[int]]:
     """The replicas of each partition: as given, or spread over the brokers."""
     count, factor = wanted["num_partitions"], wanted["replication_factor"]
     given = wanted.get("assignments") or []
@@ -459,7 +459,7 @@ def _assignment(state: State, wanted: Message) -> list[Sequence[int]]:
     return _spread(state, count, factor)
 
 
-def _capped(state: State, name: str, asked: int) -> int:
+def _capped(state: ControllerState, name: str, asked: int) -> int:
     """One replica of a topic of Kafka's own, whatever is set, until there can be more.
 
     Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
@@ -467,7 +467,7 @@ def _capped(state: State, name: str, asked: int) -> int:
     setting = _FACTORS[name]
     wanted = state.whole(setting) if asked == -1 else asked
     if wanted > 1 and state.shared:
-        state.say(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
+        state.warn(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
     return 1
 
 
@@ -480,7 +480,7 @@ def _check_factor(factor: int) -> None:
         )
 
 
-def _spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
+def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
     """Replicas in turn over the brokers, so that leaders and followers are balanced."""
     if len(state.brokers) == 1:
         return [list(state.brokers)] * count
@@ -489,7 +489,7 @@ def _spread(state: State, count: int, factor: int) -> list[Sequence[int]]:
     return placement.spread(state, count, factor)
 
 
-def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
+def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]]) -> None:
     """Refuse an assignment that names no broker, one twice, or a dead one."""
     for each in replicas:
         if not each or len(set(each)) < len(each):
@@ -504,7 +504,7 @@ def _check_replicas(state: State, replicas: Sequence[Sequence[int]]) -> None:
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
 
 
-def _settings(state: State, pairs: list[Message]) -> dict[str, str]:
+def _settings(state: ControllerState, pairs: list[Message]) -> dict[str, str]:
     """The settings of a new topic."""
     empty = [pair["name"] for pair in pairs if pair["value"] is None]
     if empty:
@@ -523,7 +523,7 @@ def _settings(state: State, pairs: list[Message]) -> dict[str, str]:
     return config
 
 
-def _to_delete(state: State, version: int, name: str | None, topic_id: str) -> Topic:
+def _to_delete(state: ControllerState, version: int, name: str | None, topic_id: str) -> Topic:
     if state.broker_text("delete.topic.enable") == "false":
         code = Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST
         raise RefusedError(code, "Topic deletion is disabled.")
@@ -556,7 +556,7 @@ def _created(name: str) -> Message:
     }
 
 
-def _describe(state: State, result: Message, topic: Topic) -> None:
+def _describe(state: ControllerState, result: Message, topic: Topic) -> None:
     """Put into the answer what the topic is like."""
     result["num_partitions"] = len(topic.partitions)
     result["replication_factor"] = len(topic.partitions[0].replicas)

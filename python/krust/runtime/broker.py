@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, log_requests, logs
 from krust.config import inter_broker_listener, listeners
-from krust.controller import adoption, ids, loading, proven, quotas, registration
-from krust.controller.controller import Controller, Outcome, failure
+from krust.controller import adoption, ids, loading, quotas, recovered_ids, registration
+from krust.controller.controller import Controller, ControllerOutcome, failure
 from krust.controller.state import (
     NO_TOPIC_ID,
+    BrokerRequest,
     Changes,
+    ControllerState,
     Request,
-    State,
-    ToBroker,
     Topic,
 )
 from krust.errors import KrustError, ServerError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
-    from krust.controller.state import Asked, Message, Steps
+    from krust.controller.state import Message, Steps, Transactions
     from krust.coordinator.assignors.spec import Assignor
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
@@ -132,12 +132,12 @@ class Runtime:
                 "settings": typed(config, None, alone=self._alone),
             }
         )
-        self.state = State(config, lambda: ids.from_random(os.urandom(16)), node_id)
+        self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
         self._peers: Peers | None = None
         self._advertised: list[tuple[str, str, int]] = []
-        self._goodbye: ToBroker | None = None
+        self._goodbye: BrokerRequest | None = None
         self._last_controller = -1
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
@@ -170,7 +170,7 @@ class Runtime:
         else:
             self._steps(cluster.claim(_now_ms()))
         found = [
-            adoption.Found(
+            adoption.LogOnDisk(
                 each["topic"],
                 each["partition"],
                 each["topic_id"] or NO_TOPIC_ID,
@@ -180,10 +180,10 @@ class Runtime:
             for each in on_disk
         ]
         if self.state.leading:
-            fresh = self._alone or self.state.founded
+            fresh = self._alone or self.state.is_new_cluster
             self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
         else:
-            self.state.found = {(each["topic"], each["partition"]) for each in on_disk}
+            self.state.logs_on_disk = {(each["topic"], each["partition"]) for each in on_disk}
         if not self._metadata.release():
             what = f"the metadata in {self._metadata.name} cannot be written"
             raise ServerError(what, hint="look at the disk, and start again")
@@ -267,7 +267,7 @@ class Runtime:
         controller = self._controller
         return controller.is_job_paused if self._returning else controller.is_paused
 
-    def _answered(self, asked: ToBroker, answer: Message | None) -> None:
+    def _answered(self, asked: BrokerRequest, answer: Message | None) -> None:
         """Another broker answered; whatever it says costs no more than a line."""
         if asked is self._goodbye:
             self._goodbye = None
@@ -326,7 +326,7 @@ class Runtime:
         if self.state.leading:
             self.decide("ControlledShutdown", message)
             return
-        self._goodbye = ToBroker(self.state.controller_id, "ControlledShutdown", message)
+        self._goodbye = BrokerRequest(self.state.controller_id, "ControlledShutdown", message)
         self._others().send(self._goodbye)
         deadline = time.monotonic() + _GOODBYE_S
         while self._goodbye is not None and time.monotonic() < deadline and self.turn():
@@ -424,7 +424,7 @@ class Runtime:
         ]
         return registration.Registration(told, self.config.text("broker.rack"), _now_ms())
 
-    def _perform(self, outcome: Outcome) -> None:
+    def _perform(self, outcome: ControllerOutcome) -> None:
         """Do what an outcome says, in its order."""
         for token, operations in outcome.submits:
             self._store.submit(operations, token)
@@ -472,7 +472,7 @@ class Runtime:
         _log.error("deciding %s failed", request.api, exc_info=error)
         return failure(request, error)
 
-    def _steps(self, steps: Generator[Asked, list[Done], Any]) -> None:
+    def _steps(self, steps: Generator[Transactions, list[Done], Any]) -> None:
         """Run a start's steps to their end."""
         answer = self._finished(self._controller.run(self._own_ticket(), steps))
         if isinstance(answer, Exception):
@@ -483,7 +483,7 @@ class Runtime:
         self._own -= 1
         return self._own
 
-    def _finished(self, outcome: Outcome) -> Message | Exception:
+    def _finished(self, outcome: ControllerOutcome) -> Message | Exception:
         """Do what an outcome says until the newest call of our own is answered."""
         ticket = self._own
         self._perform(outcome)
@@ -576,7 +576,7 @@ class Runtime:
     def _proven(self) -> Steps:
         """What to do about logs that prove more than the tree knows."""
         self._opened = False
-        return proven.bring(self.state, *self.server.recovered_ids())
+        return recovered_ids.bring(self.state, *self.server.recovered_ids())
 
     def _shown(self, name: str, topic: Topic | None) -> dict[str, Any] | None:
         """A topic as the image takes it."""

@@ -11,7 +11,7 @@ from krust.settings import BROKER
 
 if TYPE_CHECKING:
     from krust.config import Config
-    from krust.controller.state import State, Topic
+    from krust.controller.state import ControllerState, Topic
 
 
 def threads(config: Config) -> int:
@@ -22,7 +22,7 @@ def threads(config: Config) -> int:
     return wanted
 
 
-def typed(config: Config, state: State | None, *, alone: bool) -> dict[str, Any]:
+def typed(config: Config, state: ControllerState | None, *, alone: bool) -> dict[str, Any]:
     """The broker's settings that act, typed, with what changed since the start.
 
     alone  there are no other brokers, and so no listener for them

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from krust._krust import Server
     from krust.config import Config
-    from krust.controller.state import State, Topic
+    from krust.controller.state import ControllerState, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
     from krust.coordinator.events import AssignCall, Message, Outcome, Reply
     from krust.plugins import Parameters
@@ -62,7 +62,7 @@ class Groups:
     """
 
     def __init__(
-        self, server: Server, state: State, objects: Mapping[str, Assignor] | None = None
+        self, server: Server, state: ControllerState, objects: Mapping[str, Assignor] | None = None
     ) -> None:
         self._server = server
         self._state = state
@@ -294,7 +294,7 @@ class _Shapes:
     there is but one, they are kept until topics change.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ControllerState) -> None:
         self._state = state
         self._known: dict[str, tuple[Topic, TopicShape]] = {}
 
@@ -316,7 +316,7 @@ class _Shapes:
         self._known.clear()
 
 
-def _racks(state: State, topic: Topic) -> tuple[frozenset[str], ...]:
+def _racks(state: ControllerState, topic: Topic) -> tuple[frozenset[str], ...]:
     """The racks of each partition's replicas, as far as this broker knows."""
     racks = {number: live.rack for number, live in state.brokers.items()}
     racks[state.node_id] = state.config.text("broker.rack")
@@ -334,7 +334,7 @@ def _parameters(config: Config) -> Parameters:
     return parameters(given, ASSIGNORS)
 
 
-def _offered(state: State, objects: Mapping[str, Assignor]) -> dict[str, str]:
+def _offered(state: ControllerState, objects: Mapping[str, Assignor]) -> dict[str, str]:
     """The assignors that members may name; one that cannot be had is logged and left out."""
     names = state.broker_text("group.consumer.assignors") or ""
     found: dict[str, str] = {}

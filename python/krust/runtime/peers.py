@@ -25,7 +25,7 @@ from krust.errors import Code, ConfigError, KrustError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.controller.state import Live, Message, ToBroker
+    from krust.controller.state import BrokerRequest, LiveBroker, Message
 
 ASKED_MS = 30_000
 """how long a request to the controller may take in all"""
@@ -49,9 +49,9 @@ class Peers:
         self._listener = listener
         self._wake = wake
         self._peers: dict[int, _Peer] = {}
-        self._answers: deque[tuple[ToBroker, Message | None]] = deque()
+        self._answers: deque[tuple[BrokerRequest, Message | None]] = deque()
 
-    def follow(self, brokers: Mapping[int, Live]) -> None:
+    def follow(self, brokers: Mapping[int, LiveBroker]) -> None:
         """These are alive; queues of others, and of those registered anew, are given up."""
         for number, live in brokers.items():
             known = self._peers.get(number)
@@ -62,7 +62,7 @@ class Peers:
         for number in self._peers.keys() - brokers.keys():
             self._peers.pop(number).end()
 
-    def send(self, asked: ToBroker) -> None:
+    def send(self, asked: BrokerRequest) -> None:
         """Have a request sent, after those before it; its answer will be among `answers`."""
         peer = self._peers.get(asked.broker)
         if peer is None:
@@ -70,7 +70,7 @@ class Peers:
         else:
             peer.put(asked)
 
-    def answers(self) -> list[tuple[ToBroker, Message | None]]:
+    def answers(self) -> list[tuple[BrokerRequest, Message | None]]:
         """What was answered since the last call; None: given up."""
         found = []
         while self._answers:
@@ -81,7 +81,7 @@ class Peers:
         """Give everything up."""
         self.follow({})
 
-    def address(self, live: Live) -> str | None:
+    def address(self, live: LiveBroker) -> str | None:
         """Where brokers find a broker; None: nowhere."""
         at = live.at(self._listener)
         if at is None or at.protocol != "PLAINTEXT":
@@ -93,7 +93,7 @@ class Peers:
         """What connections are made with."""
         return {"client.id": f"krust-{self._node_id}", **_OPTIONS}
 
-    def _answered(self, asked: ToBroker, message: Message | None) -> None:
+    def _answered(self, asked: BrokerRequest, message: Message | None) -> None:
         self._answers.append((asked, message))
         self._wake()
 
@@ -101,17 +101,17 @@ class Peers:
 class _Peer:
     """One broker under one registration."""
 
-    def __init__(self, number: int, live: Live, peers: Peers) -> None:
+    def __init__(self, number: int, live: LiveBroker, peers: Peers) -> None:
         self.live = live
         self._number = number
         self._peers = peers
-        self._queue: deque[tuple[ToBroker, float]] = deque()
+        self._queue: deque[tuple[BrokerRequest, float]] = deque()
         self._changed = threading.Condition()
         self._ended = False
         self._client: Client | None = None
         self._thread: threading.Thread | None = None
 
-    def put(self, asked: ToBroker) -> None:
+    def put(self, asked: BrokerRequest) -> None:
         with self._changed:
             self._queue.append((asked, time.monotonic() + ASKED_MS / 1000))
             if self._thread is None:
@@ -153,7 +153,7 @@ class _Peer:
             asked, _ = self._queue.popleft()
             self._peers._answered(asked, None)
 
-    def _delivered(self, asked: ToBroker, deadline: float) -> Message | None:
+    def _delivered(self, asked: BrokerRequest, deadline: float) -> Message | None:
         """Ask until there is an answer; None: there will be none."""
         pause_s, most_s = PAUSE_S
         told = ""
@@ -182,7 +182,7 @@ class _Peer:
             pause_s = min(pause_s * 2, most_s)
         return None
 
-    def _attempt(self, asked: ToBroker) -> Message:
+    def _attempt(self, asked: BrokerRequest) -> Message:
         client = self._client or self._connected()
         try:
             return client.request(asked.api, asked.message)

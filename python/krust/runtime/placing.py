@@ -13,10 +13,10 @@ from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from krust._krust import Server
-    from krust.controller.state import Policy, Request, State
+    from krust.controller.state import ControllerState, Policy, Request
 
 
-def alter(server: Server, state: State, request: Request) -> Policy:
+def alter(server: Server, state: ControllerState, request: Request) -> Policy:
     """Have replicas of this broker moved to other log directories."""
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)

@@ -10,8 +10,8 @@ from typing import Any
 
 from krust.config import load
 from krust.controller import adoption, ids, registration
-from krust.controller.controller import Controller, Outcome
-from krust.controller.state import Message, Request, State, ToBroker
+from krust.controller.controller import Controller, ControllerOutcome
+from krust.controller.state import BrokerRequest, ControllerState, Message, Request
 from krust.metadata.local import Tree
 from krust.metadata.store import (
     Children,
@@ -53,7 +53,7 @@ class Member:
     def begin(self) -> None:
         """A new process."""
         self.store = self.nodes.tree.session()
-        self.state = State(self.config, _id, self.id)
+        self.state = ControllerState(self.config, _id, self.id)
         self.state.session = self.store.session
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
@@ -121,7 +121,7 @@ class Member:
         else:
             self.perform(self.controller.heard(event, self.nodes.now_ms))
 
-    def perform(self, outcome: Outcome) -> None:
+    def perform(self, outcome: ControllerOutcome) -> None:
         for token, operations in outcome.submits:
             self.submitted.append(operations)
             self.store.submit(operations, token)
@@ -138,8 +138,8 @@ class Nodes:
     def __init__(self, *node_ids: int, **options: object) -> None:
         self.tree = Tree()
         self.members: dict[int, Member] = {}
-        self.sent: list[ToBroker] = []
-        self.waiting: list[tuple[Member, ToBroker]] = []
+        self.sent: list[BrokerRequest] = []
+        self.waiting: list[tuple[Member, BrokerRequest]] = []
         self.now_ms = NOW_MS
         self.tool = self.tree.session()
         for node_id in node_ids:
@@ -170,7 +170,7 @@ class Nodes:
                 sender.perform(outcome)
                 busy = True
 
-    def reached(self, asked: ToBroker) -> Message | None:
+    def reached(self, asked: BrokerRequest) -> Message | None:
         """The answer of the broker that is asked; None: it is not there."""
         member = self.members.get(asked.broker)
         if member is None:

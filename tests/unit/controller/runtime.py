@@ -6,8 +6,8 @@ from typing import Any
 
 from krust.config import load
 from krust.controller import adoption, ids, loading, registration
-from krust.controller.controller import Controller, Outcome
-from krust.controller.state import Message, Request, State
+from krust.controller.controller import Controller, ControllerOutcome
+from krust.controller.state import ControllerState, Message, Request
 from krust.metadata.local import Tree
 from krust.metadata.store import Children, Done, Node, Operation, Read, StoreEvent
 
@@ -38,13 +38,13 @@ class Runtime:
         options: dict[str, object] | None = None,
         *,
         tree: Tree | None = None,
-        found: tuple[adoption.Found, ...] = (),
+        found: tuple[adoption.LogOnDisk, ...] = (),
         shared: bool = False,
     ) -> None:
         numbers = numbered_ids()
         self.tree = tree or Tree()
         self.store = self.tree.session()
-        self.state = State(load(options=options), lambda: next(numbers), 0)
+        self.state = ControllerState(load(options=options), lambda: next(numbers), 0)
         self.controller = Controller(self.state)
         self.applied: list[str] = []
         self.pauses = 0
@@ -69,7 +69,7 @@ class Runtime:
         assert isinstance(answer, dict)
         return answer
 
-    def follow(self, outcome: Outcome) -> Any:
+    def follow(self, outcome: ControllerOutcome) -> Any:
         waiting = [outcome]
         answers: list[Any] = []
         while waiting:
@@ -89,7 +89,7 @@ class Runtime:
             raise answer
         return answer
 
-    def hear(self, event: StoreEvent) -> Outcome:
+    def hear(self, event: StoreEvent) -> ControllerOutcome:
         if isinstance(event, Done):
             return self.controller.done(event)
         return self.controller.heard(event, NOW_MS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from krust.controller import owners
+from krust.controller import quota_entities
 from krust.controller.state import Message, Request
 from krust.metadata.local import Tree
 from krust.metadata.store import Create, Done, SetData
@@ -351,7 +351,7 @@ def test_every_broker_hears_of_quotas_that_others_wrote() -> None:
 def test_a_load_keeps_what_was_read_since_it_began() -> None:
     runtime = Runtime()
     change(runtime, {C: "app"}, {PBR: 1.0})
-    steps = owners.load(runtime.state)
+    steps = quota_entities.load(runtime.state)
     asked = next(steps)
     runtime.store.submit(asked[0], "load")
     (done,) = (each for each in runtime.store.events() if isinstance(each, Done))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from krust.controller.control_requests import SLICE as SENT
 from krust.controller.offline_replicas import OfflineReplicas
-from krust.controller.orders import SLICE as SENT
 from krust.controller.state import Message
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment

@@ -49,13 +49,13 @@ def test_a_topic_without_an_assignment_is_not_served_and_told(tree: Tree) -> Non
 
 def test_files_of_a_topic_that_cannot_be_read_stay(tree: Tree) -> None:
     write(tree, SetData(znodes.topic("bad"), b"{"))
-    runtime = Runtime(tree=tree, found=(adoption.Found("bad", 0, "A" * 22, 3, clean=True),))
+    runtime = Runtime(tree=tree, found=(adoption.LogOnDisk("bad", 0, "A" * 22, 3, clean=True),))
     assert set(runtime.state.topics) == {"good"}
 
 
 def test_a_partition_without_a_readable_state_is_led_anew(tree: Tree) -> None:
     write(tree, SetData(znodes.state("bad", 1), b'{"version":1,"leader":"me"}'))
-    found = adoption.Found("bad", 1, "A" * 22, 7, clean=True)
+    found = adoption.LogOnDisk("bad", 1, "A" * 22, 7, clean=True)
     runtime = Runtime(tree=tree, found=(found,))
     assert "/brokers/topics/bad/partitions/1/state" in runtime.faults
     assert runtime.state.topics["bad"].partitions[0].leader_epoch == 0
@@ -147,7 +147,7 @@ def test_a_tree_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
 
 def test_topics_deleted_while_the_broker_was_away_do_not_come_back(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
-    found = [adoption.Found("gone", 0, "B" * 22, 1, clean=True)]
+    found = [adoption.LogOnDisk("gone", 0, "B" * 22, 1, clean=True)]
     runtime.run(adoption.take_over(runtime.state, found, unknown_too=False))
     assert "gone" not in runtime.state.topics
 

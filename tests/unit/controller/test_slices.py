@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from krust.controller.apis import CONTROLLER_APIS
-from krust.controller.controller import Outcome
+from krust.controller.controller import ControllerOutcome
 from krust.controller.log_dirs import LogDir
 from krust.controller.log_dirs import alter as alter_log_dirs
 from krust.controller.pace import PAUSE, SLICE, WRITE
@@ -112,7 +112,7 @@ def test_another_client_is_answered_between_two_slices() -> None:
     assert [ticket for ticket, _ in controller.request(2, small).replies] == [2]
     replies: list[int] = []
     while controller.is_paused:
-        outcome: Outcome = controller.resume()
+        outcome: ControllerOutcome = controller.resume()
         replies += [ticket for ticket, _ in outcome.replies]
         for token, operations in outcome.submits:
             runtime.store.submit(operations, token)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Generator
 from pathlib import Path
 
-from krust.controller.state import Asked, Partition, Topic
+from krust.controller.state import Partition, Topic, Transactions
 from krust.controller.topics import creation
 from krust.metadata import znodes
 from krust.metadata.store import Create, Done
@@ -25,7 +25,7 @@ def as_kafka() -> Runtime:
         {"max.message.bytes": "2000000"},
     )
 
-    def made() -> Generator[Asked, list[Done], None]:
+    def made() -> Generator[Transactions, list[Done], None]:
         yield creation(state, topic)
         state.put(topic)
 

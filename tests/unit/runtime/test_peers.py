@@ -10,7 +10,7 @@ import pytest
 
 import krust
 from krust.controller.controller import Controller
-from krust.controller.state import Live, Message, ToBroker
+from krust.controller.state import BrokerRequest, LiveBroker, Message
 from krust.errors import Code, ConfigError, UnreachableError
 from krust.metadata.contents import Endpoint
 from krust.runtime import peers
@@ -74,13 +74,13 @@ def others(wire: Wire) -> Iterator[Peers]:
     made.close()
 
 
-def live(port: int, epoch: int = 5) -> Live:
+def live(port: int, epoch: int = 5) -> LiveBroker:
     outer = Endpoint("OUTER", "PLAINTEXT", "far", 1)
-    return Live(epoch, None, (outer, Endpoint("INNER", "PLAINTEXT", "::1", port)))
+    return LiveBroker(epoch, None, (outer, Endpoint("INNER", "PLAINTEXT", "::1", port)))
 
 
-def tell(number: int, broker: int = 1, api: str = "UpdateMetadata") -> ToBroker:
-    return ToBroker(broker, api, {"n": number})
+def tell(number: int, broker: int = 1, api: str = "UpdateMetadata") -> BrokerRequest:
+    return BrokerRequest(broker, api, {"n": number})
 
 
 def wait(others: Peers, wire: Wire, count: int) -> list[tuple[int, Any]]:
@@ -114,7 +114,7 @@ def test_one_that_is_not_taken_is_said_again_before_the_next(
 
 @pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered anew"])
 def test_what_was_meant_for_a_broker_that_is_another_now_is_given_up(
-    others: Peers, wire: Wire, after: dict[int, Live]
+    others: Peers, wire: Wire, after: dict[int, LiveBroker]
 ) -> None:
     wire.holds = True
     others.send(tell(1))
@@ -139,7 +139,7 @@ def test_a_client_does_not_wait_for_ever_for_a_controller_that_is_silent(
 
 
 def test_a_broker_that_cannot_be_reached_holds_up_nobody_else(others: Peers, wire: Wire) -> None:
-    others.follow({1: live(91), 2: Live(5, None, ())})
+    others.follow({1: live(91), 2: LiveBroker(5, None, ())})
     others.send(tell(1, broker=2))
     others.send(tell(2, broker=1))
     others.send(tell(3, broker=7))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from krust.config import load
 from krust.controller import adoption, ids, registration
-from krust.controller.controller import Controller, Outcome
-from krust.controller.state import NO_TOPIC_ID, Message, Request, State, ToBroker
+from krust.controller.controller import Controller, ControllerOutcome
+from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Message, Request
 from krust.errors import ServerError
 from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, StoreEvent
 from tests.unit.controller.simulator.zookeeper import Link
@@ -78,14 +78,14 @@ class Process:
         self._answers: dict[int, Callable[[Any], None]] = {}
         self._returning = 0
         self._later: list[tuple[str, Message, Callable[[Any], None], int]] = []
-        self._out: dict[int, deque[ToBroker]] = {}
+        self._out: dict[int, deque[BrokerRequest]] = {}
         self._lines: dict[int, int] = {}
         """broker -> the number of the connection to it"""
         self._lateness: dict[int, float] = {}
         self._connected, self._cut = True, False
         self._due = -1.0
         self.store = Link(world.zookeeper, self._hear)
-        self.state = State(CONFIG, world.new_id, broker.id)
+        self.state = ControllerState(CONFIG, world.new_id, broker.id)
         self.state.session = self.store.session
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
@@ -101,12 +101,12 @@ class Process:
         yield from self.cluster.claim(int(self.world.now))
         if state.leading:
             found = [
-                adoption.Found(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
+                adoption.LogOnDisk(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
                 for (name, index), topic_id in disk.items()
             ]
-            yield from adoption.take_over(state, found, unknown_too=state.founded)
+            yield from adoption.take_over(state, found, unknown_too=state.is_new_cluster)
         else:
-            state.found = set(disk)
+            state.logs_on_disk = set(disk)
         yield from self.cluster.opened(self._words)
 
     def _booted(self, answer: Any) -> None:
@@ -233,7 +233,7 @@ class Process:
 
     # What it does.
 
-    def perform(self, outcome: Outcome) -> None:
+    def perform(self, outcome: ControllerOutcome) -> None:
         for token, operations in outcome.submits:
             self.store.submit(operations, token)
         self.world.checks.process(self, outcome)
@@ -259,7 +259,7 @@ class Process:
     def _tick(self) -> None:
         self.perform(self.controller.tick(int(self.world.now)))
 
-    def _apply(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: ControllerOutcome) -> None:
         """Apply changes to the directories, as the core would."""
         disk, changes = self.broker.disk, outcome.changes
         for name, topic in changes.topics.items():

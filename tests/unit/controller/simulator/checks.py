@@ -4,7 +4,7 @@ C1  an epoch of `/controller_epoch` belongs to one process; whoever leads by it 
     own session; each state, topic, mark and producer block is written in the epoch that holds
 C2  a broker past its session's deadline is not the controller
 C3  a live broker is registered by its own session; none takes another's ephemeral for its own
-C4  epochs and versions never go back, in the tree and in any broker's State; a leader epoch of a
+C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `Checks.at_rest`
 D   a replica's records go only after a request to delete the topic
@@ -21,7 +21,7 @@ from krust.metadata.store import Check, Create, Delete, Done, Node, Operation, R
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from krust.controller.controller import Outcome
+    from krust.controller.controller import ControllerOutcome
     from tests.unit.controller.simulator.broker import Process
     from tests.unit.controller.simulator.world import World
 
@@ -37,7 +37,7 @@ class Checks:
         self.world = world
         self.terms: dict[int, Process] = {}
         self.leaders: dict[tuple[str, int, int], tuple[int, int]] = {}
-        self.orders: dict[tuple[tuple[int, int], str, int], tuple[int, int]] = {}
+        self.control_requests: dict[tuple[tuple[int, int], str, int], tuple[int, int]] = {}
         self.epochs: dict[tuple[int, int], int] = {}
         self.states: dict[str, int] = {}
         self.asked_to_go: set[str] = set()
@@ -85,7 +85,7 @@ class Checks:
 
     # Each step of a process.
 
-    def process(self, process: Process, outcome: Outcome) -> None:
+    def process(self, process: Process, outcome: ControllerOutcome) -> None:
         """Check after a controller's decision."""
         state, who = process.state, process.broker.id
         if state.leading:
@@ -98,7 +98,7 @@ class Checks:
         assert state.controller_epoch >= before, f"C4: {who} goes back to an older controller"
         self.epochs[process.key] = state.controller_epoch
         for line in outcome.changes.lines:
-            assert "Error" not in line[1] or "AwayError" in line[1], line
+            assert "Error" not in line[1] or "RetryLaterError" in line[1], line
         for name, topic in outcome.changes.topics.items():
             if topic is not None and state.topics.get(name) is topic:
                 self.topic(process, name)
@@ -111,9 +111,9 @@ class Checks:
                 continue
             order = (each.leader_epoch, each.version)
             seen = (process.key, topic.id, index)
-            before = self.orders.get(seen, (-1, -1))
+            before = self.control_requests.get(seen, (-1, -1))
             assert order >= before, f"C4: {process.broker.id}: {name}-{index} {before} {order}"
-            self.orders[seen] = order
+            self.control_requests[seen] = order
             if each.leader == process.broker.id and process.ready:
                 epoch = (topic.id, index, each.leader_epoch)
                 mine = (process.broker.id, process.life)

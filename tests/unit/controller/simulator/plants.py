@@ -9,15 +9,15 @@ from unittest.mock import patch
 
 from krust.controller import (
     brokers,
-    cluster,
+    config_changes,
+    control_request_handlers,
+    control_requests,
+    controller_election,
     deletion,
-    following,
-    notices,
-    office,
-    orders,
+    jobs,
     registration,
 )
-from krust.controller.state import NEVER, State
+from krust.controller.state import NEVER, ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import Controller
 from krust.metadata.store import ANY, Check, Children, Exists, Node, Read, SessionState
@@ -25,7 +25,7 @@ from krust.metadata.store import ANY, Check, Children, Exists, Node, Read, Sessi
 
 def no_epoch_check() -> Any:
     """The controller's writes match any epoch."""
-    return patch.object(State, "fence", lambda _: Check(znodes.CONTROLLER_EPOCH, ANY))
+    return patch.object(ControllerState, "fence", lambda _: Check(znodes.CONTROLLER_EPOCH, ANY))
 
 
 def watch_on_brokers_not_set_again() -> Any:
@@ -35,106 +35,110 @@ def watch_on_brokers_not_set_again() -> Any:
 
 def watch_on_the_office_not_set_again() -> Any:
     """`/controller` is read without a watch."""
-    return patch.object(office, "Exists", lambda path, watch: Exists(path, watch and not path))
+    return patch.object(
+        controller_election, "Exists", lambda path, watch: Exists(path, watch and not path)
+    )
 
 
 def stale_ephemeral_taken_for_mine() -> Any:
     """A node that names this broker counts as its own, whichever session made it."""
 
-    def stand(state: State, now_ms: int) -> Generator[Any, Any, bool]:
+    def stand(state: ControllerState, now_ms: int) -> Generator[Any, Any, bool]:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
         if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
             if state.epoch_version == NEVER:
-                state.rise(int(node.data), node.stat.version)
+                state.become_controller(int(node.data), node.stat.version)
             return True
         return (yield from honest(state, now_ms))
 
-    honest = office.stand
+    honest = controller_election.elect
     return _both(
-        patch.object(office, "stand", stand),
+        patch.object(controller_election, "elect", stand),
         patch.object(registration, "_ours", lambda *_: None),
     )
 
 
 def office_kept_past_the_deadline() -> Any:
     """The controller does not resign at OVERDUE."""
-    real = cluster.Cluster.heard
+    real = jobs.ControllerJobs.heard
 
     def heard(self: Any, event: Any) -> None:
         if getattr(event, "state", None) is not SessionState.OVERDUE:
             real(self, event)
 
-    return patch.object(cluster.Cluster, "heard", heard)
+    return patch.object(jobs.ControllerJobs, "heard", heard)
 
 
 def connections_given_up_are_heard() -> Any:
     """A late request on an abandoned connection is carried out."""
-    real = following._spoke
+    real = control_request_handlers._accept_controller
 
-    def spoke(state: State, request: Any) -> None:
+    def spoke(state: ControllerState, request: Any) -> None:
         real(state, request)
-        state.heard_by = (-1, 0)
+        state.last_control_connection = (-1, 0)
 
-    return patch.object(following, "_spoke", spoke)
+    return patch.object(control_request_handlers, "_accept_controller", spoke)
 
 
 def bounced_brokers_are_told_nothing() -> Any:
     """A broker that registered again counts as the old one."""
-    real = orders.Orders.after
+    real = control_requests.ControlRequests.after
 
-    def after(self: Any, state: State, changes: Any) -> Any:
-        for broker in self._told.keys() & state.brokers.keys():
-            self._told[broker] = state.brokers[broker].epoch
+    def after(self: Any, state: ControllerState, changes: Any) -> Any:
+        for broker in self._full_epochs.keys() & state.brokers.keys():
+            self._full_epochs[broker] = state.brokers[broker].epoch
         return real(self, state, changes)
 
-    return patch.object(orders.Orders, "after", after)
+    return patch.object(control_requests.ControlRequests, "after", after)
 
 
 def bounced_brokers_lead_on() -> Any:
     """A leader that registered again gets no new epoch."""
 
-    def look(state: State) -> Generator[Any, Any, set[int]]:
+    def read_live(state: ControllerState) -> Generator[Any, Any, set[int]]:
         yield from real(state)
         return set()
 
-    real = brokers.look
-    return patch.object(brokers, "look", look)
+    real = brokers.read_live
+    return patch.object(brokers, "read_live", read_live)
 
 
 def dead_brokers_keep_their_replicas() -> Any:
     """A deletion does not wait for dead brokers."""
-    real = deletion.doom
+    real = deletion.begin
 
-    def doom(state: State, name: str) -> None:
+    def begin(state: ControllerState, name: str) -> None:
         real(state, name)
-        if name in state.doomed:
-            state.doomed[name].waiting.intersection_update(state.brokers)
+        if name in state.deletions:
+            state.deletions[name].waiting.intersection_update(state.brokers)
 
-    return patch.object(deletion, "doom", doom)
+    return patch.object(deletion, "begin", begin)
 
 
 def marks_of_others_are_not_read() -> Any:
     """A new controller does not read the marks of deletion."""
 
-    def look(_: State) -> Generator[Any, Any, None]:
+    def read_marks(_: ControllerState) -> Generator[Any, Any, None]:
         yield [[Children(znodes.DELETE_TOPICS)]]
 
-    return patch.object(deletion, "look", look)
+    return patch.object(deletion, "read_marks", read_marks)
 
 
 def notices_are_seen_once() -> Any:
     """The watch on setting changes is not set again."""
-    real = notices.Notices.look
+    real = config_changes.ConfigChangeNotifications.look
 
-    def look(self: Any, state: State, now_ms: int) -> Generator[Any, Any, None]:
-        with patch.object(notices, "Children", lambda path, watch: Children(path, not watch)):
+    def look(self: Any, state: ControllerState, now_ms: int) -> Generator[Any, Any, None]:
+        with patch.object(
+            config_changes, "Children", lambda path, watch: Children(path, not watch)
+        ):
             steps = real(self, state, now_ms)
             first = next(steps)
         answers = yield first
         yield from _rest(steps, answers)
 
-    return patch.object(notices.Notices, "look", look)
+    return patch.object(config_changes.ConfigChangeNotifications, "look", look)
 
 
 def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
@@ -147,15 +151,17 @@ def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
 
 def doomed_topics_come_back() -> Any:
     """A topic that is marked for deletion counts as a topic when it is read again."""
-    real = State.read
+    real = ControllerState.read
 
-    def read(self: State, topic: Any) -> None:
+    def read(self: ControllerState, topic: Any) -> None:
         real(self, topic)
 
-    def doom(state: State, name: str) -> None:
+    def begin(state: ControllerState, name: str) -> None:
         state.drop(name)
 
-    return _both(patch.object(deletion, "doom", doom), patch.object(State, "read", read))
+    return _both(
+        patch.object(deletion, "begin", begin), patch.object(ControllerState, "read", read)
+    )
 
 
 @contextmanager

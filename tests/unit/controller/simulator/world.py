@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from krust.controller.state import Message, ToBroker
+from krust.controller.state import BrokerRequest, Message
 from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
 from krust.metadata.store import Create, Delete, Done, Node, Operation, Read
@@ -126,7 +126,9 @@ class World:
         node = self.zookeeper.tree.query(Read("/controller_epoch"))
         return int(node.data) if isinstance(node, Node) else 0
 
-    def deliver(self, asked: ToBroker, connection: int, answer: Callable[[Message], None]) -> None:
+    def deliver(
+        self, asked: BrokerRequest, connection: int, answer: Callable[[Message], None]
+    ) -> None:
         """A request between brokers; it may arrive too late, and its answer may be lost."""
 
         def arrive() -> None:

@@ -4,9 +4,10 @@ Whatever happens (a watch fires, a session ends, a broker answers) only marks *j
 the tree anew, with watches, and does what is missing between what it finds and what should be. Jobs
 run one after the other, so they never cross each other; requests of clients may cross them, and
 versions tell these apart. A job that the store does not let finish is begun again.
-In office: the tree is read whole (`_settle`) before `leading` is true; then all brokers are told
-everything, and from then on what changed, when no job is under way. Out of it: only who holds the
-office, and settings; everything else the controller's requests say (`following.py`).
+The controller reads the whole tree (`_initialize`) before `leading` becomes true. Then it sends
+the whole state to all brokers, and from then on the changes, whenever no job is running. Another
+broker reads only who the controller is, and settings. It learns everything else from the
+controller's requests (`control_request_handlers.py`).
 A policy or job that was begun in one term does not go on in another (`Controller.done`).
 Threads: the policy thread.
 """
@@ -17,19 +18,19 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import (
+    admin_znodes,
     brokers,
+    config_changes,
+    controller_election,
     deletion,
-    legacy,
     loading,
     log_dirs,
-    notices,
-    office,
-    reading,
     registration,
+    store_reads,
 )
-from krust.controller.office import AwayError
-from krust.controller.orders import Orders
-from krust.controller.state import NEVER, Changes, Live, State, ToBroker
+from krust.controller.control_requests import ControlRequests
+from krust.controller.controller_election import RetryLaterError
+from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState, LiveBroker
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, LogDirEvent
@@ -56,11 +57,11 @@ _LAST = 2**63
 RETRY_MS = 200
 """until a job that did not come to its end is begun again"""
 
-OF_EVERYBODY = ("office", "registration", "settings")
+OF_EVERY_BROKER = ("election", "registration", "settings")
 """Jobs that a broker has which is not the controller."""
 
 
-class _Held(NamedTuple):
+class _DelayedDeletion(NamedTuple):
     """An answer to DeleteTopics that waits until its topics are gone."""
 
     ticket: int
@@ -69,16 +70,16 @@ class _Held(NamedTuple):
     until_ms: float
 
 
-class Cluster:
+class ControllerJobs:
     """What is to be done, and what the others were told."""
 
-    def __init__(self, state: State) -> None:
-        self.orders = Orders()
+    def __init__(self, state: ControllerState) -> None:
+        self.control_requests = ControlRequests()
         self.now_ms = 0
         self._state = state
-        self._notices = notices.Notices()
+        self._config_changes = config_changes.ConfigChangeNotifications()
         self._jobs: dict[str, Callable[[], Steps]] = {
-            "office": self._office,
+            "election": self._elect,
             "registration": self._registration,
             "brokers": self._brokers,
             "topics": self._topics,
@@ -87,14 +88,14 @@ class Cluster:
             "deletions": self._deletions,
             "finish": self._finish,
             "preferred": self._preferred,
-            "reassignments": lambda: legacy.reassign(state),
+            "reassignments": lambda: admin_znodes.reassign(state),
             "log_dirs": self._log_dirs,
-            "purge": lambda: self._notices.purge(state, self.now_ms),
+            "purge": lambda: self._config_changes.purge(state, self.now_ms),
             "balance": self._balance,
         }
         """THE table of jobs, in the order in which those that wait are done."""
         self._watches = {
-            znodes.CONTROLLER: "office",
+            znodes.CONTROLLER: "election",
             f"{znodes.BROKERS}/{state.node_id}": "registration",
             znodes.BROKERS: "brokers",
             znodes.TOPICS: "topics",
@@ -105,27 +106,27 @@ class Cluster:
             znodes.LOG_DIR_EVENTS: "log_dirs",
         }
         """THE table of watches: a path, or the one above it, and the job that looks."""
-        self._words: registration.Registration | None = None
-        self._since, self._led = _LAST, True
+        self._own_registration: registration.Registration | None = None
+        self._registered_at, self._was_controller = _LAST, True
         self._wanted: set[str] = set()
         self._open = False
-        self._settled = False
+        self._initialized = False
         """in office, everything read and written as it has to be"""
-        self._noticing = False
+        self._follows_config_changes = False
         """changes of settings are seen"""
-        self._settling: int | None = None
+        self._initializing_term: int | None = None
         """the term whose beginning is under way"""
         self._term = state.term
         self._pending = Changes()
-        self._more: list[ToBroker] = []
-        self._anew: set[int] = set()
+        self._inquiries: list[BrokerRequest] = []
+        self._restarted: set[int] = set()
         """brokers that were registered anew, and may lead in an epoch of before"""
         self._swept_again = False
         """a sweep for these met states that were others, and is done once more, not for ever"""
-        self._unsure: set[str] = set()
-        self._held: list[_Held] = []
+        self._outdated_topics: set[str] = set()
+        self._delayed_deletions: list[_DelayedDeletion] = []
         self._retry_ms = inf
-        self._said = ""
+        self._last_error = ""
         self._balance_ms = inf
 
     # What happens.
@@ -136,24 +137,24 @@ class Cluster:
             above = event.path.rpartition("/")[0]
             job = self._watches.get(event.path) or self._watches.get(above)
             if job == "topics" and event.path != znodes.TOPICS:
-                self._unsure.add(event.path.rpartition("/")[2])
+                self._outdated_topics.add(event.path.rpartition("/")[2])
             if job is not None:
                 self._wanted.add(job)
         elif event.state is not SessionState.CONNECTED:
             self._open = False
             if event.state in (SessionState.OVERDUE, SessionState.EXPIRED):
-                self._state.follow(-1)
+                self._state.set_controller(-1)
 
     def fenced(self) -> None:
         """A write was refused because another broker is the controller."""
-        self._state.follow(-1)
-        self._wanted.add("office")
+        self._state.set_controller(-1)
+        self._wanted.add("election")
 
-    def answered(self, asked: ToBroker, message: Message) -> None:
+    def answered(self, asked: BrokerRequest, message: Message) -> None:
         """A broker did what it was told, or says why not."""
         state = self._state
         if message["error_code"] == Code.STALE_CONTROLLER_EPOCH:
-            self._wanted.add("office")
+            self._wanted.add("election")
         elif asked.api == "StopReplica":
             deletion.stopped(state, asked.broker, asked.message, message)
             self._wanted.add("finish")
@@ -172,37 +173,37 @@ class Cluster:
         self.now_ms = now_ms
         state = self._state
         try:
-            if (yield from office.stand(state, now_ms)):
-                state.brokers.setdefault(state.node_id, Live())
+            if (yield from controller_election.elect(state, now_ms)):
+                state.brokers.setdefault(state.node_id, LiveBroker())
                 state.leading = True
-                yield from loading.load(state, self._revised)
+                yield from loading.load(state, self._without_stale_leaders)
             else:
                 yield from loading.settings(state)
-        except AwayError as error:
+        except RetryLaterError as error:
             raise ServerError(str(error), hint="look at the metadata store") from None
 
-    def opened(self, words: registration.Registration) -> Steps:
+    def opened(self, own_registration: registration.Registration) -> Steps:
         """At the start's end: register, and begin to work."""
-        self._words = words
-        yield from registration.announce(self._state, words)
-        self._since, self._led = self._state.broker_epoch, self._state.leading
+        self._own_registration = own_registration
+        yield from registration.announce(self._state, own_registration)
+        self._registered_at, self._was_controller = self._state.broker_epoch, self._state.leading
         self._open = True
-        self._wanted |= {"office", "registration"}
+        self._wanted |= {"election", "registration"}
 
-    def back(self, words: registration.Registration) -> Steps:
+    def back(self, own_registration: registration.Registration) -> Steps:
         """Be in the tree again after the connection to it was gone; everything is read anew.
 
         raises  ServerError: it cannot be; it may be tried again
         """
-        self._open, self._settled, self._noticing = True, False, False
-        self._retry_ms, self._words = inf, words
+        self._open, self._initialized, self._follows_config_changes = True, False, False
+        self._retry_ms, self._own_registration = inf, own_registration
         self._wanted.clear()
-        self.now_ms = max(self.now_ms, words.now_ms)
+        self.now_ms = max(self.now_ms, own_registration.now_ms)
         try:
-            yield from self._office()
-        except AwayError as error:
+            yield from self._elect()
+        except RetryLaterError as error:
             raise ServerError(f"the cluster: {error}", hint="look at the store") from None
-        yield from registration.announce(self._state, words)
+        yield from registration.announce(self._state, own_registration)
         if not self._open:
             raise ServerError("the connection went again", hint="look at the store")
         self._wanted.add("registration")
@@ -218,11 +219,11 @@ class Cluster:
         for name in self._jobs if self._wanted else ():
             if name in self._wanted:
                 self._wanted.remove(name)
-                if name in OF_EVERYBODY or (self._state.leading and self._settled):
-                    return self._guarded(name), name not in OF_EVERYBODY
+                if name in OF_EVERY_BROKER or (self._state.leading and self._initialized):
+                    return self._guarded(name), name not in OF_EVERY_BROKER
         return None
 
-    def after(self) -> list[ToBroker]:
+    def after(self) -> list[BrokerRequest]:
         """A slice of the requests for other brokers; called when no job is running.
 
         None, while a newly registered broker has no new epoch to lead in.
@@ -231,33 +232,33 @@ class Cluster:
         if self._term != state.term:
             self._term = state.term
             if not state.leading:
-                self._settled = False
-                self.orders.clear()
-        if not (state.leading and self._settled):
-            self._pending, self._more = Changes(), []
+                self._initialized = False
+                self.control_requests.clear()
+        if not (state.leading and self._initialized):
+            self._pending, self._inquiries = Changes(), []
             return []
-        if self._anew:
+        if self._restarted:
             return []
-        pending, self._pending = self.orders.split(self._pending)
-        more, self._more = self._more, []
-        if self.orders.unled(state, pending):
+        pending, self._pending = self.control_requests.split(self._pending)
+        inquiries, self._inquiries = self._inquiries, []
+        if self.control_requests.needs_election(state, pending):
             self._wanted.add("sweep")
         if any(topic is None for topic in pending.topics.values()):
             self._wanted.add("finish")
-        return self.orders.after(state, pending) + more
+        return self.control_requests.after(state, pending) + inquiries
 
     @property
     def has_more(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
-        sends = state.leading and self._settled and not self._anew
-        return sends and bool(self._pending.topics or self._pending.live or self._more)
+        sends = state.leading and self._initialized and not self._restarted
+        return sends and bool(self._pending.topics or self._pending.live or self._inquiries)
 
-    def deposed(self) -> AwayError | None:
+    def deposed(self) -> RetryLaterError | None:
         """Why the steps under way cannot go on: they read a tree for an office that is lost."""
-        if self._settling in (None, self._state.term):
+        if self._initializing_term in (None, self._state.term):
             return None
-        return AwayError("the office was lost")
+        return RetryLaterError("the office was lost")
 
     def waits(self, changes: Changes) -> None:
         """Changes that the others are told of when no job is under way."""
@@ -266,25 +267,25 @@ class Cluster:
     def hold(self, ticket: int, asked: Message, message: Message) -> bool:
         """Keep the answer to DeleteTopics until the topics are gone; False: they are."""
         state = self._state
-        names = [each["name"] for each in message["responses"] if each["name"] in state.doomed]
+        names = [each["name"] for each in message["responses"] if each["name"] in state.deletions]
         if not names:
             return False
         until = self.now_ms + max(asked.get("timeout_ms", 30_000), 0)
-        self._held.append(_Held(ticket, message, names, until))
+        self._delayed_deletions.append(_DelayedDeletion(ticket, message, names, until))
         return True
 
     def released(self) -> list[tuple[int, Message]]:
         """Answers that need not wait any more: what is left waits for a broker that is gone."""
         state = self._state
         out = []
-        if not self._held:
+        if not self._delayed_deletions:
             return []
-        for each in self._held:
-            doomed = [state.doomed[name] for name in each.names if name in state.doomed]
-            soon = any(not one.waiting - state.brokers.keys() for one in doomed)
+        for each in self._delayed_deletions:
+            deletions = [state.deletions[name] for name in each.names if name in state.deletions]
+            soon = any(not one.waiting - state.brokers.keys() for one in deletions)
             if not (state.leading and soon) or self.now_ms >= each.until_ms:
                 out.append(each)
-        self._held = [each for each in self._held if each not in out]
+        self._delayed_deletions = [each for each in self._delayed_deletions if each not in out]
         return [(each.ticket, each.message) for each in out]
 
     # Time.
@@ -294,7 +295,7 @@ class Cluster:
         self.now_ms = now_ms
         if not self._state.leading:
             return
-        if self._notices.due_ms(now_ms) <= 0:
+        if self._config_changes.due_ms(now_ms) <= 0:
             self._wanted.add("purge")
         if now_ms >= self._balance_ms:
             self._wanted.add("balance")
@@ -303,9 +304,9 @@ class Cluster:
     def due_ms(self, now_ms: int) -> float:
         """In how many milliseconds there is something to do."""
         due = [self._retry_ms - now_ms if self._open else inf]
-        due += [each.until_ms - now_ms for each in self._held]
+        due += [each.until_ms - now_ms for each in self._delayed_deletions]
         if self._state.leading and self._open:
-            due += [self._notices.due_ms(now_ms), self._balance_ms - now_ms]
+            due += [self._config_changes.due_ms(now_ms), self._balance_ms - now_ms]
         return max(min(due), 0)
 
     def _next_balance(self) -> float:
@@ -319,82 +320,84 @@ class Cluster:
     def _guarded(self, name: str) -> Steps:
         try:
             yield from self._jobs[name]()
-        except (AwayError, ServerError) as error:
+        except (RetryLaterError, ServerError) as error:
             self._wanted.add(name)
             self._retry_ms = self.now_ms + RETRY_MS
-            if self._open and str(error) != self._said:
-                self._said = str(error)
-                self._state.say(f"{name}: {error}; tried again")
+            if self._open and str(error) != self._last_error:
+                self._last_error = str(error)
+                self._state.warn(f"{name}: {error}; tried again")
 
-    def _office(self) -> Steps:
+    def _elect(self) -> Steps:
         """Who holds the office? Whoever comes into it reads everything first."""
         state = self._state
-        if not (yield from office.stand(state, self.now_ms)):
-            self._settled = False
-            if not self._noticing:
-                yield from self._notices.begin()
+        if not (yield from controller_election.elect(state, self.now_ms)):
+            self._initialized = False
+            if not self._follows_config_changes:
+                yield from self._config_changes.begin()
                 yield from loading.settings(state)
-                yield from notices.hold(state, list(state.topics))
-                self._noticing = True
-        elif not (state.leading and self._settled):
-            yield from self._settle()
+                yield from config_changes.hold(state, list(state.topics))
+                self._follows_config_changes = True
+        elif not (state.leading and self._initialized):
+            yield from self._initialize()
 
     def _registration(self) -> Steps:
         """What this broker says of itself stands there, whoever took it away."""
         path = f"{znodes.BROKERS}/{self._state.node_id}"
         (read,) = yield [[Exists(path, watch=True)]]
-        if read.results[0] is Refusal.NO_NODE and self._words is not None:
-            yield from registration.announce(self._state, self._words)
+        if read.results[0] is Refusal.NO_NODE and self._own_registration is not None:
+            yield from registration.announce(self._state, self._own_registration)
         self._wanted |= {"brokers"} if self._state.leading else set()
 
-    def _settle(self) -> Steps:
-        self._settling = self._state.term
+    def _initialize(self) -> Steps:
+        self._initializing_term = self._state.term
         try:
-            yield from self._settle_in(self._settling)
+            yield from self._initialize_term(self._initializing_term)
         finally:
-            self._settling = None
+            self._initializing_term = None
 
-    def _settle_in(self, term: int) -> Steps:
+    def _initialize_term(self, term: int) -> Steps:
         state = self._state
-        self._noticing = False
-        yield from self._notices.begin()
-        anew = yield from brokers.look(state)
-        yield from loading.load(state, self._revised)
-        yield from deletion.look(state)
+        self._follows_config_changes = False
+        yield from self._config_changes.begin()
+        restarted = yield from brokers.read_live(state)
+        yield from loading.load(state, self._without_stale_leaders)
+        yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NEVER:
-            raise AwayError("the office was lost")
+            raise RetryLaterError("the office was lost")
         state.leading = True
-        self._anew |= anew
+        self._restarted |= restarted
         yield from self._sweep()
         if state.term != term:
-            raise AwayError("the office was lost")
-        self.orders.clear()
-        self._settled = self._noticing = True
+            raise RetryLaterError("the office was lost")
+        self.control_requests.clear()
+        self._initialized = self._follows_config_changes = True
         self._balance_ms = self._next_balance()
         self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
 
-    def _revised(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
-        return brokers.unled(self._state, topic, written, self._since, led=self._led)
+    def _without_stale_leaders(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
+        return brokers.without_stale_leaders(
+            self._state, topic, written, self._registered_at, was_controller=self._was_controller
+        )
 
     def _brokers(self) -> Steps:
-        anew = yield from brokers.look(self._state)
-        self._anew |= anew
-        self._state.offline.retain(self._state.brokers.keys() - anew)
+        restarted = yield from brokers.read_live(self._state)
+        self._restarted |= restarted
+        self._state.offline.retain(self._state.brokers.keys() - restarted)
         yield from self._sweep()
 
     def _sweep(self) -> Steps:
-        unsure = yield from brokers.sweep(self._state, list(self._state.topics), self._anew)
-        self._again(unsure)
-        if unsure and not self._swept_again:
+        outdated = yield from brokers.sweep(self._state, list(self._state.topics), self._restarted)
+        self._read_again(outdated)
+        if outdated and not self._swept_again:
             self._swept_again = True
             self._wanted.add("sweep")
         else:
             self._swept_again = False
-            self._anew.clear()
+            self._restarted.clear()
 
-    def _again(self, unsure: set[str]) -> None:
-        if unsure:
-            self._unsure |= unsure
+    def _read_again(self, outdated: set[str]) -> None:
+        if outdated:
+            self._outdated_topics |= outdated
             self._wanted.add("topics")
 
     def _topics(self) -> Steps:
@@ -402,50 +405,50 @@ class Cluster:
         state = self._state
         known = set(state.topics)
         (read,) = yield [[Children(znodes.TOPICS, watch=True)]]
-        names = set(reading.children(znodes.TOPICS, read.results[0]))
-        unsure, self._unsure = self._unsure & names, set()
-        unknown = names - state.topics.keys() - state.doomed.keys() - state.damaged
+        names = set(store_reads.children(znodes.TOPICS, read.results[0]))
+        outdated, self._outdated_topics = self._outdated_topics & names, set()
+        unknown = names - state.topics.keys() - state.deletions.keys() - state.damaged
         try:
-            found = yield from loading.topics(state, sorted(unsure | unknown))
+            found = yield from loading.topics(state, sorted(outdated | unknown))
         except ServerError:
-            self._unsure |= unsure
+            self._outdated_topics |= outdated
             raise
         for topic in found:
-            if topic.name not in state.doomed:
+            if topic.name not in state.deletions:
                 state.read(topic)
         for name in known & state.topics.keys() - names:
-            state.lose(name, "it is gone; its files are kept")
+            state.lose_topic(name, "it is gone; its files are kept")
 
     def _settings(self) -> Steps:
-        return self._notices.look(self._state, self.now_ms)
+        return self._config_changes.look(self._state, self.now_ms)
 
     def _deletions(self) -> Steps:
-        yield from deletion.look(self._state)
+        yield from deletion.read_marks(self._state)
         self._wanted.add("finish")
 
     def _finish(self) -> Steps:
         yield from deletion.finish(self._state)
-        if any(not each.waiting for each in self._state.doomed.values()):
-            raise AwayError("a topic that goes is changed by others")
+        if any(not each.waiting for each in self._state.deletions.values()):
+            raise RetryLaterError("a topic that goes is changed by others")
 
     def _preferred(self) -> Steps:
-        self._again((yield from legacy.prefer(self._state)))
+        self._read_again((yield from admin_znodes.prefer(self._state)))
 
     def _balance(self) -> Steps:
-        wanted = legacy.imbalanced(self._state)
-        self._again((yield from brokers.write(self._state, wanted)))
+        wanted = admin_znodes.imbalanced(self._state)
+        self._read_again((yield from brokers.write(self._state, wanted)))
 
     def _log_dirs(self) -> Steps:
         """A disk of a broker failed: ask it which partitions that costs."""
         state, path = self._state, znodes.LOG_DIR_EVENTS
         (read,) = yield [[Children(path, watch=True)]]
-        for name in reading.children(path, read.results[0]):
+        for name in store_reads.children(path, read.results[0]):
             (one,) = yield [[Read(f"{path}/{name}")]]
             node = one.results[0]
             if isinstance(node, Node):
                 try:
                     broker = LogDirEvent.decode(node.data).broker
-                    self._more += self.orders.inquiry(state, broker)
+                    self._inquiries += self.control_requests.inquiry(state, broker)
                     if broker == state.node_id:  # it knows, and asks nobody
                         self._wanted.add("sweep")
                 except BadZnodeError as error:

@@ -1,4 +1,4 @@
-"""What the controller tells this broker: LeaderAndIsr, UpdateMetadata, StopReplica, into the State.
+"""What the controller tells this broker: LeaderAndIsr, UpdateMetadata, StopReplica, into the state.
 
 The settings of unknown topics are read first, as Kafka's brokers do. Then the request is applied in
 slices. Before each slice it is checked again that its controller is the newest. Answers are Kafka's
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust.controller.loading import settings_of
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import NO_TOPIC_ID, Live, Partition, RefusedError, Topic
+from krust.controller.state import NO_TOPIC_ID, LiveBroker, Partition, RefusedError, Topic
 from krust.controller.topics import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint
@@ -33,7 +33,14 @@ from krust.metadata.contents import NO_ID, Endpoint
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from krust.controller.state import Asked, Entity, Message, Policy, Request, State
+    from krust.controller.state import (
+        ConfigEntity,
+        ControllerState,
+        Message,
+        Policy,
+        Request,
+        Transactions,
+    )
     from krust.metadata.store import Done
 
 FULL = 2
@@ -48,23 +55,23 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """by their numbers"""
 
 
-def leader_and_isr(state: State, request: Request) -> Policy:
+def leader_and_isr(state: ControllerState, request: Request) -> Policy:
     """Which partitions this broker leads and follows."""
     message = request.message
     entities = yield from _settings(state, request)
     code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code, "partition_errors": [], "topics": []}
-    _spoke(state, request)
+    _accept_controller(state, request)
     full = message.get("type", 0) == FULL
     errors: list[Message] = []
     named: set[tuple[str, int]] = set()
     pace = Pace()
     for name, topic_id, partitions in _topics(message):
         taken: dict[int, Partition] = {}
-        for facts in partitions:
-            number = facts["partition_index"]
-            code = _led(state, (name, topic_id, full), facts, taken)
+        for partition_state in partitions:
+            number = partition_state["partition_index"]
+            code = _apply_leader_and_isr(state, (name, topic_id, full), partition_state, taken)
             named.add((name, number))
             error = {"topic_name": name, "partition_index": number, "error_code": code}
             errors.append({**error, "topic_id": topic_id or NO_TOPIC_ID})
@@ -75,9 +82,9 @@ def leader_and_isr(state: State, request: Request) -> Policy:
                 if (code := _fenced(state, request)) is not Code.NONE:
                     return {"error_code": code, "partition_errors": [], "topics": []}
         _put(state, (name, topic_id), taken, entities)
-    state.found -= named
+    state.logs_on_disk -= named
     if full:
-        _leave(state, named)
+        _keep_only(state, named)
     by_id: dict[str, list[Message]] = {}
     for each in errors:
         error = {key: each[key] for key in ("partition_index", "error_code")}
@@ -86,14 +93,14 @@ def leader_and_isr(state: State, request: Request) -> Policy:
     return {"error_code": Code.NONE, "partition_errors": errors, "topics": topics}
 
 
-def update_metadata(state: State, request: Request) -> Policy:
+def update_metadata(state: ControllerState, request: Request) -> Policy:
     """Who is alive, and who leads what in the whole cluster."""
     message = request.message
     entities = yield from _settings(state, request)
     code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code}
-    _spoke(state, request)
+    _accept_controller(state, request)
     _alive(state, message)
     named = set()
     pace = Pace()
@@ -104,24 +111,24 @@ def update_metadata(state: State, request: Request) -> Policy:
             if (code := _fenced(state, request)) is not Code.NONE:
                 return {"error_code": code}
         if partitions and all(each["leader"] == DELETING for each in partitions):
-            if name in state.topics and _same(state.topics[name].id, topic_id):
+            if name in state.topics and _may_be_same(state.topics[name].id, topic_id):
                 state.drop(name)
             continue
-        _told(state, (name, topic_id), partitions, entities)
+        _apply_metadata(state, (name, topic_id), partitions, entities)
     if message.get("type", 0) == FULL:
         for name in state.topics.keys() - named:
-            _forget(state, name)
+            _drop_topic(state, name)
     return {"error_code": Code.NONE}
 
 
-def stop_replica(state: State, request: Request) -> Policy:
+def stop_replica(state: ControllerState, request: Request) -> Policy:
     """Which replicas are not this broker's any more: it leads and follows them no longer."""
     yield from ()
     message = request.message
     code = _fenced(state, request)
     if code is not Code.NONE:
         return {"error_code": code, "partition_errors": []}
-    _spoke(state, request)
+    _accept_controller(state, request)
     errors = []
     for name, number, epoch, deletes in _stopped(message):
         code = _stop(state, (name, number), epoch, deletes=deletes)
@@ -132,7 +139,7 @@ def stop_replica(state: State, request: Request) -> Policy:
 # -- who speaks
 
 
-def _fenced(state: State, request: Request) -> Code:
+def _fenced(state: ControllerState, request: Request) -> Code:
     """Whether the request is to be heard."""
     message = request.message
     if message["controller_epoch"] < state.controller_epoch:
@@ -142,30 +149,30 @@ def _fenced(state: State, request: Request) -> Code:
     epoch = message.get("broker_epoch", NO_EPOCH)
     if epoch != NO_EPOCH and epoch < state.broker_epoch:
         return Code.STALE_BROKER_EPOCH
-    term, connection = state.heard_by
+    term, connection = state.last_control_connection
     if message["controller_epoch"] == term and request.client.get("connection", 0) < connection:
         return Code.REQUEST_TIMED_OUT
     return Code.NONE
 
 
-def _spoke(state: State, request: Request) -> None:
+def _accept_controller(state: ControllerState, request: Request) -> None:
     """Know who the controller is; an office that was held here is another's."""
     epoch = request.message["controller_epoch"]
-    state.follow(request.message["controller_id"], epoch)
-    state.heard_by = epoch, request.client.get("connection", 0)
+    state.set_controller(request.message["controller_id"], epoch)
+    state.last_control_connection = epoch, request.client.get("connection", 0)
 
 
-def _alive(state: State, message: Message) -> None:
+def _alive(state: ControllerState, message: Message) -> None:
     """The brokers that are alive, by what an UpdateMetadata says."""
-    said: dict[int, Live] = {}
+    listed: dict[int, LiveBroker] = {}
     for each in message["live_brokers"]:
         if each["id"] >= 0:
-            said[each["id"]] = Live(NO_EPOCH, each.get("rack"), tuple(_endpoints(each)))
-    for number, live in said.items():
+            listed[each["id"]] = LiveBroker(NO_EPOCH, each.get("rack"), tuple(_endpoints(each)))
+    for number, live in listed.items():
         known = state.brokers.get(number)
         if known is None or known._replace(epoch=NO_EPOCH) != live:
             state.appeared(number, live)
-    for number in state.brokers.keys() - said.keys():
+    for number in state.brokers.keys() - listed.keys():
         state.vanished(number)
 
 
@@ -179,18 +186,18 @@ def _endpoints(broker: Message) -> Iterator[Endpoint]:
             yield Endpoint(name, PROTOCOLS[kind], each["host"], each["port"])
 
 
-# -- what is said of topics
+# -- what is live of topics
 
 
 def _settings(
-    state: State, request: Request
-) -> Generator[Asked, list[Done], dict[str, Entity] | None]:
+    state: ControllerState, request: Request
+) -> Generator[Transactions, list[Done], dict[str, ConfigEntity] | None]:
     """What is set for the topics that are new here; None: nobody can say now."""
     new = []
     for name, topic_id, partitions in _topics(request.message):
         known = state.topics.get(name)
         going = all(each["leader"] == DELETING for each in partitions)
-        if (known is None or not _same(known.id, topic_id)) and _legal(name) and not going:
+        if (known is None or not _may_be_same(known.id, topic_id)) and _legal(name) and not going:
             new.append(name)
     if _fenced(state, request) is not Code.NONE:
         return {}
@@ -213,7 +220,7 @@ def _topics(message: Message) -> Iterator[tuple[str, str, list[Message]]]:
         yield name, NO_ID, partitions
 
 
-def _same(known: str, told: str) -> bool:
+def _may_be_same(known: str, told: str) -> bool:
     """Whether two ids may be those of one topic; before ids there was the name alone."""
     return NO_ID in (known, told) or known == told
 
@@ -226,23 +233,27 @@ def _legal(name: str) -> bool:
     return True
 
 
-def _partition(facts: Message) -> Partition:
-    version = facts["partition_epoch"] if "partition_epoch" in facts else facts["zk_version"]
+def _partition(partition_state: Message) -> Partition:
+    version = (
+        partition_state["partition_epoch"]
+        if "partition_epoch" in partition_state
+        else partition_state["zk_version"]
+    )
     return Partition(
-        tuple(facts["replicas"]),
-        facts["leader"],
-        facts["leader_epoch"],
-        tuple(facts["isr"]),
+        tuple(partition_state["replicas"]),
+        partition_state["leader"],
+        partition_state["leader_epoch"],
+        tuple(partition_state["isr"]),
         version,
-        tuple(facts.get("adding_replicas", ())),
-        tuple(facts.get("removing_replicas", ())),
+        tuple(partition_state.get("adding_replicas", ())),
+        tuple(partition_state.get("removing_replicas", ())),
     )
 
 
-def _led(
-    state: State,
+def _apply_leader_and_isr(
+    state: ControllerState,
     told: tuple[str, str, bool],
-    facts: Message,
+    partition_state: Message,
     taken: dict[int, Partition],
 ) -> Code:
     """Take one partition of a LeaderAndIsr into `taken`, the partitions of its topic.
@@ -250,20 +261,20 @@ def _led(
     told  the topic's name and id, and whether the request is FULL
     """
     name, topic_id, full = told
-    number = facts["partition_index"]
+    number = partition_state["partition_index"]
     if not _legal(name):
         return Code.INVALID_TOPIC_EXCEPTION
     if not 0 <= number < MAX_PARTITIONS:
         return Code.INVALID_REQUEST
-    if state.node_id not in facts["replicas"]:
+    if state.node_id not in partition_state["replicas"]:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     topic = state.topics.get(name)
-    if topic is not None and not _same(topic.id, topic_id):
+    if topic is not None and not _may_be_same(topic.id, topic_id):
         if not full:
             return Code.INCONSISTENT_TOPIC_ID
-        _forget(state, name)
+        _drop_topic(state, name)
         topic = None
-    new = _partition(facts)
+    new = _partition(partition_state)
     known = taken.get(number) or _known(topic, number)
     if new.leader_epoch < known.leader_epoch:
         return Code.STALE_CONTROLLER_EPOCH
@@ -273,8 +284,11 @@ def _led(
     return Code.KAFKA_STORAGE_ERROR if is_lost else Code.NONE
 
 
-def _told(
-    state: State, told: tuple[str, str], partitions: list[Message], entities: dict[str, Entity]
+def _apply_metadata(
+    state: ControllerState,
+    told: tuple[str, str],
+    partitions: list[Message],
+    entities: dict[str, ConfigEntity],
 ) -> None:
     """Take one topic of an UpdateMetadata: its name and id, its partitions."""
     name, topic_id = told
@@ -282,22 +296,22 @@ def _told(
         state.fault(name, "no name of a topic, in an UpdateMetadata")
         return
     topic = state.topics.get(name)
-    if topic is not None and not _same(topic.id, topic_id):
-        _forget(state, name)
+    if topic is not None and not _may_be_same(topic.id, topic_id):
+        _drop_topic(state, name)
         topic = None
     taken = {}
-    for facts in partitions:
-        number = facts["partition_index"]
+    for partition_state in partitions:
+        number = partition_state["partition_index"]
         if not 0 <= number < MAX_PARTITIONS:
             state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
             continue
         known = _known(topic, number)
-        new = _partition(facts)._replace(adding=known.adding, removing=known.removing)
+        new = _partition(partition_state)._replace(adding=known.adding, removing=known.removing)
         if new.leader == DELETING:
             new = new._replace(leader=-1)
         if _order(new) >= _order(known):
             taken[number] = new
-            _stray(state, (name, number), known, new)
+            _mark_stray(state, (name, number), known, new)
     _put(state, told, taken, entities)
 
 
@@ -311,10 +325,10 @@ def _order(partition: Partition) -> tuple[int, int]:
 
 
 def _put(
-    state: State,
+    state: ControllerState,
     told: tuple[str, str],
     taken: dict[int, Partition],
-    entities: dict[str, Entity],
+    entities: dict[str, ConfigEntity],
 ) -> None:
     """Put partitions of a topic, by number, beside those that are known of it."""
     if not taken:
@@ -339,23 +353,25 @@ def _put(
 # -- what does not live here any more
 
 
-def _stray(state: State, name: tuple[str, int], known: Partition, new: Partition) -> None:
+def _mark_stray(
+    state: ControllerState, name: tuple[str, int], known: Partition, new: Partition
+) -> None:
     """A replica that left without a StopReplica: its files are kept."""
     if state.node_id in known.replicas and state.node_id not in new.replicas:
         state.changes.strays.add(name)
 
 
-def _forget(state: State, name: str) -> None:
-    """A topic is not there any more, and nobody said that it was deleted."""
+def _drop_topic(state: ControllerState, name: str) -> None:
+    """A topic is not there any more, and nobody live that it was deleted."""
     for number, known in enumerate(state.topics[name].partitions):
-        _stray(state, (name, number), known, NOBODY)
+        _mark_stray(state, (name, number), known, NOBODY)
     state.drop(name)
 
 
-def _leave(state: State, named: set[tuple[str, int]]) -> None:
+def _keep_only(state: ControllerState, named: set[tuple[str, int]]) -> None:
     """All replicas of this broker are `named`; others that it has are strays."""
-    state.changes.strays |= state.found
-    state.found = set()
+    state.changes.strays |= state.logs_on_disk
+    state.logs_on_disk = set()
     for topic in list(state.topics.values()):
         partitions = list(topic.partitions)
         for number, known in enumerate(partitions):
@@ -366,7 +382,7 @@ def _leave(state: State, named: set[tuple[str, int]]) -> None:
             state.put(topic._replace(partitions=tuple(partitions)))
 
 
-def _without(state: State, partition: Partition) -> Partition:
+def _without(state: ControllerState, partition: Partition) -> Partition:
     """The partition without the replica that was here."""
     replicas = tuple(each for each in partition.replicas if each != state.node_id)
     isr = tuple(each for each in partition.isr if each != state.node_id)
@@ -378,8 +394,8 @@ def _stopped(message: Message) -> Iterator[tuple[str, int, int, bool]]:
     """Topic, partition, leader epoch, whether it is deleted; in the form of any version."""
     for each in message.get("topic_states") or ():
         for one in each["partition_states"]:
-            facts: tuple[Any, ...] = (one["partition_index"], one["leader_epoch"])
-            yield (each["topic_name"], *facts, one["delete_partition"])
+            partition_state: tuple[Any, ...] = (one["partition_index"], one["leader_epoch"])
+            yield (each["topic_name"], *partition_state, one["delete_partition"])
     deletes = message.get("delete_partitions", False)
     for each in message.get("ungrouped_partitions") or ():
         yield each["topic_name"], each["partition_index"], NO_EPOCH, deletes
@@ -388,11 +404,11 @@ def _stopped(message: Message) -> Iterator[tuple[str, int, int, bool]]:
             yield each["name"], number, NO_EPOCH, deletes
 
 
-def _stop(state: State, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:
+def _stop(state: ControllerState, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:
     """Stop one replica. One that is not here is stopped already."""
     topic, number = state.topics.get(name[0]), name[1]
-    if topic is None and deletes and name in state.found:
-        state.found.discard(name)
+    if topic is None and deletes and name in state.logs_on_disk:
+        state.logs_on_disk.discard(name)
         state.changes.topics.setdefault(name[0], None)
     if topic is None or not 0 <= number < len(topic.partitions):
         return Code.NONE

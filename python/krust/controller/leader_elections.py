@@ -16,7 +16,7 @@ from krust.controller.brokers import Batch
 from krust.controller.leaders import ElectionMode, LiveBrokers
 from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import Message, Policy, RefusedError, Request, State
+from krust.controller.state import ControllerState, Message, Policy, RefusedError, Request
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(state: State, request: Request) -> Policy:
+def elect(state: ControllerState, request: Request) -> Policy:
     """ElectLeaders."""
     asked: list[Message] | None = request.message.get("topic_partitions")
     kind = request.message.get("election_type", PREFERRED)
@@ -67,14 +67,14 @@ def elect(state: State, request: Request) -> Policy:
     return _answer(Code.NONE, results)
 
 
-def _write(state: State, batch: Batch) -> Steps:
+def _write(state: ControllerState, batch: Batch) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result in (yield from batch.write(state)):
         text = "the partition or the controller changed meanwhile"
         result |= {"error_code": Code.NOT_CONTROLLER, "error_message": text}
 
 
-def _elected(state: State, name: str, index: int, kind: int) -> tuple[Topic, Partition]:
+def _elected(state: ControllerState, name: str, index: int, kind: int) -> tuple[Topic, Partition]:
     """A partition under its new leader, with its topic. RefusedError: the leader stays."""
     topic = state.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):

@@ -23,10 +23,12 @@ from krust.controller.leaders import with_leader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.controller.state import Partition, State, Steps, Topic
+    from krust.controller.state import ControllerState, Partition, Steps, Topic
 
 
-def bring(state: State, first_free_id: int, newer: Iterable[tuple[str, int, int]]) -> Steps:
+def bring(
+    state: ControllerState, first_free_id: int, newer: Iterable[tuple[str, int, int]]
+) -> Steps:
     """Raise what the tree would hand out.
 
     first_free_id  no log names this producer id or one above
@@ -43,11 +45,11 @@ def bring(state: State, first_free_id: int, newer: Iterable[tuple[str, int, int]
             continue
         if not state.leading:
             said = f"the controller says {partition.leader_epoch}; records get {epoch}"
-            state.say(f"the log of {name}-{index} has leader epoch {epoch}, {said}")
+            state.warn(f"the log of {name}-{index} has leader epoch {epoch}, {said}")
             continue
         raised = with_leader(partition, partition.leader, partition.isr)
         _, partitions = wanted.setdefault(name, (topic, {}))
         partitions[index] = raised._replace(leader_epoch=epoch + 1)
     if wanted:
         for name in (yield from brokers.write(state, list(wanted.values()))):
-            state.say(f"the leader epochs of {name} are below those of its logs for now")
+            state.warn(f"the leader epochs of {name} are below those of its logs for now")

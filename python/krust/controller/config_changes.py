@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import group_configs, loading, owners, quotas, reading
-from krust.controller.office import AwayError
+from krust.controller import group_configs, loading, quota_entities, quotas, store_reads
+from krust.controller.controller_election import RetryLaterError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange
 from krust.metadata.store import Children, Delete, Node, Read, Refusal
@@ -20,12 +20,12 @@ from krust.metadata.store import Children, Delete, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from krust.controller.state import Entity, State, Steps
+    from krust.controller.state import ConfigEntity, ControllerState, Steps
 
 KEEP_MS = 15 * 60 * 1000
 
 
-class Notices:
+class ConfigChangeNotifications:
     """Which notices were seen."""
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class Notices:
     def begin(self) -> Steps:
         """From here on; what was said before is in the settings that are read next."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
-        names = reading.children(znodes.CONFIG_CHANGES, read.results[0])
+        names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
         self._last = max([_number(name) for name in names], default=-1)
 
-    def look(self, state: State, now_ms: int) -> Steps:
+    def look(self, state: ControllerState, now_ms: int) -> Steps:
         """Read the notices that are new, and what they are about."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
-        names = reading.children(znodes.CONFIG_CHANGES, read.results[0])
+        names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
         self._since = {name: self._since.get(name, now_ms) for name in names}
         new = [name for name in names if _number(name) > self._last]
         if not new:
             return
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in new]
-        results = yield from reading.pieces(map(Read, paths))
+        results = yield from store_reads.pieces(map(Read, paths))
         topics: dict[str, None] = {}
         limited: dict[quotas.Owner, None] = {}
         groups: dict[str, None] = {}
@@ -57,7 +57,7 @@ class Notices:
             if node is Refusal.NO_NODE:
                 continue
             if not isinstance(node, Node):
-                raise AwayError(f"{path}: {node}")
+                raise RetryLaterError(f"{path}: {node}")
             try:
                 place = ConfigChange.decode(node.data).path
             except BadZnodeError as error:
@@ -75,12 +75,12 @@ class Notices:
         if brokers:
             yield from loading.of_brokers(state)
         for each in limited:
-            yield from owners.reread(state, each)
+            yield from quota_entities.reread(state, each)
         yield from group_configs.reread(state, group_configs.named(groups))
         yield from hold(state, [name for name in topics if _fits(name)])
         self._last = max(_number(name) for name in new)
 
-    def purge(self, state: State, now_ms: int) -> Steps:
+    def purge(self, state: ControllerState, now_ms: int) -> Steps:
         """Take away what everybody has had the time to see."""
         old = [name for name, since in self._since.items() if now_ms - since >= KEEP_MS]
         for name in old:
@@ -92,14 +92,14 @@ class Notices:
         return min(self._since.values(), default=float("inf")) + KEEP_MS - now_ms
 
 
-def hold(state: State, names: Collection[str]) -> Steps:
+def hold(state: ControllerState, names: Collection[str]) -> Steps:
     """Read what is set for these topics."""
     found = yield from loading.settings_of(state, names)
     for name, entity in found.items():
         _hold(state, name, entity)
 
 
-def _hold(state: State, name: str, entity: Entity) -> None:
+def _hold(state: ControllerState, name: str, entity: ConfigEntity) -> None:
     topic = state.topics.get(name)
     if topic is None:
         return

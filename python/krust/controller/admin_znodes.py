@@ -14,8 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import brokers, reassignment
+from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
-from krust.controller.office import AwayError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
 from krust.metadata.store import Delete, Exists, Node, Read, Refusal
@@ -23,18 +23,18 @@ from krust.metadata.store import Delete, Exists, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from krust.controller.state import Asked, Partition, State, Steps, Topic
+    from krust.controller.state import ControllerState, Partition, Steps, Topic, Transactions
     from krust.metadata.store import Done
 
 
-class Found(NamedTuple):
+class AdminZnode(NamedTuple):
     """A node of a tool's."""
 
     data: bytes
     version: int
 
 
-def prefer(state: State) -> Generator[Asked, list[Done], set[str]]:
+def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[str]]:
     """Elect the preferred replicas that a tool asks for; the topics to be read again."""
     found = yield from _wait(znodes.PREFERRED_ELECTION)
     if found is None:
@@ -51,7 +51,7 @@ def prefer(state: State) -> Generator[Asked, list[Done], set[str]]:
 
 
 def preferred(
-    state: State, named: Iterable[tuple[str, Iterable[int]]]
+    state: ControllerState, named: Iterable[tuple[str, Iterable[int]]]
 ) -> list[tuple[Topic, dict[int, Partition]]]:
     """The partitions among those named that their preferred replica could lead and does not."""
     wanted = []
@@ -71,7 +71,7 @@ def preferred(
     return wanted
 
 
-def imbalanced(state: State) -> list[tuple[Topic, dict[int, Partition]]]:
+def imbalanced(state: ControllerState) -> list[tuple[Topic, dict[int, Partition]]]:
     """What to give back to preferred leaders that lead too few of what they should."""
     percent = state.whole("leader.imbalance.per.broker.percentage")
     everything = [(name, range(len(topic.partitions))) for name, topic in state.topics.items()]
@@ -89,7 +89,7 @@ def imbalanced(state: State) -> list[tuple[Topic, dict[int, Partition]]]:
     return [(topic, moves) for topic, moves in kept if moves]
 
 
-def reassign(state: State) -> Steps:
+def reassign(state: ControllerState) -> Steps:
     """Write other orders of replicas that a tool asks for; refuse moves."""
     found = yield from _wait(znodes.REASSIGNMENT)
     if found is None:
@@ -113,17 +113,17 @@ def reassign(state: State) -> Steps:
     yield from _away(state, znodes.REASSIGNMENT, found)
 
 
-def _wait(path: str) -> Generator[Asked, list[Done], Found | None]:
+def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
     """A tool's node; None: there is none, and the watch is set that tells of one."""
     (read,) = yield [[Exists(path, watch=True), Read(path)]]
     node = read.results[1]
     if isinstance(node, Node):
-        return Found(node.data, node.stat.version)
+        return AdminZnode(node.data, node.stat.version)
     if node is not Refusal.NO_NODE:
-        raise AwayError(f"{path}: {node}")
+        raise RetryLaterError(f"{path}: {node}")
     return None
 
 
-def _away(state: State, path: str, found: Found) -> Steps:
+def _away(state: ControllerState, path: str, found: AdminZnode) -> Steps:
     """Delete the node, if it is the one that was read; another is read by its watch."""
     yield [[state.fence(), Delete(path, found.version)]]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from krust.controller import brokers, cluster
-from krust.controller.office import AwayError
-from krust.controller.state import Message, State
+from krust.controller import brokers, jobs
+from krust.controller.controller_election import RetryLaterError
+from krust.controller.state import ControllerState, Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
 from krust.metadata.store import Check, Create, Delete, Done, Operation, Refusal, SetData
@@ -186,7 +186,7 @@ def test_a_broker_registered_anew_is_told_nothing_before_it_has_a_new_epoch(
     with monkeypatch.context() as cut:
         bounced(nodes, cut, Refusal.NO_SESSION)
         assert nodes.told(2, "UpdateMetadata") + nodes.told(2, "LeaderAndIsr") == []
-    nodes.pass_time(cluster.RETRY_MS)
+    nodes.pass_time(jobs.RETRY_MS)
     (lead,) = nodes.told(2, "LeaderAndIsr")
     assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
 
@@ -309,22 +309,22 @@ def test_a_setting_changed_before_an_office_that_did_not_last_is_read(
 ) -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t")
-    one, real = nodes.leader, brokers.look
+    one, real = nodes.leader, brokers.read_live
 
-    def look(state: State) -> Generator[Any, Any, set[int]]:
+    def look(state: ControllerState) -> Generator[Any, Any, set[int]]:
         if state is one.state and state.controller_epoch == 2:
             nodes.tool.submit([Delete("/controller")], "depose")
-            raise AwayError("the office was lost")
+            raise RetryLaterError("the office was lost")
         return (yield from real(state))
 
-    monkeypatch.setattr(brokers, "look", look)
+    monkeypatch.setattr(brokers, "read_live", look)
     change = ConfigChange("topics/t").encode()
     nodes.write(
         Delete("/controller"),
         SetData("/config/topics/t", EntityConfig({"retention.ms": "7"}).encode()),
         Create("/config/changes/config_change_", change, sequential=True),
     )
-    nodes.pass_time(cluster.RETRY_MS)
+    nodes.pass_time(jobs.RETRY_MS)
     assert nodes.leader is not one
     assert one.state.topics["t"].config == {"retention.ms": "7"}
 
@@ -380,7 +380,7 @@ def test_another_controller_goes_on_with_a_deletion() -> None:
     nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
     nodes.leader.die()
     assert nodes.leader.id == 2
-    assert list(nodes.leader.state.doomed) == ["t"]
+    assert list(nodes.leader.state.deletions) == ["t"]
     Member(nodes, 3)
     Member(nodes, 1)
     nodes.rest()
@@ -554,7 +554,7 @@ def test_what_was_begun_in_an_office_since_lost_ends_with_it() -> None:
     nodes = Nodes(1, 2)
     one = nodes.members[1]
     ticket = one.send("CreateTopics", _asked("late"))
-    one.state.follow(2, 2)
+    one.state.set_controller(2, 2)
     before = one.state.topics.copy()
     answer = one.answer(ticket)
     assert answer["topics"][0]["error_code"] == 41

@@ -16,7 +16,7 @@ from krust.metadata.store import LARGEST, Created, Node, Refusal, Stat, size
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from krust.controller.state import Asked
+    from krust.controller.state import Transactions
     from krust.metadata.store import Done, Query, Result
 
 _AWAY = (Refusal.NO_SESSION, Refusal.UNKNOWN)
@@ -27,9 +27,9 @@ class UnreadableError(ServerError):
     """A node that the store does not give, while it gives others."""
 
 
-def pieces(queries: Iterable[Query]) -> Generator[Asked, list[Done], list[Result]]:
+def pieces(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list[Result]]:
     """Ask for something of nodes, however many; the answers, in order."""
-    asked: Asked = []
+    asked: Transactions = []
     room = 0
     for each in queries:
         need = size([each])

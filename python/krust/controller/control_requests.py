@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from krust.config import inter_broker_listener
 from krust.controller import brokers
-from krust.controller.following import DELETING, FULL, PROTOCOLS
+from krust.controller.control_request_handlers import DELETING, FULL, PROTOCOLS
 from krust.controller.state import (
     NO_TOPIC_ID,
+    BrokerRequest,
     Changes,
+    ControllerState,
     Message,
-    State,
-    ToBroker,
     Topic,
 )
 
@@ -39,17 +39,17 @@ SLICE = 200
 """changed partitions that are sent together"""
 
 
-class Orders:
+class ControlRequests:
     """What each broker was sent so far."""
 
     def __init__(self) -> None:
-        self._told: dict[int, int] = {}
+        self._full_epochs: dict[int, int] = {}
         """broker -> the epoch under which it was sent everything"""
         self._topics: dict[str, Topic] = {}
 
     def clear(self) -> None:
         """Start over: no broker was sent anything."""
-        self._told.clear()
+        self._full_epochs.clear()
         self._topics.clear()
 
     def split(self, changes: Changes) -> tuple[Changes, Changes]:
@@ -84,22 +84,24 @@ class Orders:
             partitions[index : index + 1] = [topic.partitions[index]]
         return topic._replace(partitions=tuple(partitions))
 
-    def after(self, state: State, changes: Changes) -> list[ToBroker]:
+    def after(self, state: ControllerState, changes: Changes) -> list[BrokerRequest]:
         """The requests for a slice of changes, and for newly registered brokers."""
-        requests: list[ToBroker] = []
+        requests: list[BrokerRequest] = []
         moved = {
             name: self._differing(name, topic)
             for name, topic in changes.topics.items()
             if topic is not None
         }
         gone = [name for name, topic in changes.topics.items() if topic is None]
-        states = [_known(state, state.topics[name], indexes) for name, indexes in moved.items()]
-        states += [each for name in gone for each in _forgotten(state, name)]
+        states = [
+            _topic_metadata(state, state.topics[name], indexes) for name, indexes in moved.items()
+        ]
+        states += [each for name in gone for each in _deleted_topic(state, name)]
         for broker, live in sorted(state.brokers.items()):
             if broker == state.node_id:
                 continue
-            if self._told.get(broker) != live.epoch:
-                self._told[broker] = live.epoch
+            if self._full_epochs.get(broker) != live.epoch:
+                self._full_epochs[broker] = live.epoch
                 requests += _everything(state, broker)
                 continue
             requests += _stop(state, broker, gone)
@@ -107,8 +109,8 @@ class Orders:
                 requests.append(_update(state, broker, states, 0))
             if hosted := _hosted(state, broker, moved):
                 requests.append(_lead(state, broker, INCREMENTAL, hosted))
-        for broker in self._told.keys() - state.brokers.keys():
-            del self._told[broker]
+        for broker in self._full_epochs.keys() - state.brokers.keys():
+            del self._full_epochs[broker]
         for name, topic in changes.topics.items():
             if topic is None:
                 self._topics.pop(name, None)
@@ -116,16 +118,16 @@ class Orders:
                 self._topics[name] = topic
         return requests
 
-    def unled(self, state: State, changes: Changes) -> bool:
+    def needs_election(self, state: ControllerState, changes: Changes) -> bool:
         """Whether a changed partition has no leader that is alive and could have one."""
         for name, topic in changes.topics.items():
             if topic is not None:
                 parts = [topic.partitions[index] for index in self._differing(name, topic)]
-                if any(brokers.elected(state, each) is not each for each in parts):
+                if any(brokers.with_live_leader(state, each) is not each for each in parts):
                     return True
         return False
 
-    def inquiry(self, state: State, broker: int) -> list[ToBroker]:
+    def inquiry(self, state: ControllerState, broker: int) -> list[BrokerRequest]:
         """What a broker has to answer so that it says which of its replicas it has lost."""
         if broker not in state.brokers or broker == state.node_id:
             return []
@@ -143,11 +145,13 @@ class Orders:
         ]
 
 
-def _everything(state: State, broker: int) -> list[ToBroker]:
+def _everything(state: ControllerState, broker: int) -> list[BrokerRequest]:
     """All that a broker has to know, and that nothing else is."""
-    waiting = [name for name, each in state.doomed.items() if broker in each.waiting]
+    waiting = [name for name, each in state.deletions.items() if broker in each.waiting]
     all_of = {name: range(len(topic.partitions)) for name, topic in state.topics.items()}
-    states = [_known(state, state.topics[name], indexes) for name, indexes in all_of.items()]
+    states = [
+        _topic_metadata(state, state.topics[name], indexes) for name, indexes in all_of.items()
+    ]
     return [
         *_stop(state, broker, waiting),
         _update(state, broker, states, FULL),
@@ -155,13 +159,15 @@ def _everything(state: State, broker: int) -> list[ToBroker]:
     ]
 
 
-def _hosted(state: State, broker: int, moved: Mapping[str, Iterable[int]]) -> list[Message]:
+def _hosted(
+    state: ControllerState, broker: int, moved: Mapping[str, Iterable[int]]
+) -> list[Message]:
     """Those of the partitions that the broker has a replica of, by topic."""
     found = []
     for name, indexes in moved.items():
         topic = state.topics[name]
         states = [
-            _ordered(state, index, topic.partitions[index])
+            _leader_and_isr_partition(state, index, topic.partitions[index])
             for index in indexes
             if broker in topic.partitions[index].replicas
         ]
@@ -171,7 +177,7 @@ def _hosted(state: State, broker: int, moved: Mapping[str, Iterable[int]]) -> li
     return found
 
 
-def _head(state: State, broker: int) -> Message:
+def _head(state: ControllerState, broker: int) -> Message:
     return {
         "controller_id": state.node_id,
         "controller_epoch": state.controller_epoch,
@@ -179,7 +185,7 @@ def _head(state: State, broker: int) -> Message:
     }
 
 
-def _lead(state: State, broker: int, kind: int, topics: list[Message]) -> ToBroker:
+def _lead(state: ControllerState, broker: int, kind: int, topics: list[Message]) -> BrokerRequest:
     """LeaderAndIsr."""
     leaders = {each["leader"] for topic in topics for each in topic["partition_states"]}
     listener = inter_broker_listener(state.config)
@@ -189,10 +195,10 @@ def _lead(state: State, broker: int, kind: int, topics: list[Message]) -> ToBrok
         if (at := state.brokers[leader].at(listener)) is not None
     ]
     facts = {"type": kind, "topic_states": topics, "live_leaders": live}
-    return ToBroker(broker, "LeaderAndIsr", _head(state, broker) | facts)
+    return BrokerRequest(broker, "LeaderAndIsr", _head(state, broker) | facts)
 
 
-def _ordered(state: State, index: int, partition: Partition) -> Message:
+def _leader_and_isr_partition(state: ControllerState, index: int, partition: Partition) -> Message:
     """A partition as LeaderAndIsr has it."""
     return {
         "partition_index": index,
@@ -208,7 +214,7 @@ def _ordered(state: State, index: int, partition: Partition) -> Message:
     }
 
 
-def _update(state: State, broker: int, topics: list[Message], kind: int) -> ToBroker:
+def _update(state: ControllerState, broker: int, topics: list[Message], kind: int) -> BrokerRequest:
     """UpdateMetadata; every one tells of all brokers."""
     live = [
         {
@@ -227,7 +233,7 @@ def _update(state: State, broker: int, topics: list[Message], kind: int) -> ToBr
         for number, each in sorted(state.brokers.items())
     ]
     facts = {"type": kind, "topic_states": topics, "live_brokers": live}
-    return ToBroker(broker, "UpdateMetadata", _head(state, broker) | facts)
+    return BrokerRequest(broker, "UpdateMetadata", _head(state, broker) | facts)
 
 
 def _number(protocol: str) -> int:
@@ -235,28 +241,33 @@ def _number(protocol: str) -> int:
     return PROTOCOLS.index(protocol) if protocol in PROTOCOLS else 0
 
 
-def _known(state: State, topic: Topic, indexes: Iterable[int]) -> Message:
+def _topic_metadata(state: ControllerState, topic: Topic, indexes: Iterable[int]) -> Message:
     """Partitions of a topic as UpdateMetadata has them."""
     partitions = [(index, topic.partitions[index]) for index in indexes]
     return {
         "topic_name": topic.name,
         "topic_id": topic.id or NO_TOPIC_ID,
-        "partition_states": [_told(state, index, each, each.leader) for index, each in partitions],
+        "partition_states": [
+            _metadata_partition(state, index, each, each.leader) for index, each in partitions
+        ],
     }
 
 
-def _forgotten(state: State, name: str) -> Iterable[Message]:
+def _deleted_topic(state: ControllerState, name: str) -> Iterable[Message]:
     """A topic that is not to be known any more; none: it never had partitions."""
-    doomed = state.doomed.get(name)
-    if doomed is not None and name not in state.topics:
+    deletion = state.deletions.get(name)
+    if deletion is not None and name not in state.topics:
         states = [
-            _told(state, index, each, DELETING) for index, each in enumerate(doomed.partitions)
+            _metadata_partition(state, index, each, DELETING)
+            for index, each in enumerate(deletion.partitions)
         ]
-        topic_id = doomed.topic_id or NO_TOPIC_ID
+        topic_id = deletion.topic_id or NO_TOPIC_ID
         yield {"topic_name": name, "topic_id": topic_id, "partition_states": states}
 
 
-def _told(state: State, index: int, partition: Partition, leader: int) -> Message:
+def _metadata_partition(
+    state: ControllerState, index: int, partition: Partition, leader: int
+) -> Message:
     """A partition as UpdateMetadata has it."""
     return {
         "partition_index": index,
@@ -270,20 +281,20 @@ def _told(state: State, index: int, partition: Partition, leader: int) -> Messag
     }
 
 
-def _stop(state: State, broker: int, gone: list[str]) -> list[ToBroker]:
+def _stop(state: ControllerState, broker: int, gone: list[str]) -> list[BrokerRequest]:
     """StopReplica for the topics that go and that the broker still has."""
     topics = []
     for name in gone:
-        doomed = state.doomed.get(name)
-        if doomed is None or broker not in doomed.waiting:
+        deletion = state.deletions.get(name)
+        if deletion is None or broker not in deletion.waiting:
             continue
         states = [
             {"partition_index": index, "leader_epoch": DELETING, "delete_partition": True}
-            for index, each in enumerate(doomed.partitions)
+            for index, each in enumerate(deletion.partitions)
             if broker in each.replicas
         ]
         topics.append({"topic_name": name, "partition_states": states})
     if not topics:
         return []
     facts = {"topic_states": topics}
-    return [ToBroker(broker, "StopReplica", _head(state, broker) | facts)]
+    return [BrokerRequest(broker, "StopReplica", _head(state, broker) | facts)]

@@ -16,17 +16,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers
+from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
-from krust.controller.office import AwayError
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import Message, Policy, RefusedError, Request, State, Topic
+from krust.controller.state import ControllerState, Message, Policy, RefusedError, Request, Topic
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from krust.controller.state import Partition, Steps
 
 
-def refused_broker(state: State, broker: int, epoch: int) -> Code:
+def refused_broker(state: ControllerState, broker: int, epoch: int) -> Code:
     """Why a broker is not listened to; NONE: it is who it says."""
     live = state.brokers.get(broker)
     if live is None:
@@ -36,7 +36,7 @@ def refused_broker(state: State, broker: int, epoch: int) -> Code:
     return Code.NONE
 
 
-def alter_partition(state: State, request: Request) -> Policy:
+def alter_partition(state: ControllerState, request: Request) -> Policy:
     """AlterPartition."""
     message = request.message
     broker = message["broker_id"]
@@ -57,7 +57,7 @@ def alter_partition(state: State, request: Request) -> Policy:
     return {"throttle_time_ms": 0, "error_code": code, "topics": topics}
 
 
-def _write(state: State, batch: brokers.Batch) -> Steps:
+def _write(state: ControllerState, batch: brokers.Batch) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result in (yield from batch.write(state)):
         index = result["partition_index"]
@@ -65,7 +65,9 @@ def _write(state: State, batch: brokers.Batch) -> Steps:
         result |= {"partition_index": index, "error_code": Code.NOT_CONTROLLER}
 
 
-def _result(state: State, name: str, broker: int, asked: Message, batch: brokers.Batch) -> Message:
+def _result(
+    state: ControllerState, name: str, broker: int, asked: Message, batch: brokers.Batch
+) -> Message:
     """The result for one partition. A new ISR is added to the batch."""
     index = asked["partition_index"]
     topic = state.topics.get(name)
@@ -89,7 +91,7 @@ def _result(state: State, name: str, broker: int, asked: Message, batch: brokers
     return result
 
 
-def controlled_shutdown(state: State, request: Request) -> Policy:
+def controlled_shutdown(state: ControllerState, request: Request) -> Policy:
     """ControlledShutdown."""
     broker = request.message["broker_id"]
     code = refused_broker(state, broker, request.message.get("broker_epoch", -1))
@@ -97,7 +99,7 @@ def controlled_shutdown(state: State, request: Request) -> Policy:
         state.leaving.add(broker)
         try:
             yield from _hand_over(state, broker)
-        except AwayError:
+        except RetryLaterError:
             code = Code.NOT_CONTROLLER
     remaining = [
         {"topic_name": topic.name, "partition_index": index}
@@ -108,7 +110,7 @@ def controlled_shutdown(state: State, request: Request) -> Policy:
     return {"error_code": code, "remaining_partitions": remaining}
 
 
-def _hand_over(state: State, broker: int) -> Steps:
+def _hand_over(state: ControllerState, broker: int) -> Steps:
     """Give the partitions that the broker leads to other leaders, in slices."""
     live = LiveBrokers(state.brokers.keys(), state.leaving)
     wanted: list[tuple[Topic, dict[int, Partition]]] = []
@@ -130,13 +132,15 @@ def _hand_over(state: State, broker: int) -> Steps:
     yield from brokers.write(state, wanted)
 
 
-def _name_of(state: State, version: int, asked: Message) -> str:
+def _name_of(state: ControllerState, version: int, asked: Message) -> str:
     """The name of a topic in AlterPartition; empty: there is no topic with this id."""
     name: str = asked["topic_name"] if version < 2 else state.names.get(asked["topic_id"], "")
     return name
 
 
-def _altered(state: State, partition: Partition, broker: int, asked: Message) -> Partition:
+def _altered(
+    state: ControllerState, partition: Partition, broker: int, asked: Message
+) -> Partition:
     """The partition with its new ISR; the same object if that is its ISR. Raises RefusedError."""
     isr = asked.get("new_isr") or [
         each["broker_id"] for each in asked.get("new_isr_with_epochs") or ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import quotas, reading
+from krust.controller import quotas, store_reads
 from krust.controller.pace import PAUSE
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.quotas import Owner
-    from krust.controller.state import Asked, State, Steps
+    from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import Done, Operation, Result
 
 _CLIENTS = "clients"
@@ -48,8 +48,8 @@ class Place(NamedTuple):
         return f"{znodes.CONFIG}/{quotas.path(self.owner)}"
 
 
-def load(state: State) -> Steps:
-    """Read all quotas into the State. ServerError: the tree cannot be read now."""
+def load(state: ControllerState) -> Steps:
+    """Read all quotas into the state. ServerError: the tree cannot be read now."""
     before = dict(state.quotas)
     found: dict[Owner, dict[str, float]] = {}
     hidden: list[str] = []
@@ -66,8 +66,8 @@ def load(state: State) -> Steps:
             state.allow(owner, found.get(owner, {}))
 
 
-def reread(state: State, *owners: Owner) -> Steps:
-    """Read the quotas of some into the State. ServerError: the tree cannot be read now."""
+def reread(state: ControllerState, *owners: Owner) -> Steps:
+    """Read the quotas of some into the state. ServerError: the tree cannot be read now."""
     paths = [f"{znodes.CONFIG}/{quotas.path(owner)}" for owner in owners]
     answers = yield [[Read(path)] for path in paths]
     for owner, path, done in zip(owners, paths, answers, strict=True):
@@ -76,7 +76,7 @@ def reread(state: State, *owners: Owner) -> Steps:
 
 def nodes(
     *kinds: str, hidden: list[str] | None = None
-) -> Generator[Asked, list[Done], dict[str, Node]]:
+) -> Generator[Transactions, list[Done], dict[str, Node]]:
     """Every owner's node, by its place; or those of some kinds, without what is below them.
 
     hidden   gets the places that others keep from being read
@@ -101,7 +101,7 @@ def nodes(
     return found
 
 
-def look(owner: Owner) -> Generator[Asked, list[Done], Place]:
+def look(owner: Owner) -> Generator[Transactions, list[Done], Place]:
     """An owner's node, as it has to be known before it is written.
 
     raises  ServerError: the tree cannot be read now; BadZnodeError: what stands there is none
@@ -129,7 +129,9 @@ def look(owner: Owner) -> Generator[Asked, list[Done], Place]:
     return Place(owner, config, version, children, tuple(missing), tuple(alone))
 
 
-def write(place: Place, config: dict[str, str]) -> Generator[Asked, list[Done], Refusal | None]:
+def write(
+    place: Place, config: dict[str, str]
+) -> Generator[Transactions, list[Done], Refusal | None]:
     """Let this be what is set, and tell every broker; what kept it from being written."""
     (done,) = yield [writes(place, config)]
     return done.refused
@@ -151,7 +153,7 @@ def writes(place: Place, config: dict[str, str]) -> list[Operation]:
     return asked
 
 
-def _read(places: list[str]) -> Generator[Asked, list[Done], dict[str, Node]]:
+def _read(places: list[str]) -> Generator[Transactions, list[Done], dict[str, Node]]:
     if not places:
         return {}
     found = {}
@@ -167,7 +169,7 @@ def _read(places: list[str]) -> Generator[Asked, list[Done], dict[str, Node]]:
     return found
 
 
-def _quotas(state: State, owner: Owner, node: Node | None) -> dict[str, float]:
+def _quotas(state: ControllerState, owner: Owner, node: Node | None) -> dict[str, float]:
     if node is None:
         return {}
     path = f"{znodes.CONFIG}/{quotas.path(owner)}"
@@ -195,8 +197,8 @@ def _says_nothing(node: Node) -> bool:
 def _children(place: str, result: Result) -> tuple[str, ...]:
     if result in (Refusal.NO_NODE, Refusal.NOT_ALLOWED):
         return ()
-    return reading.children(place, result)
+    return store_reads.children(place, result)
 
 
 def _node(place: str, result: Result) -> Node | None:
-    return None if result is Refusal.NOT_ALLOWED else reading.node(place, result)
+    return None if result is Refusal.NOT_ALLOWED else store_reads.node(place, result)

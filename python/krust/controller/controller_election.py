@@ -1,13 +1,13 @@
 """The office of the controller: who has it, how it is taken, how it is lost.
 
-`/controller` is an ephemeral node, so it goes with its holder's session. Who finds none makes it
-and raises `/controller_epoch` in one transaction; of several that try, one succeeds. The version
-of `/controller_epoch` after that is the fence of every write of this term (`State.fence`).
+The broker that creates the ephemeral node `/controller` becomes the controller, and increments
+`/controller_epoch` in the same transaction. If several brokers try, one succeeds. Every write of
+the controller checks the version that `/controller_epoch` has then (`ControllerState.fence`).
 The office is lost when another session's node stands there, when a fenced write is refused, when
 the store has been silent for as long as a session lasts, and when the session is over; nothing
 waits for a word from the successor. A node that names this broker but another session is another's.
 Everybody watches `/controller`, the holder too: whoever removes the node asks for an election.
-Not promised: that the State is that of the tree after `stand`; see `cluster.py`.
+Not promised: that the state is that of the tree after `elect`; see `jobs.py`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from krust.metadata.store import Create, Exists, Node, Read, Refusal, SetData
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Asked, State
+    from krust.controller.state import ControllerState, Transactions
     from krust.metadata.store import Done
 
 _TRIES = 20
 
 
-class AwayError(Exception):
+class RetryLaterError(Exception):
     """The store does not answer as it should: whatever was under way ends, and is begun anew."""
 
 
-def stand(state: State, now_ms: int) -> Generator[Asked, list[Done], bool]:
+def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[Done], bool]:
     """Take the office if nobody has it; True: it is ours.
 
-    raises  AwayError: nobody can say who holds it
+    raises  RetryLaterError: nobody can say who holds it
     """
     for _ in range(_TRIES):
         (read,) = yield [
@@ -48,16 +48,16 @@ def stand(state: State, now_ms: int) -> Generator[Asked, list[Done], bool]:
         known = _epoch(state, node)
         if isinstance(holder, Node):
             if known is None:
-                raise AwayError(f"{znodes.CONTROLLER_EPOCH} holds no epoch")
+                raise RetryLaterError(f"{znodes.CONTROLLER_EPOCH} holds no epoch")
             if holder.stat.owner == state.session:
                 if state.epoch_version != known[1]:
-                    state.rise(*known)
+                    state.become_controller(*known)
                 return True
-            state.follow(_who(state, holder), known[0])
+            state.set_controller(_who(state, holder), known[0])
             return False
         if holder is not Refusal.NO_NODE:
-            raise AwayError(f"the controllership: {holder}")
-        state.follow(-1)
+            raise RetryLaterError(f"the controllership: {holder}")
+        state.set_controller(-1)
         if known is None:
             yield [[Create(znodes.CONTROLLER_EPOCH, b"0")]]
             continue
@@ -69,27 +69,27 @@ def stand(state: State, now_ms: int) -> Generator[Asked, list[Done], bool]:
             ]
         ]
         if done.refused is None and epoch >= state.controller_epoch:
-            state.rise(epoch + 1, version + 1)
+            state.become_controller(epoch + 1, version + 1)
             return True
         if done.refused is Refusal.NO_SESSION:
             break
-    raise AwayError("nobody could be made the controller")
+    raise RetryLaterError("nobody could be made the controller")
 
 
-def _epoch(state: State, node: object) -> tuple[int, int] | None:
+def _epoch(state: ControllerState, node: object) -> tuple[int, int] | None:
     """The epoch and its node's version; None: there is none."""
     if node is Refusal.NO_NODE:
         return None
     if not isinstance(node, Node):
-        raise AwayError(f"{znodes.CONTROLLER_EPOCH}: {node}")
+        raise RetryLaterError(f"{znodes.CONTROLLER_EPOCH}: {node}")
     try:
         return number(node.data), node.stat.version
     except BadZnodeError as error:
         state.fault(znodes.CONTROLLER_EPOCH, error)
-        raise AwayError(f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}") from None
+        raise RetryLaterError(f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}") from None
 
 
-def _who(state: State, holder: Node) -> int:
+def _who(state: ControllerState, holder: Node) -> int:
     """The holder's number; -1: it is something that is no broker."""
     try:
         return Controller.decode(holder.data).broker

@@ -1,4 +1,4 @@
-"""A broker that does not lead: what the controller says becomes its State, and nothing else."""
+"""A broker that does not lead: what the controller says becomes its state, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pytest
 from krust.config import load
 from krust.controller import ids
 from krust.controller.controller import Controller
-from krust.controller.state import NO_TOPIC_ID, Changes, Live, Message, Request, State
+from krust.controller.state import (
+    NO_TOPIC_ID,
+    Changes,
+    ControllerState,
+    LiveBroker,
+    Message,
+    Request,
+)
 from krust.controller.topics import MAX_PARTITIONS
 from krust.errors import Code
 from krust.metadata import znodes
@@ -30,7 +37,7 @@ class Follower:
     def __init__(self) -> None:
         self.tree = Tree()
         self.store = self.tree.session()
-        self.state = State(load(), lambda: ORDERS, ME)
+        self.state = ControllerState(load(), lambda: ORDERS, ME)
         self.state.broker_epoch = 100
         self.controller = Controller(self.state)
         self.controller.share()
@@ -220,7 +227,7 @@ def test_old_versions_say_the_same_in_another_form() -> None:
     follower.tell("UpdateMetadata", ungrouped_partition_states=[loose], live_brokers=brokers)
     assert follower.shape() == [(-1, 3, (ME,))]
     there = Endpoint("PLAINTEXT", "PLAINTEXT", "there", 9092)
-    assert follower.state.brokers == {3: Live(-1, None, (there,))}
+    assert follower.state.brokers == {3: LiveBroker(-1, None, (there,))}
     follower.tell("StopReplica", topics=[{"name": "orders", "partition_indexes": [0]}])
     one = {"topic_name": "orders", "partition_index": 0}
     follower.tell("StopReplica", ungrouped_partitions=[one], delete_partitions=True)
@@ -235,10 +242,10 @@ def test_brokers_are_those_that_are_named() -> None:
         return {"id": number, "rack": "r", "endpoints": [{**at, "port": each} for each in ports]}
 
     follower.update(live_brokers=[broker(2, 92), broker(3, 93, 0, 70_000), broker(-4, 9)])
-    live = {n: Live(-1, "r", (Endpoint("L", "PLAINTEXT", "h", 90 + n),)) for n in (2, 3)}
+    live = {n: LiveBroker(-1, "r", (Endpoint("L", "PLAINTEXT", "h", 90 + n),)) for n in (2, 3)}
     assert (follower.state.brokers, follower.changes.live) == (live, True)
     follower.update(live_brokers=[broker(2, 92), broker(4, 94, kind=9)])
-    assert follower.state.brokers == {2: live[2], 4: Live(-1, "r", ())}
+    assert follower.state.brokers == {2: live[2], 4: LiveBroker(-1, "r", ())}
     assert follower.changes.live
     follower.update(live_brokers=[broker(2, 92), broker(4, 94, kind=9)])
     assert not follower.changes.live
@@ -275,7 +282,7 @@ def test_a_topic_made_anew_meanwhile_takes_the_place_and_the_old_files_are_kept(
 
 def test_what_lies_here_and_is_not_named_by_a_full_request_is_a_stray() -> None:
     follower = Follower()
-    follower.state.found = {("orders", 0), ("orders", 1), ("old", 3)}
+    follower.state.logs_on_disk = {("orders", 0), ("orders", 1), ("old", 3)}
     follower.lead(part(0, ME, 0, ME), type=1)
     assert follower.changes.strays == set()
     follower.lead(part(2, ME, 0, ME), type=2)
