@@ -1,10 +1,10 @@
-"""What tools of before 2019 ask of the controller, by nodes under `/admin`.
+"""Requests that tools of before 2019 write as nodes under `/admin`.
 
-`/admin/preferred_replica_election` names partitions that their first replica is to lead;
-`/admin/reassign_partitions` names replicas they are to have. The controller deletes the node when
-it is done: as long as it stands the next such tool refuses to run.
-A move to brokers that have no copy needs replication, which is not there: it is refused, said in
-the log, and the node deleted. Replicas in another order are only written.
+`/admin/preferred_replica_election` names partitions whose preferred replica is to become leader;
+`/admin/reassign_partitions` names new replicas of partitions. The controller deletes the node when
+it is done, because the next such tool does not run before.
+A move to brokers without a copy needs replication, which krust does not have: it is refused with a
+line in the log, and the node is deleted. A new order of the same replicas is written.
 Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --zookeeper` (to 2.x).
 """
 

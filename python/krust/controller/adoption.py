@@ -1,21 +1,21 @@
-"""What a start finds on disk, set against the tree: topics taken over, leaders taken up.
+"""Adoption of the log directories found at a start: topics entered, leaders chosen.
 
-A directory that another broker wrote (Apache Kafka's above all) holds topics that the tree does
-not know. They are entered with the id of their `partition.metadata` (a new one where it has none)
-and as many partitions as there are directories. What settings they had is unknown, so they get
-`retention.ms=-1`, `retention.bytes=-1`, `cleanup.policy=delete`: nothing of them goes until
-somebody says so. Kafka's own topics get Kafka's own settings.
+A directory that another broker wrote (usually Apache Kafka's) holds topics that the tree does not
+know. They are entered with the id in their `partition.metadata` (a new id if there is none) and
+with as many partitions as there are directories. Their settings are unknown. So they get
+`retention.ms=-1`, `retention.bytes=-1`, `cleanup.policy=delete`: nothing is deleted until somebody
+changes them. Kafka's internal topics get Kafka's settings for them.
 
-This broker then leads every partition whose only replica it is. Its leader epoch is never below
-one the disk has seen: max(tree, disk) where the stop was clean, one more where it was not, or
-where the tree did not know the partition; or else a broker that takes the directory back would cut
-its log.
-Where a partition has no state yet (whoever made the topic ended before), it gets one here. A topic
-whose znode cannot be read is left alone, on disk too.
-Kafka makes all directories of a topic at once, krust one when it is first written to. So where
-numbers are missing, Kafka's own topics get as many partitions as the settings say: a group's place
-among them depends on their count. Of other topics the highest number is the last.
-Not promised: a gap in the numbers of an adopted topic's partitions is filled with empty ones.
+This broker then leads every partition whose only replica it has. The leader epoch is at least the
+newest on disk: max(tree, disk) after a clean stop, one more after an unclean stop or if the tree
+did not know the partition. A lower epoch would make Kafka truncate the log if it took the directory
+back.
+A partition without a state (its creation was interrupted) gets one here. A topic whose znode cannot
+be read stays as it is, on disk too.
+Kafka creates all directories of a topic at once, krust each one at its first write. If numbers are
+missing, Kafka's internal topics get as many partitions as the settings say, because a group's
+partition depends on that number. For other topics the highest number is the last partition.
+Not promised: the records of a missing partition. A gap is filled with an empty partition.
 """
 
 from __future__ import annotations

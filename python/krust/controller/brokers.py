@@ -1,13 +1,14 @@
-"""Brokers that come and go, and who leads a partition then.
+"""Live brokers, and the election of leaders when brokers come and go.
 
-`/brokers/ids/N` is ephemeral: a broker is alive while it stands there, and another one (which lost
-what was in memory) when its czxid is another. A partition is led by the first of its replicas
-that is in the ISR and alive; where there is none, by nobody, until one of the ISR is back. Each
-change of leader is one more leader epoch, written by a transaction a topic with the fence and the
-version of each state; where a version is another the topic is read again and looked at anew.
-A broker that leads and was registered again leads in a new epoch: it may have lost what was not
-synced. So does one whose registration is younger than the state that names it.
-Not done: unclean election. With one replica there is nobody else to elect.
+`/brokers/ids/N` is ephemeral: a broker is alive while the node exists. A new czxid means that the
+broker was registered again and may have lost what was in memory. The leader of a partition is the
+first of its replicas that is in the ISR and alive. Without one the partition has no leader until a
+replica of the ISR is back. Each change of leader increments the leader epoch. The states of a topic
+are written in transactions that check the controller epoch and the version of each state. If a
+version differs, the topic is read again and checked again.
+A leader that was registered again gets a new epoch, because it may have lost unsynced records. So
+does a leader whose registration is newer than the state that names it.
+Not done: unclean election.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Settings that another broker changed, or a tool: `/config/changes`, which every broker watches.
+"""Notifications of changed settings: `/config/changes`, which every broker watches.
 
-Who changes the settings of an entity writes a child there that names it; who sees one reads that
-entity. Numbers only grow, so a broker remembers the last it has seen. The controller takes a child
-away when it has seen it for 15 minutes, as Kafka's brokers do.
-Entities: topics, brokers; users, clients and addresses, whose settings are quotas; groups,
-which are krust's own: a broker of Kafka 3.9 logs that it does not know them, and goes on.
+Whoever changes the settings of an entity creates a child there that names the entity. Every broker
+that sees the child reads the entity's settings. The children's numbers only grow, so a broker
+remembers the last number it has seen. The controller deletes a child 15 minutes after it has seen
+it, as Kafka's brokers do.
+Entities: topics; brokers; users, clients and addresses, whose settings are quotas; groups, which
+only krust has (a broker of Kafka 3.9 logs an unknown entity and continues).
 """
 
 from __future__ import annotations

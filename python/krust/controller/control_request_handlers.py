@@ -1,22 +1,23 @@
-"""What the controller tells this broker: LeaderAndIsr, UpdateMetadata, StopReplica, into the state.
+"""Handlers of LeaderAndIsr, UpdateMetadata and StopReplica, which the controller sends this broker.
 
 The settings of unknown topics are read first, as Kafka's brokers do. Then the request is applied in
 slices. Before each slice it is checked again that its controller is the newest. Answers are Kafka's
 codes. For the whole request:
 
-    11 STALE_CONTROLLER_EPOCH   an older controller speaks
-    77 STALE_BROKER_EPOCH       it speaks to who we were before we registered anew
-    7 REQUEST_TIMED_OUT         not now (no ZooKeeper), or by a connection that its controller
-                                gave up for another: what comes late must not undo what came since
+    11 STALE_CONTROLLER_EPOCH   the controller is not the newest
+    77 STALE_BROKER_EPOCH       the request is for an earlier registration of this broker
+    7 REQUEST_TIMED_OUT         ZooKeeper is not available, or the controller has opened a newer
+                                connection: a late request must not undo a newer one
 
-and for a partition of it: 74 an older leader epoch in StopReplica (11 in LeaderAndIsr, as Kafka has
-it), 103 another topic of that name, 3 no replica of ours, 17 no name, 42 no number of a partition.
-Order within a partition: leader epoch, then version of its state; what is not older is taken, so a
-request that comes twice is harmless. A request of type FULL says all there is: topics that it does
-not name are forgotten, their files are kept as strays.
-States of a topic here: named by UpdateMetadata (whole), or by LeaderAndIsr alone (partitions that
-it left out have no replicas yet: NOBODY); gone with leader -2.
-Not promised: anything about brokers that were not told.
+For a partition: 74 the leader epoch in StopReplica is older (11 in LeaderAndIsr, as in Kafka),
+103 the topic has another id, 3 this broker has no replica, 17 the name is not legal, 42 the number
+is not legal.
+Partition states are ordered by leader epoch, then by version. An equal or newer state is applied,
+so a repeated request changes nothing. A request of type FULL names everything: topics that it does
+not name are removed, and their files are kept as strays.
+UpdateMetadata names a new topic with all its partitions. LeaderAndIsr names only those of this
+broker; the others are unknown (NOBODY) until UpdateMetadata arrives. Leader -2 removes a topic.
+Not promised: anything about brokers that UpdateMetadata has not named.
 """
 
 from __future__ import annotations
@@ -136,11 +137,11 @@ def stop_replica(state: ControllerState, request: Request) -> Policy:
     return {"error_code": Code.NONE, "partition_errors": errors}
 
 
-# -- who speaks
+# -- the sender
 
 
 def _fenced(state: ControllerState, request: Request) -> Code:
-    """Whether the request is to be heard."""
+    """NONE, or why the request is refused."""
     message = request.message
     if message["controller_epoch"] < state.controller_epoch:
         return Code.STALE_CONTROLLER_EPOCH
@@ -156,7 +157,7 @@ def _fenced(state: ControllerState, request: Request) -> Code:
 
 
 def _accept_controller(state: ControllerState, request: Request) -> None:
-    """Know who the controller is; an office that was held here is another's."""
+    """Note who the controller is. If this broker was, it resigns."""
     epoch = request.message["controller_epoch"]
     state.set_controller(request.message["controller_id"], epoch)
     state.last_control_connection = epoch, request.client.get("connection", 0)
@@ -350,7 +351,7 @@ def _put(
     state.put(Topic(name, topic_id, tuple(partitions), config, 0, version))
 
 
-# -- what does not live here any more
+# -- replicas that are no longer here
 
 
 def _mark_stray(

@@ -1,11 +1,11 @@
-"""What the controller tells the other brokers, in Kafka's own control requests.
+"""Control requests: LeaderAndIsr, UpdateMetadata and StopReplica for the other brokers.
 
 A newly registered broker is sent everything: UpdateMetadata and LeaderAndIsr of type 2, which say
 that nothing else exists. After that it is sent changes, in slices: the changed partitions and all
 brokers (UpdateMetadata), then the changed partitions that it hosts (LeaderAndIsr, type 1). A new
 topic is never split, so that no client sees it with fewer partitions than it has. A deleted topic
-is sent as StopReplica to the brokers that host it (epoch -2: whatever the log says), then as
-UpdateMetadata with leader -2, by which Kafka means: forget it.
+is sent as StopReplica to the brokers that host it (epoch -2: delete whatever the log contains),
+then as UpdateMetadata with leader -2, which means: remove the topic.
 Each request carries the epoch of its broker. A broker that was registered again in the meantime
 ignores it, and is sent everything. The order of a broker's requests matters.
 Not sent: settings. Brokers read them from the tree.

@@ -1,13 +1,13 @@
-"""The controller: which policy answers which request, and how far each has come.
+"""The controller: starts the policy of each request, and resumes it when the store answers.
 
-What is told of something returns a ControllerOutcome and does nothing else: the runtime submits its
-transactions to the store, brings its changes to the image, sends its requests to other brokers,
-then gives its answers. A policy that waits for the store is kept under a token until all its
-transactions are answered; one that pauses (`pace.py`) until `resume`. Where others use the tree
-too, `jobs.py` says what is done unasked.
+Each method returns a ControllerOutcome and has no other effect. The runtime submits its
+transactions to the store, applies its changes to the image, sends its requests to other brokers,
+then sends its replies. A policy that waits for the store is kept until all its transactions are
+answered. A policy that pauses (`pace.py`) is kept until `resume`. If other brokers use the tree
+too, `jobs.py` adds what the controller does without a request.
 Threads: the policy thread.
-Not promised: an order between requests that wait for the store at the same time; transactions
-that cross are told apart by versions.
+Not promised: an order between requests that wait for the store at the same time. Versions decide
+which of two concurrent transactions succeeds.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The office of the controller: who has it, how it is taken, how it is lost.
+"""Controller election: which broker is the controller, and when it stops being it.
 
 The broker that creates the ephemeral node `/controller` becomes the controller, and increments
 `/controller_epoch` in the same transaction. If several brokers try, one succeeds. Every write of
 the controller checks the version that `/controller_epoch` has then (`ControllerState.fence`).
-The office is lost when another session's node stands there, when a fenced write is refused, when
-the store has been silent for as long as a session lasts, and when the session is over; nothing
-waits for a word from the successor. A node that names this broker but another session is another's.
-Everybody watches `/controller`, the holder too: whoever removes the node asks for an election.
-Not promised: that the state is that of the tree after `elect`; see `jobs.py`.
+The controller resigns when `/controller` belongs to another session, when a write fails that check,
+when the store has not answered for as long as a session lasts, and when its session expires. It
+does not wait for a message from its successor. A node with this broker's number but of another
+session counts as another broker's.
+Every broker watches `/controller`, the controller too: deleting the node starts an election.
+Not promised: that the state equals the tree after `elect`; see `jobs.py`.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _TRIES = 20
 
 
 class RetryLaterError(Exception):
-    """The store does not answer as it should: whatever was under way ends, and is begun anew."""
+    """The store refused a read or write. The running job ends, and starts again later."""
 
 
 def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[Done], bool]:
-    """Take the office if nobody has it; True: it is ours.
+    """Become the controller if there is none. Returns whether this broker is it.
 
-    raises  RetryLaterError: nobody can say who holds it
+    raises  RetryLaterError: the store does not say which broker is the controller
     """
     for _ in range(_TRIES):
         (read,) = yield [
@@ -73,11 +74,11 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[D
             return True
         if done.refused is Refusal.NO_SESSION:
             break
-    raise RetryLaterError("nobody could be made the controller")
+    raise RetryLaterError("no broker could become the controller")
 
 
 def _epoch(state: ControllerState, node: object) -> tuple[int, int] | None:
-    """The epoch and its node's version; None: there is none."""
+    """The epoch and its node's version; None: the node does not exist."""
     if node is Refusal.NO_NODE:
         return None
     if not isinstance(node, Node):
@@ -90,7 +91,7 @@ def _epoch(state: ControllerState, node: object) -> tuple[int, int] | None:
 
 
 def _who(state: ControllerState, holder: Node) -> int:
-    """The holder's number; -1: it is something that is no broker."""
+    """The controller's broker id; -1: the node is not legal."""
     try:
         return Controller.decode(holder.data).broker
     except BadZnodeError as error:

@@ -1,11 +1,11 @@
-"""Topics that go while several brokers have replicas of them.
+"""Topic deletion where several brokers have replicas.
 
-A mark, `/admin/delete_topics/T`, says that T is to go; it is DeleteTopics' whole transaction, and a
-tool may make it too. From then on T is no topic of the state but `doomed`: nobody serves it, its
-name stays taken. Each broker that has replicas deletes them by StopReplica; one that is dead is
-waited for, however long. When all have said that they are done the znodes go, the mark last, so
-that whoever is the controller by then goes on where this one ended.
-Not promised: files of a broker that never comes back.
+The node `/admin/delete_topics/T` marks topic T for deletion. DeleteTopics writes only this node; a
+tool may write it too. From then on T is a deletion (`ControllerState.deletions`) and not a topic:
+no broker serves it, and its name stays taken. The controller sends StopReplica to each broker with
+replicas. It waits for all of them, without a time limit for dead brokers. Then it deletes the
+topic's znodes, the mark last, so that a new controller can continue the deletion.
+Not promised: that files of a broker that never comes back are deleted.
 """
 
 from __future__ import annotations

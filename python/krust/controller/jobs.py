@@ -1,14 +1,14 @@
-"""The controller where others use the tree too: what it does unasked.
+"""The jobs of a broker whose tree is shared: what the controller does without a request.
 
-Whatever happens (a watch fires, a session ends, a broker answers) only marks *jobs*; a job reads
-the tree anew, with watches, and does what is missing between what it finds and what should be. Jobs
-run one after the other, so they never cross each other; requests of clients may cross them, and
-versions tell these apart. A job that the store does not let finish is begun again.
+Every event (a watch fires, a session ends, a broker answers) marks *jobs*. A job reads the tree
+again, sets watches, and writes what is missing. Jobs run one after the other, so no job runs beside
+another. Client requests run beside jobs: each write checks versions, and one of the two fails. A
+job that the store interrupts starts again.
 The controller reads the whole tree (`_initialize`) before `leading` becomes true. Then it sends
 the whole state to all brokers, and from then on the changes, whenever no job is running. Another
 broker reads only who the controller is, and settings. It learns everything else from the
 controller's requests (`control_request_handlers.py`).
-A policy or job that was begun in one term does not go on in another (`Controller.done`).
+A policy or job that started in one term ends with that term (`Controller.done`).
 Threads: the policy thread.
 """
 
@@ -71,7 +71,7 @@ class _DelayedDeletion(NamedTuple):
 
 
 class ControllerJobs:
-    """What is to be done, and what the others were told."""
+    """The jobs that wait, and what the other brokers were sent."""
 
     def __init__(self, state: ControllerState) -> None:
         self.control_requests = ControlRequests()
@@ -93,7 +93,7 @@ class ControllerJobs:
             "purge": lambda: self._config_changes.purge(state, self.now_ms),
             "balance": self._balance,
         }
-        """THE table of jobs, in the order in which those that wait are done."""
+        """THE table of jobs. Waiting jobs run in this order."""
         self._watches = {
             znodes.CONTROLLER: "election",
             f"{znodes.BROKERS}/{state.node_id}": "registration",
@@ -105,34 +105,34 @@ class ControllerJobs:
             znodes.REASSIGNMENT: "reassignments",
             znodes.LOG_DIR_EVENTS: "log_dirs",
         }
-        """THE table of watches: a path, or the one above it, and the job that looks."""
+        """THE table of watches: a path or its parent, and the job that a change starts."""
         self._own_registration: registration.Registration | None = None
         self._registered_at, self._was_controller = _LAST, True
         self._wanted: set[str] = set()
         self._open = False
         self._initialized = False
-        """in office, everything read and written as it has to be"""
+        """this broker is the controller, has read the tree and has elected missing leaders"""
         self._follows_config_changes = False
-        """changes of settings are seen"""
+        """whether the watch on changed settings is set"""
         self._initializing_term: int | None = None
-        """the term whose beginning is under way"""
+        """the term that `_initialize` reads the tree for"""
         self._term = state.term
         self._pending = Changes()
         self._inquiries: list[BrokerRequest] = []
         self._restarted: set[int] = set()
-        """brokers that were registered anew, and may lead in an epoch of before"""
+        """brokers that were registered again, and may lead in an earlier epoch"""
         self._swept_again = False
-        """a sweep for these met states that were others, and is done once more, not for ever"""
+        """a sweep met outdated states, and was repeated; it is repeated only once"""
         self._outdated_topics: set[str] = set()
         self._delayed_deletions: list[_DelayedDeletion] = []
         self._retry_ms = inf
         self._last_error = ""
         self._balance_ms = inf
 
-    # What happens.
+    # Events.
 
     def heard(self, event: Watched | SessionChanged) -> None:
-        """The store tells of a change."""
+        """A watch fired, or the session is in another state."""
         if isinstance(event, Watched):
             above = event.path.rpartition("/")[0]
             job = self._watches.get(event.path) or self._watches.get(above)
@@ -151,7 +151,7 @@ class ControllerJobs:
         self._wanted.add("election")
 
     def answered(self, asked: BrokerRequest, message: Message) -> None:
-        """A broker did what it was told, or says why not."""
+        """A broker answered a control request."""
         state = self._state
         if message["error_code"] == Code.STALE_CONTROLLER_EPOCH:
             self._wanted.add("election")
@@ -166,10 +166,10 @@ class ControllerJobs:
                         state.offline.add(asked.broker, (name, each["partition_index"]))
                         self._wanted.add("sweep")
 
-    # What the runtime runs.
+    # Steps of the runtime.
 
     def claim(self, now_ms: int) -> Steps:
-        """At the start: take the office if it is free, and read all then; else the settings."""
+        """At the start: become the controller if there is none, and read the tree or settings."""
         self.now_ms = now_ms
         state = self._state
         try:
@@ -183,7 +183,7 @@ class ControllerJobs:
             raise ServerError(str(error), hint="look at the metadata store") from None
 
     def opened(self, own_registration: registration.Registration) -> Steps:
-        """At the start's end: register, and begin to work."""
+        """At the end of the start: register this broker, and start the jobs."""
         self._own_registration = own_registration
         yield from registration.announce(self._state, own_registration)
         self._registered_at, self._was_controller = self._state.broker_epoch, self._state.leading
@@ -191,9 +191,9 @@ class ControllerJobs:
         self._wanted |= {"election", "registration"}
 
     def back(self, own_registration: registration.Registration) -> Steps:
-        """Be in the tree again after the connection to it was gone; everything is read anew.
+        """Register again after the connection was lost, and read everything again.
 
-        raises  ServerError: it cannot be; it may be tried again
+        raises  ServerError: this failed, and may be tried again
         """
         self._open, self._initialized, self._follows_config_changes = True, False, False
         self._retry_ms, self._own_registration = inf, own_registration
@@ -209,10 +209,10 @@ class ControllerJobs:
         self._wanted.add("registration")
         yield from log_dirs.tell(self._state)
 
-    # What follows.
+    # Results.
 
     def job(self) -> tuple[Steps, bool] | None:
-        """The next job, and whether it ends with the office; None: there is nothing to do."""
+        """The next job, and whether it ends with the term. None: no job waits."""
         if not self._open or self.now_ms < self._retry_ms < inf:
             return None
         self._retry_ms = inf
@@ -255,17 +255,17 @@ class ControllerJobs:
         return sends and bool(self._pending.topics or self._pending.live or self._inquiries)
 
     def deposed(self) -> RetryLaterError | None:
-        """Why the steps under way cannot go on: they read a tree for an office that is lost."""
+        """An error for the running steps if they initialize a term that is over."""
         if self._initializing_term in (None, self._state.term):
             return None
-        return RetryLaterError("the office was lost")
+        return RetryLaterError("this broker is no longer the controller")
 
     def waits(self, changes: Changes) -> None:
-        """Changes that the others are told of when no job is under way."""
+        """Keep changes to be sent to the other brokers when no job is running."""
         self._pending.add(changes)
 
     def hold(self, ticket: int, asked: Message, message: Message) -> bool:
-        """Keep the answer to DeleteTopics until the topics are gone; False: they are."""
+        """Delay the answer to DeleteTopics until the topics are deleted. False: they are."""
         state = self._state
         names = [each["name"] for each in message["responses"] if each["name"] in state.deletions]
         if not names:
@@ -275,7 +275,7 @@ class ControllerJobs:
         return True
 
     def released(self) -> list[tuple[int, Message]]:
-        """Answers that need not wait any more: what is left waits for a broker that is gone."""
+        """The delayed answers to send: only dead brokers have replicas left, or time is over."""
         state = self._state
         out = []
         if not self._delayed_deletions:
@@ -302,7 +302,7 @@ class ControllerJobs:
             self._balance_ms = self._next_balance()
 
     def due_ms(self, now_ms: int) -> float:
-        """In how many milliseconds there is something to do."""
+        """The milliseconds until `tick` has something to do."""
         due = [self._retry_ms - now_ms if self._open else inf]
         due += [each.until_ms - now_ms for each in self._delayed_deletions]
         if self._state.leading and self._open:
@@ -328,7 +328,7 @@ class ControllerJobs:
                 self._state.warn(f"{name}: {error}; tried again")
 
     def _elect(self) -> Steps:
-        """Who holds the office? Whoever comes into it reads everything first."""
+        """Elect the controller. A new controller reads the whole tree first."""
         state = self._state
         if not (yield from controller_election.elect(state, self.now_ms)):
             self._initialized = False
@@ -341,7 +341,7 @@ class ControllerJobs:
             yield from self._initialize()
 
     def _registration(self) -> Steps:
-        """What this broker says of itself stands there, whoever took it away."""
+        """Register this broker again if its node was deleted."""
         path = f"{znodes.BROKERS}/{self._state.node_id}"
         (read,) = yield [[Exists(path, watch=True)]]
         if read.results[0] is Refusal.NO_NODE and self._own_registration is not None:
@@ -363,12 +363,12 @@ class ControllerJobs:
         yield from loading.load(state, self._without_stale_leaders)
         yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NEVER:
-            raise RetryLaterError("the office was lost")
+            raise RetryLaterError("this broker is no longer the controller")
         state.leading = True
         self._restarted |= restarted
         yield from self._sweep()
         if state.term != term:
-            raise RetryLaterError("the office was lost")
+            raise RetryLaterError("this broker is no longer the controller")
         self.control_requests.clear()
         self._initialized = self._follows_config_changes = True
         self._balance_ms = self._next_balance()
@@ -401,7 +401,7 @@ class ControllerJobs:
             self._wanted.add("topics")
 
     def _topics(self) -> Steps:
-        """Topics that others made or changed, and those that were not as we thought."""
+        """Read topics that others created or changed, and outdated ones."""
         state = self._state
         known = set(state.topics)
         (read,) = yield [[Children(znodes.TOPICS, watch=True)]]
@@ -439,7 +439,7 @@ class ControllerJobs:
         self._read_again((yield from brokers.write(self._state, wanted)))
 
     def _log_dirs(self) -> Steps:
-        """A disk of a broker failed: ask it which partitions that costs."""
+        """A broker's disk failed: ask the broker which replicas are lost."""
         state, path = self._state, znodes.LOG_DIR_EVENTS
         (read,) = yield [[Children(path, watch=True)]]
         for name in store_reads.children(path, read.results[0]):
@@ -449,7 +449,7 @@ class ControllerJobs:
                 try:
                     broker = LogDirEvent.decode(node.data).broker
                     self._inquiries += self.control_requests.inquiry(state, broker)
-                    if broker == state.node_id:  # it knows, and asks nobody
+                    if broker == state.node_id:  # this broker knows them
                         self._wanted.add("sweep")
                 except BadZnodeError as error:
                     state.fault(f"{path}/{name}", error)

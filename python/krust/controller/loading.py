@@ -1,13 +1,13 @@
-"""The tree, read into the state: topics, who leads them, settings. At the start, and again later.
+"""Loading of topics, partition states and settings from the tree, at the start and later.
 
-What stands there may be anything. A node that cannot be read costs what it says and no more, and is
-told. A topic that cannot be read (it has no assignment, or the store does not give
-one of its nodes) is not served, its name stays taken and its files stay; a partition without a
-state has no leader; settings that cannot be had do not hold, and where that is about what may be
-thrown away, nothing is (`adoption.KEEP`). Settings whose names are unknown here are kept, for those
-who know them. A topic that was here and is gone from the tree, or is another of that name, stays as
-it was until the next start: no file goes because a node did.
-Where others use the tree it is not served any more, and its files are kept.
+A node may contain anything. A node that cannot be read affects only what it describes, and is
+logged. A topic is not served if it has no assignment or if one of its nodes cannot be read; its
+name stays taken, and its files stay. A partition without a state has no leader. Settings that
+cannot be read have no effect; where they decide what is deleted, nothing is deleted
+(`adoption.KEEP`). Settings with unknown names are kept.
+A topic may disappear from the tree, or be replaced by another of the same name. A broker with a
+tree of its own then serves it as before until the next start: a lost node deletes no file. Where
+brokers share the tree it is no longer served, and its files are kept.
 """
 
 from __future__ import annotations

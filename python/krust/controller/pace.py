@@ -1,13 +1,12 @@
-"""Long decisions are made in slices: a policy pauses, and others are decided before it goes on.
+"""Slices of long decisions: a policy pauses, and other requests are decided before it continues.
 
-A policy yields PAUSE where it has done much; the controller keeps it, and the runtime resumes it
-when other requests had their turn. What a slice may do is counted in parts and not in time, so that
-a test says the same on a busy machine: judging one entry of a request is one part, and what takes
-longer is given as a multiple of that.
+A policy yields PAUSE after a slice. The controller keeps it, and the runtime resumes it after other
+requests had their turn. A slice is counted in parts, not in time, so that tests give the same
+result on a busy machine. Checking one entry of a request is one part. Longer work is a multiple.
 Invariant: between two pauses a policy spends at most SLICE parts and those of one more entry.
 Threads: the policy thread.
-Not promised: that the state is, after a pause, what it was before. What was looked at before it is
-looked at again, or written with the version that it had.
+Not promised: that the state is the same after a pause. A policy checks it again, or writes with the
+version that it has read.
 """
 
 from __future__ import annotations

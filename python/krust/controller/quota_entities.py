@@ -1,10 +1,10 @@
-"""Users, clients and addresses in the tree: what is set for them, read and written.
+"""Users, clients and addresses in the tree: reading and writing what is set for them.
 
-Under /config: `users/U`, `users/U/clients/C`, `clients/C`, `ips/A`, names as in URLs, `<default>`
-for everybody else. Beside quotas a user's node holds what others put there (passwords): it is kept.
-A node that cannot be read, or is named as Kafka names none, costs its own quotas and is told.
-As Kafka 3.9 does: who loses his last setting loses his node, unless there are nodes below it, and
-with it the ones above that say nothing.
+Paths under /config: `users/U`, `users/U/clients/C`, `clients/C`, `ips/A`. Names are URL-encoded;
+`<default>` stands for all others. A user's node also holds passwords, which are kept.
+A node that cannot be read, or whose name Kafka does not use, is logged; only its quotas are lost.
+As in Kafka 3.9, an entity without settings loses its node unless the node has children. Parent
+nodes without settings are then deleted too.
 """
 
 from __future__ import annotations

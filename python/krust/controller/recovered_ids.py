@@ -1,16 +1,15 @@
-"""What the logs of this broker prove, brought into the tree, so that it hands out nothing below.
+"""Producer ids and leader epochs in this broker's logs: the tree must not assign them again.
 
 The tree may know less than the disk: it was lost, or another broker wrote the directory. The core
-says after each opening of logs what they prove (`Server.proven`).
-- Producer ids: the next block begins above every id that a log names, whoever allocates it.
-- Leader epochs: a partition's epoch is never below the newest of its log. `adoption.py` reads
-  `leader-epoch-checkpoint`; batches may tell a newer one, after a crash or where the file is gone.
-What else a directory proves needs nothing here: topic ids stand in `partition.metadata` and are
-kept or refused (`adoption.py`), the cluster's id and the broker's number in `meta.properties`;
-offsets, committed offsets and generations of groups are read from the logs themselves. Broker and
-controller epochs are on no disk: who remembered them was told by a tree that is gone.
-Where another broker is the controller it alone raises epochs; the log appends with none below its
-newest all the same, which is said.
+reports after each opening of logs what they contain (`Server.recovered_ids`).
+- Producer ids: the next block begins above every id in a log, whichever broker allocates it.
+- Leader epochs: a partition's epoch is at least the newest epoch of its log. `adoption.py` reads
+  `leader-epoch-checkpoint`. Batches may contain a newer one after a crash or without that file.
+Other facts on disk need nothing here. Topic ids are in `partition.metadata` (`adoption.py` checks
+them), the cluster id and the broker id in `meta.properties`. Offsets, committed offsets and group
+generations are read from the logs. Broker and controller epochs are not on disk.
+If another broker is the controller, only that one raises epochs. This broker then logs a warning
+and appends with the newest epoch of its log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the store answers to a read, or why it cannot be known now.
+"""Results of reads from the store, and the errors of those that failed.
 
-A store takes no list above `LARGEST` bytes, of reads as of writes: whoever reads as many nodes as
-a topic has partitions reads them in `pieces`.
-ServerError: nothing can be read now (no connection), which ends the whole reading. An
-UnreadableError is about this node alone: whoever can do without it goes on.
+A store takes no list above `LARGEST` bytes, of reads as well as of writes. `pieces` splits a list
+of reads, such as one read for each partition of a topic.
+ServerError: the store is not available, so the whole reading ends. UnreadableError: only this node
+cannot be read, and the caller may continue without it.
 """
 
 from __future__ import annotations
