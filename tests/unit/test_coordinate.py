@@ -45,7 +45,7 @@ def test_a_group_that_is_gone_has_no_sessions(server: Server) -> None:
     assert server.events(100) == []
 
 
-def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> None:
+def test_a_group_of_another_coordinator_cannot_be_written(server: Server) -> None:
     assert server.coordinate([("g", None)], [("g", ROW)], []) == ["g"]
     assert server.events(100) == []
 
@@ -80,7 +80,7 @@ def test_a_group_nobody_coordinates_here_cannot_be_written(server: Server) -> No
         ([], [], [(1, {}, "g")], TypeError, "replies.0: "),
     ],
 )
-def test_what_cannot_be_says_where(
+def test_an_invalid_value_is_refused_with_its_path(
     server: Server, records: Any, snapshots: Any, replies: Any, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said.replace(".", r"\.")):
@@ -88,7 +88,7 @@ def test_what_cannot_be_says_where(
     assert server.events(0) == []
 
 
-def test_members_of_consumer_groups_are_silent_like_others(server: Server) -> None:
+def test_members_of_consumer_groups_expire_like_classic_ones(server: Server) -> None:
     assert server.coordinate([], [("g", CONSUMERS)], []) == []
     events = server.events(60_000)
     assert events is not None

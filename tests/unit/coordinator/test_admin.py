@@ -50,7 +50,7 @@ def test_a_stable_group_shows_metadata_and_assignments() -> None:
     assert group["authorized_operations"] > 0
 
 
-def test_a_group_nobody_knows_is_dead_and_from_version_6_an_error() -> None:
+def test_an_unknown_group_is_dead_and_from_version_6_an_error() -> None:
     bench = Bench()
     (group,) = describe(bench, "x")
     assert (group["error_code"], group["group_state"]) == (Code.NONE, "Dead")
@@ -59,7 +59,7 @@ def test_a_group_nobody_knows_is_dead_and_from_version_6_an_error() -> None:
     assert group["error_message"] == "Group x not found."
 
 
-def test_a_group_of_offsets_alone_is_empty() -> None:
+def test_a_group_with_offsets_only_is_empty() -> None:
     bench = Bench(has_offsets=lambda name: name == "o", groups_with_offsets=lambda: ["o"])
     (group,) = describe(bench, "o", version=6)
     assert (group["error_code"], group["group_state"]) == (Code.NONE, "Empty")
@@ -98,7 +98,7 @@ def test_only_groups_without_members_are_deleted() -> None:
     assert deleted(bench, "g") == [Code.GROUP_ID_NOT_FOUND]
 
 
-def test_the_answer_on_several_groups_waits_for_the_logs_of_all() -> None:
+def test_the_response_on_several_groups_waits_for_every_append() -> None:
     bench = Bench()
     bench.leave(*bench.stable(1))
     deleted(bench, "x", "g", "y")
@@ -107,7 +107,7 @@ def test_the_answer_on_several_groups_waits_for_the_logs_of_all() -> None:
     assert [each.replies[0][2] for each in bench.outcomes[-3:]] == [("x", "g", "y")] * 3
 
 
-def test_an_empty_group_goes_with_its_last_offset() -> None:
+def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     bench = Bench()
     members = bench.stable(1)
     bench.news("OffsetsExpired")
@@ -121,7 +121,7 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_pending_member_is_no_member(version: int) -> None:
+def test_a_pending_member_is_not_described(version: int) -> None:
     bench = Bench()
     told = bench.joined(version=4)["member_id"]
     (group,) = describe(bench, "g", version=version)

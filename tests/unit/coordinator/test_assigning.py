@@ -53,7 +53,7 @@ def test_each_member_is_answered_in_the_version_it_speaks() -> None:
     assert written["0"] == write_assignment(Assignment(places(0), b"", 0))
 
 
-def test_what_a_cooperative_member_holds_goes_to_nobody_else_before_it_let_go() -> None:
+def test_partitions_of_a_cooperative_member_are_assigned_only_after_it_revoked_them() -> None:
     holder = Subscription(("t",), owned=places(0, 1), generation=4)
     new = Subscription(("t",))
     shares = {"a": places(0), "b": places(1)}
@@ -63,27 +63,27 @@ def test_what_a_cooperative_member_holds_goes_to_nobody_else_before_it_let_go() 
     assert told(after, shares) == {"a": places(0), "b": places(1)}
 
 
-def test_an_eager_member_of_the_same_group_holds_nothing() -> None:
+def test_an_eager_member_of_the_same_group_owns_nothing() -> None:
     eager = Subscription(("t",))
     had = write_assignment(Assignment(places(0, 1), b"", 0))
     shares = {"a": places(0), "b": places(1)}
     assert told(call(("a", eager, had), ("b", eager, b"")), shares) == shares
 
 
-def test_under_an_eager_protocol_nobody_holds_anything() -> None:
+def test_no_member_owns_partitions_under_an_eager_protocol() -> None:
     claims = Subscription(("t",), owned=places(0, 1), generation=4)
     shares = {"a": places(0), "b": places(1)}
     eager = call(("a", claims, b""), ("b", Subscription(("t",)), b""), protocol="range")
     assert told(eager, shares) == shares
 
 
-def test_of_two_who_hold_the_same_the_one_it_is_meant_for_keeps_it() -> None:
+def test_of_two_owners_the_one_with_the_partition_in_its_target_keeps_it() -> None:
     both = Subscription(("t",), owned=places(0), generation=4)
     one = call(("a", both, b""), ("b", both, b""))
     assert told(one, {"a": places(0)}) == {"a": places(0), "b": ()}
 
 
-def test_what_a_member_had_is_what_it_would_keep_unless_somebody_holds_it() -> None:
+def test_a_member_keeps_its_previous_partitions_unless_another_owns_them() -> None:
     had = write_assignment(Assignment(places(0, 1), b"", 0))
     holder = Subscription(("t",), owned=places(1), generation=4)
     group = assigning.read_members(call(("a", Subscription(("t",)), had), ("b", holder, b""))).group
@@ -91,7 +91,7 @@ def test_what_a_member_had_is_what_it_would_keep_unless_somebody_holds_it() -> N
     assert (group.members["a"].generation, group.members["b"].generation) == (4, 4)
 
 
-def test_who_cannot_be_understood_gets_nothing_and_costs_nobody_else() -> None:
+def test_a_member_with_an_unreadable_subscription_gets_nothing_and_affects_no_other() -> None:
     reading = assigning.read_members(call(("a", Subscription(("t",)), b""), ("b", b"\0", b"")))
     assert list(reading.group.members) == ["a"]
     [line] = reading.unread
@@ -100,7 +100,7 @@ def test_who_cannot_be_understood_gets_nothing_and_costs_nobody_else() -> None:
     assert read_assignment(written["b"]) == Assignment((), b"", 0)
 
 
-def test_topics_are_those_of_the_members_that_can_be_understood() -> None:
+def test_topics_come_from_the_members_with_readable_subscriptions() -> None:
     one = call(("a", Subscription(("t", "u")), b""), ("b", b"\0", b""))
     assert assigning.topics(one) == {"t", "u"}
     assert assigning.topics(one._replace(topics=["v"])) == {"v"}
@@ -110,7 +110,7 @@ def test_topics_are_those_of_the_members_that_can_be_understood() -> None:
     st.lists(st.sampled_from(["join eager", "join cooperative", "leave"]), max_size=12),
     st.integers(1, 20),
 )
-def test_groups_of_both_kinds_come_to_rest_and_no_partition_has_two_readers(
+def test_groups_of_both_protocols_become_stable_and_no_partition_has_two_owners(
     steps: list[str], count: int
 ) -> None:
     """A model of clients: eager ones let go before they join, the others when they are told."""

@@ -153,26 +153,30 @@ def chain_that_helps(
 
 @pytest.mark.parametrize("name", EVEN)
 @given(group=groups(), topics=topics())
-def test_nothing_could_be_more_even(name: str, group: GroupSpec, topics: Topics) -> None:
+def test_no_assignment_is_more_balanced(name: str, group: GroupSpec, topics: Topics) -> None:
     assignment = ASSIGNORS.find(name).assign(group, topics)
     assert not chain_that_helps(group, assignment, dict.fromkeys(group.members, 1))
 
 
 @given(group=groups(), topics=topics())
-def test_nothing_could_be_nearer_to_the_weights(group: GroupSpec, topics: Topics) -> None:
+def test_no_assignment_is_nearer_to_the_weights(group: GroupSpec, topics: Topics) -> None:
     weights = {member: even.weight_of(spec) for member, spec in group.members.items()}
     assert not chain_that_helps(group, ASSIGNORS.find("weighted").assign(group, topics), weights)
 
 
 @pytest.mark.parametrize("name", ["sticky", "uniform", "weighted"])
 @given(group=groups(), topics=topics())
-def test_nothing_moves_when_nothing_changed(name: str, group: GroupSpec, topics: Topics) -> None:
+def test_no_partition_moves_when_nothing_changed(
+    name: str, group: GroupSpec, topics: Topics
+) -> None:
     first = ASSIGNORS.find(name).assign(group, topics)
     assert ASSIGNORS.find(name).assign(holding(group, first), topics) == first
 
 
 @given(group=equals(), topics=topics())
-def test_with_equal_subscriptions_the_fewest_move(group: GroupSpec, topics: Topics) -> None:
+def test_with_equal_subscriptions_the_fewest_partitions_move(
+    group: GroupSpec, topics: Topics
+) -> None:
     before = owners(group, topics)
     held = sorted(Counter(before.values()).values(), reverse=True)
     few, more = divmod(sum(topics.counts.values()), len(group.members))
@@ -181,7 +185,7 @@ def test_with_equal_subscriptions_the_fewest_move(group: GroupSpec, topics: Topi
 
 
 @pytest.mark.parametrize("name", ["sticky", "uniform"])
-def test_what_moves_when_members_come_and_go(name: str) -> None:
+def test_few_partitions_move_when_members_join_and_leave(name: str) -> None:
     topics = Topics({"a": 60, "b": 60})
     everything = frozenset(topics.counts)
     assignor = ASSIGNORS.find(name)
@@ -208,7 +212,7 @@ STICKINESS = {
 
 
 @everyone
-def test_what_moves_is_as_measured(name: str) -> None:
+def test_the_number_of_moved_partitions_is_as_measured(name: str) -> None:
     """The price of each, in docs/assignors.md: 20 partitions have to move each time."""
     everything = frozenset({"a", "b"})
     spots = [(topic, n) for topic in sorted(everything) for n in range(60)]
@@ -227,7 +231,7 @@ def test_what_moves_is_as_measured(name: str) -> None:
     assert (orphaned, found) == (20, STICKINESS[name])
 
 
-def test_a_claim_counts_by_its_generation() -> None:
+def test_the_owner_with_the_newest_generation_wins() -> None:
     topics, everything = Topics({"a": 3}), frozenset({"a"})
     mine = tuple(TopicPartition("a", n) for n in range(2))
     gone = (TopicPartition("a", 9), TopicPartition("b", 0))
@@ -262,12 +266,14 @@ def test_static_members_come_first_by_their_names() -> None:
         (None, "box-w4-2", 1),
     ],
 )
-def test_a_weight_is_read(user_data: bytes | None, instance_id: str | None, weight: int) -> None:
+def test_weights_of_every_form_are_read(
+    user_data: bytes | None, instance_id: str | None, weight: int
+) -> None:
     member = MemberSpec(frozenset(), instance_id, user_data=user_data)
     assert even.weight_of(member) == weight
 
 
-def test_weights_are_shares() -> None:
+def test_partitions_are_assigned_in_proportion_to_weights() -> None:
     group = GroupSpec(
         {f"m{w}": MemberSpec(frozenset({"a"}), user_data=b"weight=%d" % w) for w in (1, 2, 3)}
     )
@@ -275,7 +281,7 @@ def test_weights_are_shares() -> None:
     assert counts(shares) == {"m1": 10, "m2": 20, "m3": 30}
 
 
-def test_readers_sit_in_the_racks_of_their_replicas() -> None:
+def test_members_get_partitions_with_replicas_in_their_rack() -> None:
     racks = {("a", n): frozenset({RACKS[n % 3]}) for n in range(12)}
     topics = Topics({"a": 12}, racks)
     members = {f"m{n}": MemberSpec(frozenset({"a"}), rack=RACKS[n % 3]) for n in range(6)}
@@ -289,7 +295,7 @@ def test_readers_sit_in_the_racks_of_their_replicas() -> None:
 
 
 @given(group=equals(), topics=topics())
-def test_lag_is_shared(group: GroupSpec, topics: Topics) -> None:
+def test_lag_is_balanced_across_members(group: GroupSpec, topics: Topics) -> None:
     shares = ASSIGNORS.find("lag_aware").assign(group, topics)
     lags = [sum(topics.lag(*one) or 0 for one in ours) for ours in shares.values()]
     assert max(lags) - min(lags) <= max(topics.lags.values(), default=0)
@@ -322,7 +328,7 @@ def test_a_broken_rule_is_named(assignment: object, why: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVEN)
-def test_a_large_group_is_quick(name: str) -> None:
+def test_a_large_group_is_assigned_in_few_steps(name: str) -> None:
     topics = Topics({f"t{n}": 50 for n in range(100)})
     member = MemberSpec(frozenset(topics.counts))
     group = GroupSpec({f"m{n}": member for n in range(500)})

@@ -35,7 +35,7 @@ def test_a_static_member_that_left_for_a_while_gets_its_assignment_back() -> Non
     assert set(bench.snapshot["members"]) == {"a2", "b"}
 
 
-def test_its_partitions_wait_for_it_across_a_restart_and_until_its_session_ends() -> None:
+def test_partitions_of_an_absent_static_member_are_kept_until_its_session_ends() -> None:
     bench = ConsumerBench()
     static(bench, "a", 0)
     static(bench, "a", -2)
@@ -47,7 +47,7 @@ def test_its_partitions_wait_for_it_across_a_restart_and_until_its_session_ends(
     assert shown(bench.beat("b", joined["member_epoch"])) == "t0 t1 t2"
 
 
-def test_an_instance_id_that_is_in_use_is_not_released() -> None:
+def test_a_used_instance_id_is_not_released() -> None:
     bench = ConsumerBench()
     static(bench, "a", 0)
     answer = static(bench, "b", 0)
@@ -67,7 +67,7 @@ def test_another_member_id_under_the_instance_id_is_fenced() -> None:
     assert bench.code("a", 1) == Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_keeps_the_instance_id_it_came_with() -> None:
+def test_a_member_keeps_its_first_instance_id() -> None:
     bench = ConsumerBench()
     static(bench, "a", 0)
     assert bench.code("a", 0, instance_id="j") == Code.FENCED_INSTANCE_ID
@@ -77,7 +77,7 @@ def test_a_member_keeps_the_instance_id_it_came_with() -> None:
     assert static(bench, "c", 0)["error_code"] == Code.NONE
 
 
-def test_a_static_member_that_left_for_good_is_gone() -> None:
+def test_a_static_member_that_left_for_good_is_removed() -> None:
     bench = ConsumerBench()
     static(bench, "a", 0)
     assert static(bench, "a", -1)["member_epoch"] == -1
@@ -92,7 +92,7 @@ def test_a_static_member_comes_back_into_a_full_group() -> None:
     assert static(bench, "b", 0)["error_code"] == Code.NONE
 
 
-def test_a_regular_expression_means_topics_now_and_later() -> None:
+def test_a_regular_expression_matches_present_and_future_topics() -> None:
     bench = ConsumerBench(topics={"t": 1, "u": 1})
     answer = bench.beat("a", 0, subscribed_topic_regex="t.*")
     assert shown(answer) == "t0"
@@ -106,7 +106,7 @@ def test_a_regular_expression_means_topics_now_and_later() -> None:
     assert group["members"][0]["subscribed_topic_regex"] == "t.*"
 
 
-def test_names_and_a_regular_expression_add_up_and_an_empty_one_takes_it_away() -> None:
+def test_names_and_a_regular_expression_are_combined_and_an_empty_one_clears_it() -> None:
     bench = ConsumerBench(topics={"t": 1, "u": 1})
     answer = bench.beat("a", 0, subscribed_topic_names=["u"], subscribed_topic_regex="t.*")
     assert shown(answer) == "t0 u0"
@@ -115,7 +115,7 @@ def test_names_and_a_regular_expression_add_up_and_an_empty_one_takes_it_away() 
     assert [value for kind, _, value in bench.written() if kind == 16][-1] is None
 
 
-def test_what_is_no_regular_expression_changes_nothing() -> None:
+def test_an_invalid_regular_expression_changes_nothing() -> None:
     bench = ConsumerBench()
     answer = bench.beat("a", 0, subscribed_topic_regex="[")
     assert answer["error_code"] == Code.INVALID_REGULAR_EXPRESSION
@@ -126,7 +126,7 @@ def test_what_is_no_regular_expression_changes_nothing() -> None:
     assert bench.epoch == 1
 
 
-def test_what_a_regular_expression_meant_is_in_the_log_as_long_as_somebody_uses_it() -> None:
+def test_a_resolved_regular_expression_is_logged_while_a_member_uses_it() -> None:
     bench = ConsumerBench()
     for member in ("a", "b"):
         bench.beat(member, 0, subscribed_topic_regex="t.*")
@@ -141,7 +141,7 @@ def test_what_a_regular_expression_meant_is_in_the_log_as_long_as_somebody_uses_
     assert [value for kind, _, value in bench.written() if kind == 16][-1] is None
 
 
-def test_what_only_kafka_can_read_means_what_it_meant_there() -> None:
+def test_a_regular_expression_that_only_kafka_parses_keeps_its_logged_topics() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0, subscribed_topic_regex="t.*")
 
@@ -155,7 +155,7 @@ def test_what_only_kafka_can_read_means_what_it_meant_there() -> None:
     assert bench.snapshot["subscribed"] == ["t"]
 
 
-def test_a_meaning_that_nobody_uses_any_more_goes_at_the_start() -> None:
+def test_an_unused_resolved_regular_expression_is_removed_at_the_start() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     bench.log.append(("g", [(16, {"regular_expression": "x"}, {"topics": ["t"]})]))
@@ -172,7 +172,7 @@ def test_a_meaning_that_nobody_uses_any_more_goes_at_the_start() -> None:
         (("uniform", "range", "range"), "range"),
     ],
 )
-def test_most_votes_choose_the_assignor(votes: tuple[str | None, ...], chosen: str) -> None:
+def test_the_assignor_with_most_votes_is_used(votes: tuple[str | None, ...], chosen: str) -> None:
     bench = ConsumerBench()
     for n, select_protocol in enumerate(votes):
         bench.beat(f"m{n}", 0, server_assignor=select_protocol)
@@ -180,7 +180,7 @@ def test_most_votes_choose_the_assignor(votes: tuple[str | None, ...], chosen: s
     assert group["assignor_name"] == chosen
 
 
-def test_range_gives_runs_of_neighbours_and_uniform_keeps_what_is_held() -> None:
+def test_range_assigns_neighbours_and_uniform_keeps_owned_partitions() -> None:
     for name, held in (("range", "t0 t1"), ("uniform", "t0 t1")):
         bench = ConsumerBench(topics={"t": 4})
         bench.beat("z", 0, server_assignor=name)
@@ -201,7 +201,7 @@ def say(bench: ConsumerBench, given: dict[str, str] | None, epoch: int, **more: 
     bench.news("Assigned", call=bench.call(epoch), assignments=given and assignments, **more)
 
 
-def test_an_assignor_of_the_users_own_is_called_and_who_joins_waits_for_it() -> None:
+def test_a_custom_assignor_is_called_and_joining_members_wait_for_it() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     event = bench.beating("a", 0, server_assignor="mine")
     bench.batch(event)
@@ -218,7 +218,7 @@ def test_an_assignor_of_the_users_own_is_called_and_who_joins_waits_for_it() -> 
     assert bench.state == "Stable"
 
 
-def test_members_go_on_while_an_assignor_works_and_it_is_asked_again_for_what_changed() -> None:
+def test_members_continue_while_an_assignor_works_and_changes_call_it_again() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     bench.batch(bench.beating("a", 0, server_assignor="mine"))
     say(bench, {"a": "t0 t1 t2"}, 1)
@@ -240,7 +240,7 @@ def test_members_go_on_while_an_assignor_works_and_it_is_asked_again_for_what_ch
     assert bench.settle("a", "b", "c") == {"a": "t0", "b": "t1", "c": "t2"}
 
 
-def test_an_assignor_that_fails_or_never_answers_leaves_it_to_the_default() -> None:
+def test_the_default_assigns_when_a_custom_assignor_fails_or_never_answers() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     event = bench.beating("a", 0, server_assignor="mine")
     bench.batch(event)
@@ -256,7 +256,7 @@ def test_an_assignor_that_fails_or_never_answers_leaves_it_to_the_default() -> N
     assert "in time" in (bench.coordinator.history("g")[-1].trouble or "")
 
 
-def test_who_comes_back_under_another_id_while_an_assignor_works_is_in_the_next_answer() -> None:
+def test_a_member_that_rejoins_under_another_id_is_in_the_next_assignment() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     bench.batch(bench.beating("a", 0, server_assignor="mine", instance_id="i"))
     bench.beat("a", -2, instance_id="i")
@@ -266,7 +266,7 @@ def test_who_comes_back_under_another_id_while_an_assignor_works_is_in_the_next_
     assert shown(bench.beat("b", bench.row("b")["epoch"])) == "t0 t1 t2"
 
 
-def test_who_waits_for_an_assignor_and_goes_is_answered() -> None:
+def test_a_member_that_leaves_while_it_waits_for_an_assignor_is_answered() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     event = bench.beating("a", 0, server_assignor="mine")
     bench.batch(event)
@@ -279,7 +279,7 @@ def test_who_waits_for_an_assignor_and_goes_is_answered() -> None:
     assert bench.state == "Empty"
 
 
-def test_who_waits_for_an_assignor_is_not_dead_unless_the_core_says_it_again() -> None:
+def test_a_member_that_waits_for_an_assignor_expires_only_on_the_second_report() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     event = bench.beating("a", 0, server_assignor="mine")
     bench.batch(event)
@@ -290,7 +290,7 @@ def test_who_waits_for_an_assignor_is_not_dead_unless_the_core_says_it_again() -
     assert bench.state == "Empty"
 
 
-def test_a_group_describes_what_members_have_and_are_to_have() -> None:
+def test_a_group_describes_current_and_target_assignments() -> None:
     bench = ConsumerBench(topics={"t": 2})
     bench.beat("a", 0, rack_id="r")
     bench.beat("b", 0)
@@ -310,7 +310,7 @@ def test_a_group_describes_what_members_have_and_are_to_have() -> None:
     assert group["authorized_operations"] == -(2**31)
 
 
-def test_groups_that_are_no_consumer_groups_are_not_found_by_it() -> None:
+def test_consumer_group_describe_finds_no_classic_groups() -> None:
     bench = ConsumerBench(has_offsets=lambda name: name == "o")
     bench.joined(group_id="h")
     found = bench.described("h", "x", "", "o")
@@ -319,7 +319,7 @@ def test_groups_that_are_no_consumer_groups_are_not_found_by_it() -> None:
     assert texts == ["Group h is not a consumer group.", "Group x not found."]
 
 
-def test_for_describe_groups_a_consumer_group_is_dead_or_not_found() -> None:
+def test_describe_groups_reports_a_consumer_group_as_dead_or_not_found() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     answer = bench.send("DescribeGroups", 5, groups=["g"]) or {}
@@ -347,7 +347,7 @@ def live(bench: ConsumerBench) -> dict[tuple[int, str], Message]:
     return {key: value for key, value in left.items() if value is not None}
 
 
-def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:
+def test_only_an_empty_group_is_deleted_and_it_leaves_no_record() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0, subscribed_topic_regex="t.*")
     answer = bench.send("DeleteGroups", 2, groups_names=["g"]) or {}
@@ -360,7 +360,7 @@ def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:
     assert bench.snapshots["g"] is None
 
 
-def test_an_empty_group_goes_with_its_last_offset() -> None:
+def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     bench.news("OffsetsExpired")
@@ -385,7 +385,7 @@ def test_a_failed_append_drops_the_group_until_it_is_read_again() -> None:
     assert bench.code("a", 1) == Code.NONE
 
 
-def test_an_answer_of_before_a_group_was_read_again_is_not_heard() -> None:
+def test_an_assignment_computed_before_a_replay_is_ignored() -> None:
     bench = ConsumerBench(assignors=CUSTOM)
     bench.batch(bench.beating("a", 0, server_assignor="mine"))
     say(bench, {"a": "t0 t1 t2"}, 1)
@@ -402,7 +402,7 @@ def test_an_answer_of_before_a_group_was_read_again_is_not_heard() -> None:
     assert bench.settle("a", "c") == {"a": "t0 t1", "c": "t2"}
 
 
-def test_a_bug_costs_the_group_alone() -> None:
+def test_a_bug_affects_only_its_group() -> None:
     def broken(name: str) -> None:
         raise RuntimeError(f"planted {name}")
 
@@ -414,7 +414,7 @@ def test_a_bug_costs_the_group_alone() -> None:
     assert bench.outcomes[-1].reload == ["g"]
 
 
-def test_the_history_says_why() -> None:
+def test_the_history_records_the_reason_of_each_rebalance() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     bench.beat("b", 0)

@@ -20,7 +20,7 @@ def test_the_first_heartbeat_brings_epoch_and_assignment() -> None:
     assert bench.snapshot["subscribed"] == ["t"]
 
 
-def test_its_records_are_kafkas() -> None:
+def test_a_consumer_group_writes_kafkas_records() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0, rack_id="r")
     found = {kind: (key, value or {}) for kind, key, value in bench.written()}
@@ -54,7 +54,7 @@ def test_its_records_are_kafkas() -> None:
     )
 
 
-def test_a_partition_moves_when_its_owner_has_let_go() -> None:
+def test_a_partition_moves_after_its_owner_revoked_it() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0)
     joined = bench.beat("b", 0)
@@ -74,7 +74,7 @@ def test_a_partition_moves_when_its_owner_has_let_go() -> None:
     assert bench.state == "Stable"
 
 
-def test_an_assignment_is_sent_when_it_changed_or_all_is_said() -> None:
+def test_an_assignment_is_sent_when_it_changed_or_after_a_full_heartbeat() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     assert shown(bench.beat("a", 1)) == "-"
@@ -101,7 +101,7 @@ def test_an_assignment_is_sent_when_it_changed_or_all_is_said() -> None:
         (-3, 1, {"instance_id": "i"}),
     ],
 )
-def test_what_no_group_could_take_is_invalid(epoch: int, version: int, more: Message) -> None:
+def test_an_invalid_heartbeat_is_refused(epoch: int, version: int, more: Message) -> None:
     bench = ConsumerBench()
     event = bench.beating(more.pop("member_id", "a"), epoch, version, **more)
     bench.batch(event)
@@ -114,13 +114,13 @@ def test_in_version_0_the_broker_makes_the_member_id() -> None:
     assert ConsumerBench().beat("", 0, version=0)["member_id"] == "id1"
 
 
-def test_an_assignor_nobody_has_is_refused_by_name() -> None:
+def test_an_unknown_assignor_is_refused_by_name() -> None:
     answer = ConsumerBench().beat("a", 0, server_assignor="magic")
     assert answer["error_code"] == Code.UNSUPPORTED_ASSIGNOR
     assert "magic is not supported. Supported assignors: uniform, range." in answer["error_message"]
 
 
-def test_groups_and_members_nobody_knows() -> None:
+def test_unknown_groups_and_members_are_refused() -> None:
     bench = ConsumerBench()
     assert bench.code("a", 1) == Code.GROUP_ID_NOT_FOUND
     assert bench.code("a", -1) == Code.GROUP_ID_NOT_FOUND
@@ -130,7 +130,7 @@ def test_groups_and_members_nobody_knows() -> None:
     assert bench.code("b", 1, instance_id="i") == Code.UNKNOWN_MEMBER_ID
 
 
-def test_only_the_epoch_before_is_taken_once_more() -> None:
+def test_only_the_previous_epoch_is_accepted_again() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0)
     assert bench.code("a", 2) == Code.FENCED_MEMBER_EPOCH
@@ -147,7 +147,7 @@ def test_only_the_epoch_before_is_taken_once_more() -> None:
     assert bench.code("a", 1, topic_partitions="t0 t1") == Code.FENCED_MEMBER_EPOCH
 
 
-def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
+def test_a_leaving_member_frees_its_partitions() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0)
     bench.beat("b", 0)
@@ -162,7 +162,7 @@ def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
     assert gone == {(kind, member) for kind in (5, 7, 8) for member in "ab"}
 
 
-def test_who_is_silent_is_removed_and_fenced() -> None:
+def test_a_silent_member_is_removed_and_fenced() -> None:
     bench = ConsumerBench()
     bench.beat("a", 0)
     bench.news("SessionExpired", members=["a", "nobody"])
@@ -171,7 +171,7 @@ def test_who_is_silent_is_removed_and_fenced() -> None:
     assert bench.beat("a", 0)["member_epoch"] == 3
 
 
-def test_who_does_not_revoke_in_time_is_removed() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0, rebalance_timeout_ms=30_000)
     bench.beat("b", 0)
@@ -184,7 +184,7 @@ def test_who_does_not_revoke_in_time_is_removed() -> None:
     assert bench.outcomes[-1].wake_at_ms is None
 
 
-def test_other_topics_are_another_target() -> None:
+def test_a_changed_subscription_makes_a_new_target_assignment() -> None:
     bench = ConsumerBench(topics={"t": 2, "u": 2})
     bench.beat("a", 0)
     answer = bench.beat("a", 1, subscribed_topic_names=["u"])
@@ -194,7 +194,7 @@ def test_other_topics_are_another_target() -> None:
     assert bench.snapshot["subscribed"] == ["u"]
 
 
-def test_partitions_that_come_and_topics_that_go_are_seen_without_a_client() -> None:
+def test_new_partitions_and_deleted_topics_change_the_target_without_a_request() -> None:
     bench = ConsumerBench(topics={"t": 1})
     bench.beat("a", 0, subscribed_topic_names=["t", "u"])
     bench.change(x=3)
@@ -210,7 +210,7 @@ def test_partitions_that_come_and_topics_that_go_are_seen_without_a_client() -> 
     assert bench.state == "Stable"
 
 
-def test_a_topic_that_is_made_again_is_another_one() -> None:
+def test_a_recreated_topic_is_another_topic() -> None:
     bench = ConsumerBench(topics={"t": 1})
     bench.beat("a", 0)
     bench.cluster.made["t"] = 1
@@ -220,14 +220,14 @@ def test_a_topic_that_is_made_again_is_another_one() -> None:
     assert answer["assignment"]["topic_partitions"][0]["topic_id"] == topic_id("t", 1)
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     bench = ConsumerBench(consumer_max_size=1)
     bench.beat("a", 0)
     assert bench.code("b", 0) == Code.GROUP_MAX_SIZE_REACHED
     assert bench.code("a", 0) == Code.NONE
 
 
-def test_members_that_join_together_cost_one_target() -> None:
+def test_members_that_join_in_one_batch_share_one_target_assignment() -> None:
     bench = ConsumerBench(topics={"t": 8})
     events = [bench.beating(f"m{n}", 0) for n in range(8)]
     bench.batch(*events)
@@ -236,7 +236,7 @@ def test_members_that_join_together_cost_one_target() -> None:
     assert {bench.answers[each.ticket]["member_epoch"] for each in events} == {1}
 
 
-def test_two_heartbeats_of_one_member_in_a_batch_are_heard_in_turn() -> None:
+def test_two_heartbeats_of_one_member_in_a_batch_are_handled_in_order() -> None:
     bench = ConsumerBench()
     events = [bench.beating("a", 0), bench.beating("a", 1), bench.beating("a", -1)]
     bench.batch(*events)
@@ -244,14 +244,14 @@ def test_two_heartbeats_of_one_member_in_a_batch_are_heard_in_turn() -> None:
     assert epochs == [1, 1, -1]
 
 
-def test_with_the_protocol_off_nobody_is_served() -> None:
+def test_consumer_heartbeats_are_refused_while_the_protocol_is_disabled() -> None:
     bench = ConsumerBench(serves_consumer_protocol=False)
     assert bench.code("a", 0) == Code.UNSUPPORTED_VERSION
     (group,) = bench.described()
     assert group["error_code"] == Code.UNSUPPORTED_VERSION
 
 
-def test_a_restart_goes_on_where_each_member_was() -> None:
+def test_each_member_continues_with_its_state_after_a_restart() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0, rebalance_timeout_ms=30_000)
     bench.beat("b", 0)
@@ -270,7 +270,7 @@ def test_a_restart_goes_on_where_each_member_was() -> None:
     assert bench.state == "Stable"
 
 
-def test_who_had_to_revoke_before_a_restart_still_has_to() -> None:
+def test_a_member_that_had_to_revoke_before_a_restart_still_has_to() -> None:
     bench = ConsumerBench(topics={"t": 4})
     bench.beat("a", 0, rebalance_timeout_ms=30_000)
     bench.beat("b", 0)
@@ -280,7 +280,7 @@ def test_who_had_to_revoke_before_a_restart_still_has_to() -> None:
     assert set(bench.snapshot["members"]) == {"b"}
 
 
-def test_topics_that_changed_while_nobody_looked_are_seen_at_the_start() -> None:
+def test_topics_that_changed_before_a_start_are_noticed_at_the_start() -> None:
     bench = ConsumerBench(topics={"t": 1})
     bench.beat("a", 0)
     bench.cluster.counts["t"] = 2

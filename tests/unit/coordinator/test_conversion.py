@@ -75,7 +75,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they
     assert [each["member_type"] for each in group["members"]] == [0, 0, 1]
 
 
-def test_classic_members_fetch_what_they_are_to_have_by_joining_again() -> None:
+def test_classic_members_get_their_target_assignment_by_joining_again() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
@@ -90,7 +90,7 @@ def test_classic_members_fetch_what_they_are_to_have_by_joining_again() -> None:
     assert bench.state == "Stable"
 
 
-def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed_group, "MAX_PENDING", 3)
     bench = MixedGroup()
     bench.classic()
@@ -118,7 +118,7 @@ def test_a_cooperative_member_revokes_between_two_joins() -> None:
     assert bench.state == "Stable"
 
 
-def test_a_classic_member_is_called_when_what_it_waits_for_is_free() -> None:
+def test_a_classic_member_rebalances_when_its_partitions_become_free() -> None:
     bench = MixedGroup()
     a, _ = bench.classic()
     epoch = bench.beat("c", 0, topic_partitions=[])["member_epoch"]
@@ -131,7 +131,7 @@ def test_a_classic_member_is_called_when_what_it_waits_for_is_free() -> None:
     assert bench.row(new)["rejoin"] is True, "the other classic member did not come"
 
 
-def test_what_a_cooperative_member_has_still_to_give_up_stays_its_own() -> None:
+def test_partitions_that_a_cooperative_member_must_still_revoke_stay_its_own() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     joins = [
@@ -148,7 +148,7 @@ def test_what_a_cooperative_member_has_still_to_give_up_stays_its_own() -> None:
     assert "t3" in found
 
 
-def test_who_waits_when_a_group_is_converted_is_told_to_join_again() -> None:
+def test_a_member_that_waits_during_a_conversion_must_join_again() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     waiting = bench.join(a, protocols=[("range", metadata())])
@@ -163,7 +163,7 @@ def test_who_waits_when_a_group_is_converted_is_told_to_join_again() -> None:
     assert rows[-1]["members"][b]["timed"] is True
 
 
-def test_who_does_not_join_or_sync_in_time_is_removed() -> None:
+def test_a_member_that_does_not_join_or_sync_in_time_is_removed() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
@@ -227,7 +227,7 @@ def test_classic_members_that_do_not_fit_are_refused(more: Message, code: Code) 
     assert bench.joined(more.pop("member_id", ""), 5, **more)["error_code"] == code
 
 
-def test_a_new_classic_member_is_given_an_id_first() -> None:
+def test_a_new_classic_member_gets_an_id_first() -> None:
     bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
@@ -237,7 +237,7 @@ def test_a_new_classic_member_is_given_an_id_first() -> None:
     assert (joined["error_code"], joined["generation_id"]) == (0, bench.epoch)
 
 
-def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
+def test_a_group_becomes_classic_when_its_last_consumer_member_leaves() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     epoch = bench.beat("c", 0)["member_epoch"]
@@ -255,7 +255,7 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind() -> None:
     assert bench.state == "PreparingRebalance", "who was not called before is called now"
 
 
-def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -> None:
+def test_a_given_member_id_stays_valid_when_the_group_becomes_classic() -> None:
     bench = MixedGroup()
     a, _ = bench.classic()
     bench.beat("c", 0)
@@ -270,7 +270,7 @@ def test_an_id_that_was_given_out_holds_when_the_group_becomes_a_classic_one() -
     assert bench.answers[back]["error_code"] == Code.NONE
 
 
-def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
+def test_the_log_holds_one_group_of_one_type_after_a_conversion() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     for each in ("c", "d"):
@@ -284,7 +284,7 @@ def test_what_is_left_in_the_log_is_one_group_of_one_kind() -> None:
         assert set(bench.snapshot["members"]) == {a, b}
 
 
-def test_policies_forbid_either_way() -> None:
+def test_a_migration_policy_forbids_upgrade_or_downgrade() -> None:
     bench = MixedGroup(upgrades=False)
     bench.classic()
     answer = bench.beat("c", 0)
@@ -298,7 +298,7 @@ def test_policies_forbid_either_way() -> None:
     assert set(bench.snapshot["members"]) == {a, b}
 
 
-def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
+def test_a_group_of_another_protocol_type_or_too_large_is_not_converted() -> None:
     bench = MixedGroup()
     bench.stable(1, protocol_type="connect")
     assert bench.code("c", 0) == Code.GROUP_ID_NOT_FOUND
@@ -312,7 +312,7 @@ def test_a_group_that_is_no_consumers_or_too_large_is_not_converted() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "code"), [("range", Code.NONE), ("mine", 69)])
-def test_data_of_an_assignor_of_ones_own_keeps_a_group_classic(protocol: str, code: int) -> None:
+def test_user_data_of_a_custom_assignor_keeps_a_group_classic(protocol: str, code: int) -> None:
     bench = MixedGroup()
     member = bench.joined(protocols=[(protocol, metadata())])["member_id"]
     data = write_assignment(Assignment(places(("t0",)), b"more"))
@@ -328,7 +328,7 @@ def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
     assert bench.state == "Stable"
 
 
-def test_an_empty_group_takes_either_kind_and_its_numbers_go_on() -> None:
+def test_an_empty_group_takes_either_protocol_and_its_epoch_continues() -> None:
     bench = MixedGroup()
     a = bench.come()["member_id"]
     bench.sync(a, 1, {a: given("t0")})

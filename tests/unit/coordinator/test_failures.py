@@ -55,7 +55,7 @@ def test_an_exception_answers_the_request_and_costs_the_group(
 @pytest.mark.parametrize(
     "api", ["JoinGroup", "LeaveGroup", "DescribeGroups", "ListGroups", "DeleteGroups"]
 )
-def test_a_request_that_makes_no_sense_has_an_answer_in_its_shape(api: str) -> None:
+def test_a_malformed_request_gets_a_response_of_its_api(api: str) -> None:
     bench = Bench(groups_with_offsets=broken, has_offsets=broken)
     known: dict[str, Any] = {"groups": ["x"], "groups_names": ["x"]}
     event = bench.event(api, 3, **(known if api in ("DescribeGroups", "DeleteGroups") else {}))
@@ -63,7 +63,7 @@ def test_a_request_that_makes_no_sense_has_an_answer_in_its_shape(api: str) -> N
     assert "UNKNOWN_SERVER_ERROR" in repr(bench.answers[event.ticket])
 
 
-def test_a_step_that_fails_halfway_leaves_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_leaves_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -97,7 +97,7 @@ def test_answers_given_before_the_failure_are_withdrawn(monkeypatch: pytest.Monk
     assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
 
 
-def test_a_deadline_that_fails_costs_its_group_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_deadline_affects_only_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     a, _ = bench.stable(2)
     waiting = bench.join(a)
@@ -109,7 +109,7 @@ def test_a_deadline_that_fails_costs_its_group_alone(monkeypatch: pytest.MonkeyP
     assert reloads == [["g"]]
 
 
-def test_a_failed_append_forgets_the_group_and_answers_who_waits() -> None:
+def test_a_failed_append_unloads_the_group_and_answers_waiting_members() -> None:
     bench = Bench()
     members = bench.stable(3)
     for each in members:
@@ -145,7 +145,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("failed", ["g", "h", "i"])
 @pytest.mark.parametrize("api", SEVERAL)
-def test_a_failed_append_refuses_its_group_alone_in_an_answer_on_several(
+def test_a_failed_append_refuses_only_its_group_in_a_response_on_several(
     api: str, failed: str
 ) -> None:
     names = ["g", "h", "i"]
@@ -168,7 +168,7 @@ def test_a_failed_append_refuses_its_group_alone_in_an_answer_on_several(
             assert new == old
 
 
-def test_a_deletion_that_is_taken_back_is_refused_in_an_answer_on_several(
+def test_a_withdrawn_deletion_is_refused_in_a_response_on_several_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
@@ -184,7 +184,7 @@ def test_a_deletion_that_is_taken_back_is_refused_in_an_answer_on_several(
     assert (delete.ticket, ("h",)) in [(ticket, groups) for ticket, _, groups in outcome.replies]
 
 
-def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
+def test_a_group_that_is_not_replayed_is_requested_again() -> None:
     bench = Bench()
     bench.stable(1)
     bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
@@ -196,7 +196,7 @@ def test_a_group_that_is_not_replayed_is_asked_for_again() -> None:
     assert bench.joined()["generation_id"] == 1
 
 
-def test_a_group_being_read_again_is_told_so_to_everyone() -> None:
+def test_a_group_in_replay_answers_every_request_with_loading() -> None:
     bench = Bench()
     members = bench.stable(1)
     bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
@@ -214,14 +214,14 @@ def test_a_group_being_read_again_is_told_so_to_everyone() -> None:
     assert len(bench.outcomes[-1].snapshots) == before == 0
 
 
-def test_news_nobody_understands_is_a_line_in_the_log() -> None:
+def test_an_unknown_event_is_logged() -> None:
     bench = Bench()
     outcome = bench.news("SomethingElse")
     assert not outcome.replies
     assert "SomethingElse" in outcome.lines[0]
 
 
-def test_a_fence_that_cannot_be_published_costs_its_group_alone(
+def test_a_group_snapshot_that_cannot_be_published_affects_only_its_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
@@ -246,7 +246,7 @@ def test_a_fence_that_cannot_be_published_costs_its_group_alone(
     assert bench.joined(group_id="i")["error_code"] == Code.NONE
 
 
-def test_a_group_that_cannot_be_read_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_cannot_be_replayed_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.stable(1)
     value = bench.log[-1][1]
@@ -261,7 +261,7 @@ def test_a_group_that_cannot_be_read_begins_anew(monkeypatch: pytest.MonkeyPatch
     assert bench.joined()["error_code"] == Code.NONE
 
 
-def test_a_batch_that_fails_outside_of_any_group_costs_all_of_them(
+def test_a_failure_outside_any_group_replays_all_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()

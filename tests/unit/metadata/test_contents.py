@@ -60,7 +60,7 @@ def decoder(path: str) -> Callable[[bytes], Content | None]:
 
 
 @pytest.mark.parametrize("path", [path for path, node in KAFKA.items() if node["data"]])
-def test_what_kafka_wrote_is_read_and_written_alike(path: str) -> None:
+def test_data_that_kafka_wrote_is_read_and_written_unchanged(path: str) -> None:
     data = KAFKA[path]["data"].encode()
     if path == "/controller_epoch":
         assert number(data) == 1
@@ -116,12 +116,12 @@ def test_topics_of_every_version_are_read() -> None:
     assert Assignment.decode(json.dumps(second).encode()).adding == ((0, (3,)),)
 
 
-def test_a_change_of_the_first_kind_is_read() -> None:
+def test_a_change_notification_of_version_1_is_read() -> None:
     data = b'{"version":1,"entity_type":"topics","entity_name":"a"}'
     assert ConfigChange.decode(data) == ConfigChange("topics/a")
 
 
-def test_nothing_written_yet_is_no_block() -> None:
+def test_an_empty_node_holds_no_block_of_producer_ids() -> None:
     assert ProducerIds.decode(b"") is None
 
 
@@ -151,7 +151,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("decode", "data", "why"), BAD)
-def test_what_is_wrong_is_said(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
+def test_an_invalid_znode_is_refused_with_the_reason(
+    decode: Callable[[bytes], object], data: bytes, why: str
+) -> None:
     with pytest.raises(BadZnodeError, match=why):
         decode(data)
 
@@ -188,7 +190,9 @@ def test_anything_is_a_value_or_a_bad_znode(path: str, value: object) -> None:
 
 
 @given(st.sampled_from([path for path, node in KAFKA.items() if node["data"]]), st.data())
-def test_kafkas_own_with_one_thing_changed(path: str, draw: st.DataObject) -> None:
+def test_kafkas_data_with_one_change_is_a_value_or_a_bad_znode(
+    path: str, draw: st.DataObject
+) -> None:
     value = json.loads(KAFKA[path]["data"])
     if not isinstance(value, dict):
         return
@@ -240,10 +244,10 @@ CONTENTS = st.one_of(
 
 
 @given(CONTENTS)
-def test_what_is_written_is_read_back(content: Any) -> None:
+def test_written_data_is_read_back(content: Any) -> None:
     assert type(content).decode(content.encode()) == content
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_numbers_are_read(value: int) -> None:
+def test_numbers_of_every_form_are_read(value: int) -> None:
     assert contents.number(str(value).encode()) == value

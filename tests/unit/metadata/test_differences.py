@@ -41,7 +41,7 @@ def test_settings_and_quotas_that_were_not_written_from_here_are_foreign() -> No
     ]
 
 
-def test_what_is_kept_stays_and_the_rest_is_carried() -> None:
+def test_kept_settings_stay_and_the_others_are_transferred() -> None:
     later = {**TAKEN, STATE: PartitionState(2, 0, 4, (0,)).encode()}
     source, target = side(later), side(ORDERS, QUOTA)
     stays = kept(differences(source, target, {}))
@@ -50,7 +50,7 @@ def test_what_is_kept_stays_and_the_rest_is_carried() -> None:
     assert [type(each) for each in writes(source, target)] == [SetData, SetData, Delete]
 
 
-def test_what_the_last_transfer_wrote_may_be_replaced_and_removed() -> None:
+def test_nodes_of_the_last_transfer_may_be_replaced_and_removed() -> None:
     before = side(ORDERS, QUOTA)
     changed = EntityConfig({"retention.ms": "5"}).encode()
     now = side(ORDERS, {"/config/topics/orders": changed})
@@ -61,7 +61,7 @@ def test_what_the_last_transfer_wrote_may_be_replaced_and_removed() -> None:
     ]
 
 
-def test_what_was_kept_is_foreign_the_next_time_as_well() -> None:
+def test_kept_settings_are_foreign_in_the_next_transfer_as_well() -> None:
     source, target = side(TAKEN), side(ORDERS, QUOTA)
     stays = kept(differences(source, target, {}))
     again = differences(source, target, written(target.nodes, stays))
@@ -89,7 +89,7 @@ def test_producer_ids_never_fall() -> None:
     assert writes(side(high), side(low)) == [SetData(path, high[path])]
 
 
-def test_a_topic_of_the_target_alone_goes_whole_or_stays_whole() -> None:
+def test_a_topic_of_the_target_alone_is_deleted_or_kept_entirely() -> None:
     parts = {"/brokers/topics/orders/partitions": b"", "/brokers/topics/orders/partitions/0": b""}
     target = side(ORDERS, parts)
     found = differences(side(), target, {})
@@ -103,7 +103,7 @@ def test_a_topic_of_the_target_alone_goes_whole_or_stays_whole() -> None:
     assert len(writes(side(), target)) == 5
 
 
-def test_the_same_written_otherwise_is_no_difference() -> None:
+def test_equal_settings_in_another_notation_are_no_difference() -> None:
     other = {
         "/config/topics/orders": b'{"config": {"retention.ms": "86400000"}, "version": 1}',
         "/brokers/topics/orders": ORDERS["/brokers/topics/orders"].replace(b":", b": "),
@@ -131,5 +131,5 @@ def test_empty_nodes_of_the_target_alone_are_left_alone() -> None:
         ("/consumers/g/offsets/t/0", "/consumers/g/offsets/t/0"),
     ],
 )
-def test_nodes_are_named_as_users_name_them(path: str, words: str) -> None:
+def test_differences_name_topics_and_settings_as_users_do(path: str, words: str) -> None:
     assert subject(path) == words

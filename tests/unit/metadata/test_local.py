@@ -45,7 +45,7 @@ def test_a_tree_is_the_same_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_was_answered_outlives_a_kill(tmp_path: Path) -> None:
+def test_an_answered_change_survives_a_kill(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "db")
     run(tree.session(), Create("/a", b"answered"))
     with closing(sqlite3.connect(tmp_path / "db")) as other:
@@ -53,7 +53,7 @@ def test_what_was_answered_outlives_a_kill(tmp_path: Path) -> None:
     tree.close()
 
 
-def test_sequences_go_on_after_a_restart(tmp_path: Path) -> None:
+def test_sequence_numbers_continue_after_a_restart(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "db")
     run(tree.session(), Create("/q"))
     run(tree.session(), Create("/q/n", sequential=True))
@@ -65,13 +65,13 @@ def test_sequences_go_on_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"no database at all" * 100)
     with pytest.raises(ServerError, match="cannot be read"):
         Tree(tmp_path / "db")
 
 
-def test_a_file_of_the_future_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     Tree(tmp_path / "db").close()
     with closing(sqlite3.connect(tmp_path / "db")) as file, file:
         file.execute("UPDATE meta SET value = 3 WHERE name = 'format'")
@@ -79,7 +79,7 @@ def test_a_file_of_the_future_is_refused(tmp_path: Path) -> None:
         Tree(tmp_path / "db")
 
 
-def test_what_cannot_be_written_is_unknown_and_written_later(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_written_is_unknown_and_written_later(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "db")
     store = tree.session()
     run(store, Create("/before"))
@@ -129,7 +129,7 @@ def model_step(model: dict[str, bytes], operation: Operation) -> bool:
 
 
 @given(st.lists(st.lists(WRITES, min_size=1, max_size=4), max_size=20))
-def test_a_tree_is_what_a_dict_would_be(lists: list[list[Operation]]) -> None:
+def test_a_tree_equals_a_dict_after_random_operations(lists: list[list[Operation]]) -> None:
     store = Tree().session()
     model: dict[str, bytes] = {}
     for operations in lists:

@@ -51,7 +51,7 @@ def read(store: LocalStore, operations: list[Write]) -> dict[str, Result]:
     st.booleans(),
     st.booleans(),
 )
-def test_no_answer_is_a_lie(
+def test_no_reported_outcome_contradicts_the_tree(
     first: list[Operation], lost: list[Write], after: list[Operation], sent: bool, expired: bool
 ) -> None:
     tree = Tree()
@@ -78,7 +78,9 @@ def test_no_answer_is_a_lie(
 
 
 @given(st.lists(WRITES, max_size=6), st.lists(WRITES, min_size=1, max_size=4))
-def test_what_nobody_touched_since_is_known(first: list[Operation], lost: list[Write]) -> None:
+def test_the_outcome_for_nodes_unchanged_since_is_known(
+    first: list[Operation], lost: list[Write]
+) -> None:
     tree = Tree()
     mine = tree.session()
     for operation in first:
@@ -96,12 +98,12 @@ def test_what_nobody_touched_since_is_known(first: list[Operation], lost: list[W
         assert not isinstance(mine_said, Refusal)
 
 
-def test_a_session_that_ended_leaves_no_witness() -> None:
+def test_an_expired_session_leaves_the_outcome_unknown() -> None:
     made = Create("/e", b"", ephemeral=True)
     assert answer(Lost([made], 5, 0), {"/e": Refusal.NO_NODE}) == (Refusal.UNKNOWN,)
 
 
-def test_what_could_not_be_read_says_nothing() -> None:
+def test_unreadable_nodes_leave_the_outcome_unknown() -> None:
     lost = Lost([SetData("/a", b"x", 3)], 5, 1)
     assert answer(lost, {"/a": Refusal.NOT_ALLOWED}) == (Refusal.UNKNOWN,)
 

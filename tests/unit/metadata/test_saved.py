@@ -118,7 +118,7 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 @pytest.mark.parametrize("which", [0, 1], ids=["killed", "clean"])
 @pytest.mark.parametrize("name", FILES)
-def test_one_flipped_bit_anywhere_costs_nothing(
+def test_one_flipped_bit_anywhere_loses_no_metadata(
     images: Images, tmp_path: Path, name: str, which: int
 ) -> None:
     wanted, *both = images
@@ -198,13 +198,13 @@ def test_damage_in_both_files_is_refused_with_what_to_do(images: Images, tmp_pat
         assert opened(folder) == left
 
 
-def test_a_directory_that_was_known_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_known_directory_is_not_initialised_again(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"not whole \(it was served\): all of it is missing"):
         opened(tmp_path, known="it was served")
     assert opened(tmp_path, known="it was served", adopt=True).keys() == {"/"}
 
 
-def test_a_start_that_was_killed_at_once_is_begun_anew(tmp_path: Path) -> None:
+def test_a_start_that_was_killed_at_once_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "meta.db").write_bytes(b"")
     assert opened(tmp_path).keys() == {"/"}
 
@@ -249,7 +249,7 @@ def test_a_copy_of_an_earlier_order_of_the_directories_is_read_and_removed(tmp_p
     assert not moved.exists()
 
 
-def test_a_copy_that_cannot_be_written_is_removed_and_made_anew(
+def test_a_copy_that_cannot_be_written_is_removed_and_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tree = write(tmp_path)
@@ -271,7 +271,7 @@ def test_a_copy_that_cannot_be_written_is_removed_and_made_anew(
     assert opened(tmp_path) == wanted
 
 
-def test_a_long_history_is_rolled_into_a_snapshot(
+def test_a_long_history_is_compacted_into_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "_ROLL", 2000)
@@ -290,7 +290,7 @@ def test_a_long_history_is_rolled_into_a_snapshot(
     assert opened(tmp_path) == wanted
 
 
-def test_a_change_cut_off_in_the_copy_is_not_half_taken(tmp_path: Path) -> None:
+def test_a_truncated_change_in_the_copy_is_ignored(tmp_path: Path) -> None:
     write(tmp_path).close()
     before = opened(tmp_path)
     whole = (tmp_path / "meta.journal").read_bytes()
@@ -309,7 +309,7 @@ def test_a_change_cut_off_in_the_copy_is_not_half_taken(tmp_path: Path) -> None:
         assert journal.nodes(tmp_path / "meta.journal", found.end) == before
 
 
-def test_a_file_of_format_1_is_taken_up_and_becomes_2(tmp_path: Path) -> None:
+def test_a_file_of_format_1_is_read_and_rewritten_as_format_2(tmp_path: Path) -> None:
     write(tmp_path).close()
     wanted = opened(tmp_path)
     (tmp_path / "meta.journal").unlink()
@@ -356,7 +356,7 @@ def test_the_newest_whole_file_is_chosen(zxids: tuple[int | None, int | None]) -
     assert choice.place == 0 or zxids[0] != zxids[1]
 
 
-def test_what_proves_a_newer_change_or_differs_is_doubted() -> None:
+def test_a_file_with_a_newer_or_different_change_is_not_trusted() -> None:
     old = Source("db", 3, 7, 3)
     assert choose([old, Source("copy", 2, 0, 4, "bad")], None).doubt is not None
     assert choose([old, Source("copy", 2, 0, 3, "bad")], None).doubt is None

@@ -140,7 +140,7 @@ def stat(store: Store, path: str) -> Stat:
     return result
 
 
-def test_a_node_holds_what_it_was_made_with(store: Store) -> None:
+def test_a_node_keeps_the_data_it_was_created_with(store: Store) -> None:
     (made,) = ask(store, Create("/a", b"one"))
     assert isinstance(made, Created)
     assert made.path == "/a"
@@ -155,11 +155,11 @@ def test_a_node_needs_its_parent(store: Store) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a/./b", "/a/../b", "/\0"])
-def test_what_is_no_path_is_refused(store: Store, path: str) -> None:
+def test_an_invalid_path_is_refused(store: Store, path: str) -> None:
     assert ask(store, Create(path)) == (Refusal.BAD_ARGUMENTS,)
 
 
-def test_a_node_is_made_once(store: Store) -> None:
+def test_a_node_is_created_once(store: Store) -> None:
     ask(store, Create("/a", b"first"))
     assert ask(store, Create("/a", b"second")) == (Refusal.NODE_EXISTS,)
     (node,) = ask(store, Read("/a"))
@@ -167,7 +167,7 @@ def test_a_node_is_made_once(store: Store) -> None:
     assert node.data == b"first"
 
 
-def test_each_change_of_data_counts(store: Store) -> None:
+def test_each_change_of_data_increments_the_version(store: Store) -> None:
     ask(store, Create("/a"))
     before = stat(store, "/a")
     (after,) = ask(store, SetData("/a", b"new", 0))
@@ -184,14 +184,14 @@ def test_a_change_for_another_version_is_refused(store: Store) -> None:
     assert ask(store, Check("/a", 0)) == (None,)
 
 
-def test_only_a_childless_node_can_go(store: Store) -> None:
+def test_only_a_node_without_children_can_be_deleted(store: Store) -> None:
     ask(store, Create("/a"), Create("/a/b"))
     assert ask(store, Delete("/a")) == (Refusal.NOT_EMPTY,)
     assert ask(store, Delete("/a/b"), Delete("/a")) == (None, None)
     assert ask(store, Exists("/a")) == (Refusal.NO_NODE,)
 
 
-def test_a_list_happens_as_a_whole_or_not_at_all(store: Store) -> None:
+def test_a_multi_is_applied_entirely_or_not_at_all(store: Store) -> None:
     ask(store, Create("/a", b"old"), Create("/gone"))
     results = ask(
         store,
@@ -211,42 +211,42 @@ def test_a_list_happens_as_a_whole_or_not_at_all(store: Store) -> None:
     assert ask(store, Children("/")) == (("a", "gone"),)
 
 
-def test_the_reason_of_a_refused_list_is_told(store: Store) -> None:
+def test_a_refused_multi_names_the_failed_operation(store: Store) -> None:
     _, done = events(store, Create("/x"), Delete("/nowhere"))
     assert done.refused is Refusal.NO_NODE
 
 
-def test_reads_are_answered_each_for_itself(store: Store) -> None:
+def test_each_read_of_a_list_has_its_own_result(store: Store) -> None:
     ask(store, Create("/a"))
     (there, missing) = ask(store, Exists("/a"), Read("/b"))
     assert isinstance(there, Stat)
     assert missing is Refusal.NO_NODE
 
 
-def test_a_list_does_not_mix_reads_and_writes(store: Store) -> None:
+def test_a_multi_refuses_a_mix_of_reads_and_writes(store: Store) -> None:
     assert ask(store, Create("/a"), Read("/a")) == (Refusal.BAD_ARGUMENTS,) * 2
     assert ask(store, Exists("/a")) == (Refusal.NO_NODE,)
 
 
-def test_a_bad_path_is_told_before_anything_else(store: Store) -> None:
+def test_an_invalid_path_is_refused_before_any_other_check(store: Store) -> None:
     assert ask(store, Delete("/nowhere"), SetData("a", b"")) == (Refusal.BAD_ARGUMENTS,) * 2
     assert ask(store, Exists("/"), Read("/a//b")) == (Refusal.BAD_ARGUMENTS,) * 2
 
 
 @pytest.mark.parametrize("letter", ["\0", "\n", "\x7f", "\x80", "\ud800", "\ue000", "\uffff"])
-def test_letters_that_no_path_has_are_refused(store: Store, letter: str) -> None:
+def test_characters_that_paths_may_not_contain_are_refused(store: Store, letter: str) -> None:
     assert ask(store, Create(f"/a{letter}")) == (Refusal.BAD_ARGUMENTS,)
 
 
 @pytest.mark.parametrize("name", ["a b", "é", "漢字", "%20", "...", "<default>", "__x"])
-def test_letters_that_a_path_has_are_kept(store: Store, name: str) -> None:
+def test_characters_that_paths_may_contain_are_kept(store: Store, name: str) -> None:
     (made,) = ask(store, Create(f"/{name}", b"1"))
     assert isinstance(made, Created)
     assert made.path == f"/{name}"
     assert ask(store, Children("/")) == ((name,),)
 
 
-def test_the_root_is_read_and_set_never_made_or_deleted(store: Store) -> None:
+def test_the_root_can_be_read_and_set_but_not_created_or_deleted(store: Store) -> None:
     (before,) = ask(store, Read("/"))
     assert isinstance(before, Node)
     assert ask(store, Create("/")) == (Refusal.BAD_ARGUMENTS,)
@@ -256,14 +256,14 @@ def test_the_root_is_read_and_set_never_made_or_deleted(store: Store) -> None:
     assert after.version == before.stat.version + 1
 
 
-def test_a_list_that_is_too_large_is_refused_alone(store: Store) -> None:
+def test_a_multi_that_is_too_large_is_refused_alone(store: Store) -> None:
     assert ask(store, Create("/a", b"x" * LARGEST)) == (Refusal.TOO_LARGE,)
     assert not isinstance(ask(store, Create("/a", b"x" * (LARGEST - 200)))[0], Refusal)
     many = [Create(f"/n{number}") for number in range(LARGEST // 100)]
     assert set(ask(store, *many)) == {Refusal.TOO_LARGE}
 
 
-def test_an_empty_list_is_answered(store: Store) -> None:
+def test_an_empty_multi_is_answered(store: Store) -> None:
     assert ask(store) == ()
 
 
@@ -282,7 +282,7 @@ def test_a_sequential_node_needs_no_name_of_its_own(store: Store) -> None:
     ]
 
 
-def test_sequential_names_never_come_again(store: Store) -> None:
+def test_sequential_names_are_never_reused(store: Store) -> None:
     ask(store, Create("/q"))
     (first,) = ask(store, Create("/q/n_", sequential=True))
     assert isinstance(first, Created)
@@ -293,7 +293,7 @@ def test_sequential_names_never_come_again(store: Store) -> None:
     assert second.path > first.path
 
 
-def test_an_ephemeral_node_goes_with_its_session(sessions: Sessions) -> None:
+def test_an_ephemeral_node_is_deleted_with_its_session(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     ask(mine, Create("/a"), Create("/a/e", ephemeral=True))
     assert stat(other, "/a/e").ephemeral
@@ -303,7 +303,7 @@ def test_an_ephemeral_node_goes_with_its_session(sessions: Sessions) -> None:
     assert ask(other, Exists("/a/e"), Children("/a")) == (Refusal.NO_NODE, ())
 
 
-def test_an_ephemeral_node_says_whose_it_is(sessions: Sessions) -> None:
+def test_an_ephemeral_node_names_its_session(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     assert 0 not in (mine.session, other.session)
     assert mine.session != other.session
@@ -311,7 +311,7 @@ def test_an_ephemeral_node_says_whose_it_is(sessions: Sessions) -> None:
     assert (stat(other, "/e").owner, stat(other, "/p").owner) == (mine.session, 0)
 
 
-def test_a_node_made_and_set_at_once_tells_its_zxid(store: Store) -> None:
+def test_a_node_created_and_set_in_one_multi_returns_its_zxid(store: Store) -> None:
     made, set_to = ask(store, Create("/e", b"1", ephemeral=True), SetData("/e", b"1"))
     assert isinstance(made, Created)
     assert isinstance(set_to, Stat)
@@ -324,7 +324,7 @@ def test_an_ephemeral_node_has_no_children(store: Store) -> None:
     assert ask(store, Create("/e/c")) == (Refusal.NO_CHILDREN_FOR_EPHEMERALS,)
 
 
-def test_a_closed_session_does_nothing(sessions: Sessions) -> None:
+def test_a_closed_session_refuses_operations(sessions: Sessions) -> None:
     store = sessions()
     store.close()
     assert ask(store, Create("/a")) == (Refusal.NO_SESSION,)
@@ -339,21 +339,21 @@ def test_a_watch_on_data_fires_once(sessions: Sessions) -> None:
     assert watched(mine) == [(Change.CHANGED, "/a")]
 
 
-def test_a_watch_can_wait_for_a_node_to_come(sessions: Sessions) -> None:
+def test_a_watch_on_a_missing_node_fires_when_it_is_created(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     assert ask(mine, Exists("/a", watch=True)) == (Refusal.NO_NODE,)
     ask(other, Create("/a"))
     assert watched(mine) == [(Change.CREATED, "/a")]
 
 
-def test_a_read_of_nothing_sets_no_watch(sessions: Sessions) -> None:
+def test_a_read_of_a_missing_node_sets_no_watch(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     ask(mine, Read("/a", watch=True))
     ask(other, Create("/a"))
     assert watched(mine) == []
 
 
-def test_a_watch_on_children_sees_them_come_and_go(sessions: Sessions) -> None:
+def test_a_watch_on_children_fires_when_they_are_created_and_deleted(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     ask(mine, Create("/a"))
     ask(mine, Children("/a", watch=True))
@@ -372,14 +372,14 @@ def test_a_watch_fires_before_a_later_answer(sessions: Sessions) -> None:
     assert [type(event) for event in before] == [Watched]
 
 
-def test_a_refused_list_fires_no_watch(store: Store) -> None:
+def test_a_refused_multi_fires_no_watch(store: Store) -> None:
     ask(store, Create("/a"))
     ask(store, Read("/a", watch=True))
     ask(store, SetData("/a", b""), Check("/a", 5))
     assert watched(store) == []
 
 
-def test_each_watch_of_a_node_sees_it_go(sessions: Sessions) -> None:
+def test_each_watch_of_a_node_fires_when_it_is_deleted(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     ask(mine, Create("/a"))
     ask(mine, Read("/a", watch=True), Children("/a", watch=True), Exists("/a", watch=True))
@@ -447,7 +447,7 @@ def test_no_change_is_lost_between_two_watches(sessions: Sessions) -> None:
     assert latest == b"100"
 
 
-def test_lists_are_answered_in_the_order_of_their_asking(store: Store) -> None:
+def test_multis_are_answered_in_the_order_of_their_submission(store: Store) -> None:
     ask(store, Create("/a"))
     for number in range(100):
         store.submit([SetData("/a", b"", number)], number)

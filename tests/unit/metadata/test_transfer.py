@@ -23,14 +23,14 @@ def side(
 EMPTY = ClusterTree("empty", {}, ())
 
 
-def test_an_empty_target_gets_everything_parents_first_and_the_epoch_last() -> None:
+def test_an_empty_target_gets_every_node_with_parents_first_and_the_epoch_last() -> None:
     operations = writes(side(config=b"", brokers=b""), EMPTY)
     assert all(isinstance(each, Create) for each in operations)
     paths = [each.path for each in operations]
     assert paths == ["/brokers", "/cluster", "/cluster/id", "/config", "/controller_epoch"]
 
 
-def test_what_is_equal_is_left_alone_and_what_is_gone_goes_children_first() -> None:
+def test_equal_nodes_are_kept_and_missing_ones_deleted_children_first() -> None:
     source = ClusterTree("new", {**side(epoch=b"4").nodes, "/config": b"x", "/a": b""}, ())
     target = ClusterTree("old", {**side().nodes, "/config": b"", "/b": b"", "/b/c": b""}, ())
     assert writes(source, target) == [
@@ -44,7 +44,7 @@ def test_what_is_equal_is_left_alone_and_what_is_gone_goes_children_first() -> N
 
 
 @pytest.mark.parametrize("target", [EMPTY, side(), side(epoch=b"2")])
-def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: ClusterTree) -> None:
+def test_an_empty_or_older_target_does_not_prevent_a_transfer(target: ClusterTree) -> None:
     assert obstacle(side(), target, force=False) is None
 
 
@@ -60,19 +60,21 @@ def test_a_target_that_is_empty_or_no_newer_is_no_obstacle(target: ClusterTree) 
         (side(cluster=b"x"), EMPTY, "cannot be read"),
     ],
 )
-def test_an_obstacle_says_what_it_is(source: ClusterTree, target: ClusterTree, words: str) -> None:
+def test_an_obstacle_to_a_transfer_is_described(
+    source: ClusterTree, target: ClusterTree, words: str
+) -> None:
     problem = obstacle(source, target, force=False)
     assert problem is not None
     assert words in problem[0]
     assert problem[1]
 
 
-def test_force_writes_over_what_is_newer_and_nothing_else() -> None:
+def test_force_overwrites_a_newer_target_and_no_other_obstacle() -> None:
     assert obstacle(side(), side(epoch=b"5"), force=True) is None
     assert obstacle(side(), side("two", OTHERS), force=True) is not None
 
 
-def test_topics_of_other_brokers_are_told_and_bad_nodes_passed_over() -> None:
+def test_topics_of_other_brokers_are_reported_and_bad_nodes_skipped() -> None:
     topics = {
         "/brokers/topics/here": Assignment(((1,), (1,))).encode(),
         "/brokers/topics/there": Assignment(((1,), (2,))).encode(),

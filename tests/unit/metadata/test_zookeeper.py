@@ -133,7 +133,7 @@ def data(party: Party, path: str) -> bytes | None:
     return result.data if isinstance(result, Node) else None
 
 
-def test_a_chroot_is_made_when_it_is_missing(zookeeper: peer.Ensemble) -> None:
+def test_a_missing_chroot_is_created(zookeeper: peer.Ensemble) -> None:
     name = uuid.uuid4().hex
     with closing(Party(f"{zookeeper.connect}/{name}/a/b")) as inside:
         inside.ask(Create("/x", b"1"))
@@ -144,13 +144,13 @@ def test_a_chroot_is_made_when_it_is_missing(zookeeper: peer.Ensemble) -> None:
 
 
 @pytest.mark.parametrize("connect", ["", "/a", "h:1/a//b", "h:1/a/../b"])
-def test_a_connect_string_that_is_none_is_told(connect: str) -> None:
+def test_an_invalid_connect_string_is_an_error(connect: str) -> None:
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         open_store(Ensemble(connect))
 
 
 @pytest.mark.parametrize("at", ["request", "answer"])
-def test_a_chroot_is_made_though_the_connection_goes(
+def test_a_chroot_is_created_although_the_connection_is_lost(
     cut: tuple[Cutter, str], chroot: str, at: str
 ) -> None:
     cutter, address = cut
@@ -161,7 +161,7 @@ def test_a_chroot_is_made_though_the_connection_goes(
         assert party.ask(Exists("/")) != (Refusal.NO_NODE,)
 
 
-def test_a_store_whose_client_is_slow_to_tell_of_its_session_waits_for_that(
+def test_a_store_waits_for_a_client_that_reports_its_session_late(
     zookeeper: peer.Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = KazooClient._make_state_change
@@ -176,12 +176,12 @@ def test_a_store_whose_client_is_slow_to_tell_of_its_session_waits_for_that(
         assert party.store.events() == []
 
 
-def test_nobody_there_is_one_clear_error() -> None:
+def test_an_unreachable_zookeeper_is_one_clear_error() -> None:
     with pytest.raises(ServerError, match="no ZooKeeper answers at 127"):
         open_store(Ensemble("127.0.0.1:1", connection_timeout_ms=300))
 
 
-def test_a_lost_connection_takes_the_watches_along(
+def test_a_lost_connection_removes_the_watches(
     mine: Party, other: Party, cut: tuple[Cutter, str]
 ) -> None:
     mine.ask(Create("/a"), Create("/e", ephemeral=True))
@@ -220,7 +220,7 @@ LISTS: list[tuple[Operation, ...]] = [
 
 
 @pytest.mark.parametrize("operations", LISTS, ids=range(len(LISTS)))
-def test_a_list_that_happened_is_answered_though_its_answer_was_lost(
+def test_a_multi_that_was_applied_is_confirmed_although_its_answer_was_lost(
     mine: Party, cut: tuple[Cutter, str], operations: tuple[Operation, ...]
 ) -> None:
     mine.ask(Create("/old"), Create("/other"))
@@ -241,7 +241,7 @@ def test_a_list_that_happened_is_answered_though_its_answer_was_lost(
 
 
 @pytest.mark.parametrize("operations", LISTS, ids=range(len(LISTS)))
-def test_a_list_that_did_not_happen_is_told_so(
+def test_a_multi_that_was_not_applied_is_reported_as_failed(
     mine: Party, cut: tuple[Cutter, str], operations: tuple[Operation, ...]
 ) -> None:
     mine.ask(Create("/old"), Create("/other"))
@@ -251,7 +251,7 @@ def test_a_list_that_did_not_happen_is_told_so(
     assert not any(isinstance(each, Refusal) for each in mine.ask(*operations))
 
 
-def test_what_the_tree_does_not_show_is_unknown(
+def test_an_outcome_that_the_tree_does_not_show_is_unknown(
     mine: Party, other: Party, cut: tuple[Cutter, str]
 ) -> None:
     mine.ask(Create("/old"))
@@ -264,7 +264,7 @@ def test_what_the_tree_does_not_show_is_unknown(
     assert mine.answer(token) == (Refusal.UNKNOWN,)
 
 
-def test_an_ephemeral_of_another_is_not_taken_for_mine(
+def test_an_ephemeral_node_of_another_session_is_not_mistaken_for_ours(
     mine: Party, other: Party, cut: tuple[Cutter, str]
 ) -> None:
     cut[0].at = "request"
@@ -276,7 +276,7 @@ def test_an_ephemeral_of_another_is_not_taken_for_mine(
     assert mine.answer(token) == (Refusal.NO_SESSION,)
 
 
-def test_a_counter_is_exact_whatever_is_lost(mine: Party, cut: tuple[Cutter, str]) -> None:
+def test_a_counter_is_exact_although_answers_are_lost(mine: Party, cut: tuple[Cutter, str]) -> None:
     mine.ask(Create("/n", b"0"))
     version, choice = 0, Random(4711)
     while version < 40:
@@ -304,7 +304,7 @@ def test_an_expired_session_is_replaced(zookeeper: peer.Ensemble, mine: Party) -
     assert isinstance(there, Stat)
 
 
-def test_a_list_under_way_when_the_session_ended_is_settled(
+def test_a_multi_in_flight_at_the_end_of_the_session_gets_an_outcome(
     zookeeper: peer.Ensemble, mine: Party, cut: tuple[Cutter, str]
 ) -> None:
     mine.ask(Create("/old"))
@@ -321,19 +321,19 @@ def test_a_list_under_way_when_the_session_ended_is_settled(
     assert isinstance(made, Created)
 
 
-def test_a_session_that_is_over_is_not_ended_twice(zookeeper: peer.Ensemble) -> None:
+def test_an_expired_session_is_not_closed_twice(zookeeper: peer.Ensemble) -> None:
     party = Party(zookeeper.connect)
     credentials = party.store.credentials
     party.close()
     assert not end_session(Ensemble(zookeeper.connect), credentials)
 
 
-def test_the_session_lasts_as_long_as_the_server_says(zookeeper: peer.Ensemble) -> None:
+def test_the_session_timeout_is_the_one_that_the_server_grants(zookeeper: peer.Ensemble) -> None:
     with closing(Party(zookeeper.connect, session_ms=2 * peer.MOST_MS)) as party:
         assert party.store.timeout_s == pytest.approx(peer.MOST_MS / 1000)
 
 
-def test_a_server_that_stands_still_is_overdue_and_comes_back(tmp_path: Path) -> None:
+def test_a_suspended_server_is_overdue_and_recovers(tmp_path: Path) -> None:
     with peer.running(tmp_path) as ensemble, closing(Party(ensemble.connect, 1000)) as party:
         party.ask(Create("/a"), Create("/e", ephemeral=True))
         session = party.store.session
@@ -349,7 +349,7 @@ def test_a_server_that_stands_still_is_overdue_and_comes_back(tmp_path: Path) ->
             assert isinstance(stat, Stat)
 
 
-def test_a_store_that_nobody_looks_after_is_overdue_at_the_next_look(
+def test_a_store_that_is_not_polled_is_overdue_at_the_next_poll(
     zookeeper: peer.Ensemble,
 ) -> None:
     times = [0.0]
@@ -363,7 +363,7 @@ def test_a_store_that_nobody_looks_after_is_overdue_at_the_next_look(
         assert store.events()[:1] == [SessionChanged(OVERDUE)]
 
 
-def test_a_server_that_is_gone_and_back_keeps_the_session(tmp_path: Path) -> None:
+def test_a_restarted_server_keeps_the_session(tmp_path: Path) -> None:
     with peer.running(tmp_path) as ensemble, closing(Party(ensemble.connect)) as party:
         party.ask(Create("/e", ephemeral=True))
         session = party.store.session
@@ -377,7 +377,7 @@ def test_a_server_that_is_gone_and_back_keeps_the_session(tmp_path: Path) -> Non
         assert stat.owner == session
 
 
-def test_an_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
+def test_an_ensemble_serves_without_its_former_leader(tmp_path: Path) -> None:
     with peer.running(tmp_path, 3) as ensemble, closing(Party(ensemble.connect)) as party:
         party.ask(Create("/n"))
         session = party.store.session
@@ -398,7 +398,7 @@ def test_an_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
         assert party.store.session == session
 
 
-def test_an_answer_that_is_none_ends_the_session_not_the_store(
+def test_a_malformed_answer_ends_the_session_and_not_the_store(
     mine: Party, cut: tuple[Cutter, str]
 ) -> None:
     mine.ask(Create("/a"))
@@ -408,7 +408,7 @@ def test_an_answer_that_is_none_ends_the_session_not_the_store(
     assert isinstance(mine.ask(Exists("/a"))[0], Stat)
 
 
-def test_protected_nodes_belong_to_who_made_them(zookeeper: peer.Ensemble, chroot: str) -> None:
+def test_protected_nodes_belong_to_their_creator(zookeeper: peer.Ensemble, chroot: str) -> None:
     connect = zookeeper.connect + chroot
     with (
         closing(Party(connect, digest="krust:secret", protect=True)) as owner,
@@ -425,7 +425,7 @@ def test_protected_nodes_belong_to_who_made_them(zookeeper: peer.Ensemble, chroo
             assert wrong.ask(Read("/config/users")) == (Refusal.NOT_ALLOWED,)
 
 
-def test_a_zookeeper_that_asks_for_sasl_lets_in_who_knows_the_password(
+def test_a_zookeeper_with_sasl_accepts_the_right_password_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     users = tmp_path / "users"
@@ -518,7 +518,7 @@ MADE_TWICE: list[list[Operation]] = [
         max_size=25,
     )
 )
-def test_zookeeper_does_what_the_embedded_store_does(
+def test_zookeeper_and_the_embedded_store_behave_alike(
     zookeeper: peer.Ensemble, lists: list[list[Operation]]
 ) -> None:
     local = Tree().session()

@@ -81,7 +81,7 @@ def made(store: ZooKeeperStore) -> bool:
     return isinstance(done[0].results[0], Created)
 
 
-def test_a_certificate_opens_the_door(secured: Secured) -> None:
+def test_a_client_with_a_certificate_is_accepted(secured: Secured) -> None:
     own = str(secured.folder / "client.pem")
     with closing(opened(secured, Tls(str(secured.folder / "ca.pem"), own))) as store:
         assert made(store)
@@ -90,13 +90,15 @@ def test_a_certificate_opens_the_door(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("ca", "own"), [("other.pem", "client.pem"), ("ca.pem", None), (None, "client.pem")]
 )
-def test_a_stranger_stays_outside(secured: Secured, ca: str | None, own: str | None) -> None:
+def test_a_client_without_a_certificate_is_refused(
+    secured: Secured, ca: str | None, own: str | None
+) -> None:
     trusted, shown = (str(secured.folder / name) if name else None for name in (ca, own))
     with pytest.raises(ServerError, match="no ZooKeeper answers"):
         opened(secured, Tls(trusted, shown), patience_ms=1500)
 
 
-def test_files_that_are_no_certificates_are_named(secured: Secured) -> None:
+def test_files_without_certificates_are_named(secured: Secured) -> None:
     for tls in (
         Tls(str(secured.folder / "nowhere.pem")),
         Tls(None, str(secured.folder / "client.ext")),
@@ -105,7 +107,7 @@ def test_files_that_are_no_certificates_are_named(secured: Secured) -> None:
             opened(secured, tls)
 
 
-def test_kafkas_settings_say_it(secured: Secured) -> None:
+def test_kafkas_settings_configure_tls(secured: Secured) -> None:
     options = {
         "zookeeper.connect": f"{secured.connect}/settings",
         "zookeeper.ssl.client.enable": "true",
