@@ -53,7 +53,7 @@ def told(
     }
 
 
-def test_what_is_set_is_told_and_stored_as_kafka_does() -> None:
+def test_quotas_are_described_and_stored_as_in_kafka() -> None:
     runtime = Runtime()
     entity = {U: "bob~ x", C: None}
     assert change(runtime, entity, {PBR: 1024.0, "request_percentage": 50.0}) == (0, None)
@@ -74,7 +74,7 @@ def test_what_is_set_is_told_and_stored_as_kafka_does() -> None:
     assert Runtime(tree=runtime.tree).state.quotas == runtime.state.quotas
 
 
-def test_the_last_one_that_goes_takes_the_node_and_what_says_nothing_above_it() -> None:
+def test_removing_the_last_quota_deletes_its_node_and_empty_parents() -> None:
     runtime = Runtime()
     for entity in ({U: "ann"}, {U: "ann", C: "a"}, {U: "ann", C: "b"}, {IP: None}):
         value = "connection_creation_rate" if IP in entity else PBR
@@ -135,7 +135,7 @@ def test_settings_of_others_survive() -> None:
         ({U: ".."}, {PBR: 1.0}, "/config/users/.. cannot be stored"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(
+def test_an_invalid_quota_is_refused_and_nothing_is_written(
     entity: Named, ops: dict[str, float | None], text: str
 ) -> None:
     runtime = Runtime()
@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     assert runtime.nodes("/config") == before
 
 
-def test_a_trial_writes_nothing() -> None:
+def test_validate_only_writes_no_quota() -> None:
     runtime = Runtime()
     assert change(runtime, {U: "ann"}, {PBR: 1.0}, validate_only=True) == (0, None)
     assert change(runtime, {U: "ann"}, {"x": 1.0}, validate_only=True)[0] == 42
@@ -194,7 +194,7 @@ def many() -> Runtime:
         (((IP, 0, "10.0.0.2"),), False, 0),
     ],
 )
-def test_components_say_whose_are_told(
+def test_components_filter_the_described_quotas(
     many: Runtime, components: tuple[tuple[str, int, str | None], ...], strict: bool, found: int
 ) -> None:
     assert len(told(many, *components, strict=strict)) == found
@@ -211,7 +211,7 @@ def test_components_say_whose_are_told(
         (((U, 0, None),), 42),
     ],
 )
-def test_components_that_cannot_be_are_refused(
+def test_invalid_filter_components_are_refused(
     many: Runtime, components: tuple[tuple[str, int, str | None], ...], code: int
 ) -> None:
     parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
@@ -223,7 +223,7 @@ def test_components_that_cannot_be_are_refused(
 @pytest.mark.parametrize(
     "data", [b"{", b'{"version":9,"config":{}}', b'{"version":1,"config":{"producer_byte_rate":7}}']
 )
-def test_a_node_that_cannot_be_read_costs_its_own_quotas(data: bytes) -> None:
+def test_an_unreadable_node_affects_only_its_quotas(data: bytes) -> None:
     tree = Tree()
     Runtime(tree=tree).store.close()
     good = b'{"version":1,"config":{"producer_byte_rate":"7","consumer_byte_rate":"many"}}'
@@ -237,7 +237,7 @@ def test_a_node_that_cannot_be_read_costs_its_own_quotas(data: bytes) -> None:
     assert told(runtime) == {"client-id=good": {PBR: 7.0}}
 
 
-def test_scram_is_told_by_mechanism_and_iterations_alone() -> None:
+def test_scram_credentials_are_described_by_mechanism_and_iterations_only() -> None:
     runtime = Runtime()
     proof = "salt=c2FsdA==,stored_key=YWJj,server_key=YWJj,iterations="
     whole = {"SCRAM-SHA-512": f"{proof}8192", "SCRAM-SHA-256": f"{proof}4096", PBR: "1"}
@@ -306,7 +306,7 @@ def test_changes_of_topics_count_by_partitions_as_kafkas() -> None:
     assert client.delete("m4", 6) == (89, 10000)
 
 
-def test_first_use_counts_and_is_let_through() -> None:
+def test_topic_creation_on_first_use_counts_and_is_not_throttled() -> None:
     runtime = Runtime()
     change(runtime, {C: "app"}, {MUT: 0.05})
     client = Client(runtime)
@@ -326,7 +326,7 @@ def test_the_windows_are_settings() -> None:
     assert client.create("b", 1) == (89, 1000)
 
 
-def test_every_broker_hears_of_quotas_that_others_wrote() -> None:
+def test_every_broker_reads_quotas_that_others_wrote() -> None:
     nodes = Nodes(1, 2)
     one, two = nodes.members.values()
     assert change(two, {U: "ann"}, {PBR: 5.0}) == (0, None)

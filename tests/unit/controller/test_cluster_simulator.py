@@ -30,7 +30,7 @@ def remembered() -> Iterator[None]:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("chunk", range(CHUNKS) if ONE is None else [0])
-def test_a_cluster_holds_together_whatever_happens(chunk: int) -> None:
+def test_a_cluster_keeps_its_invariants_under_any_faults(chunk: int) -> None:
     for seed in range(chunk, SEEDS, CHUNKS) if ONE is None else [int(ONE)]:
         try:
             simulate(seed)

@@ -33,7 +33,7 @@ def change(runtime: Runtime, kind: int, name: str, *pairs: tuple[str, int, str |
     return code
 
 
-def test_every_setting_is_told() -> None:
+def test_every_setting_is_described() -> None:
     runtime = Runtime()
     runtime.create("a")
     assert set(entries(runtime, TOPIC_KIND, "a")) == set(TOPIC)
@@ -42,14 +42,14 @@ def test_every_setting_is_told() -> None:
     assert all(each["documentation"] and each["config_type"] for each in broker.values())
 
 
-def test_a_password_is_never_told() -> None:
+def test_a_password_is_never_described() -> None:
     runtime = Runtime({"krust.zookeeper.digest": "secret"})
     entry = entries(runtime, BROKER_KIND, "0")["krust.zookeeper.digest"]
     assert entry["is_sensitive"]
     assert "secret" not in repr(entry)
 
 
-def test_the_strongest_source_is_told_and_the_others_as_synonyms() -> None:
+def test_the_strongest_source_is_described_with_the_others_as_synonyms() -> None:
     runtime = Runtime({"log.retention.hours": 2})
     runtime.create("a", retention_ms="5")
     entry = entries(runtime, TOPIC_KIND, "a")["retention.ms"]
@@ -62,7 +62,7 @@ def test_the_strongest_source_is_told_and_the_others_as_synonyms() -> None:
     assert (entry["value"], entry["config_source"]) == ("77", 3)
 
 
-def test_a_default_is_told_as_one() -> None:
+def test_a_default_is_described_as_a_default() -> None:
     runtime = Runtime()
     runtime.create("a")
     entry = entries(runtime, TOPIC_KIND, "a")["segment.bytes"]
@@ -70,7 +70,7 @@ def test_a_default_is_told_as_one() -> None:
     assert entry["synonyms"] == [{"name": "log.segment.bytes", "value": "1073741824", "source": 5}]
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_requested_settings_are_described() -> None:
     runtime = Runtime()
     keys = ["num.partitions", "no.such"]
     found = describe(runtime, BROKER_KIND, "0", keys)["configs"]
@@ -97,7 +97,7 @@ def test_each_kind_of_resource_is_answered(kind: int, name: str, code: int) -> N
     assert describe(Runtime(), kind, name)["error_code"] == code
 
 
-def test_changes_of_a_topic_hold_at_once_and_are_kept() -> None:
+def test_changed_topic_settings_apply_at_once_and_are_kept() -> None:
     runtime = Runtime()
     runtime.create("a")
     runtime.applied.clear()
@@ -125,7 +125,7 @@ def test_a_broker_setting_changes_every_topics_default() -> None:
     assert again.state.own.config == {"log.retention.ms": "9000"}
 
 
-def test_lists_are_added_to_and_taken_from() -> None:
+def test_list_settings_are_appended_to_and_subtracted_from() -> None:
     runtime = Runtime()
     runtime.create("a")
     assert change(runtime, TOPIC_KIND, "a", ("cleanup.policy", 2, "compact,delete")) == 0
@@ -152,7 +152,7 @@ def test_lists_are_added_to_and_taken_from() -> None:
         (99, "g", [], 42),
     ],
 )
-def test_a_change_that_cannot_be_is_refused(
+def test_an_invalid_change_is_refused(
     kind: int, name: str, pairs: list[tuple[str, int, str | None]], code: int
 ) -> None:
     runtime = Runtime()
@@ -162,7 +162,7 @@ def test_a_change_that_cannot_be_is_refused(
     assert runtime.nodes() == before
 
 
-def test_alter_replaces_all_that_was_set() -> None:
+def test_alter_configs_replaces_every_setting() -> None:
     runtime = Runtime()
     runtime.create("a", retention_ms="5")
     configs = [{"name": "segment.ms", "value": "7"}]

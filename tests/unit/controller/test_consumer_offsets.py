@@ -30,21 +30,21 @@ def fetch(runtime: Runtime, group: str, topic: str, partition: int) -> Any:
     return found["committed_offset"], found["error_code"]
 
 
-def test_the_last_commit_is_read_back_and_lies_where_zookeeper_has_it(runtime: Runtime) -> None:
+def test_the_last_commit_is_read_back_from_its_znode(runtime: Runtime) -> None:
     assert commit(runtime, "g", "a", 1, 5) == 0
     assert commit(runtime, "g", "a", 1, 7) == 0
     assert fetch(runtime, "g", "a", 1) == (7, 0)
     assert runtime.nodes("/consumers")["/consumers/g/offsets/a/1"] == ("7", False)
 
 
-def test_what_was_never_committed_is_unknown(runtime: Runtime) -> None:
+def test_a_partition_without_a_commit_has_no_offset(runtime: Runtime) -> None:
     assert fetch(runtime, "g", "a", 0) == (-1, 3)
     assert commit(runtime, "g", "a", 2, 1) == 3
     assert commit(runtime, "g", "nothing", 0, 1) == 3
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", "."])
-def test_a_group_that_cannot_be_a_node_is_refused(runtime: Runtime, group: str) -> None:
+def test_a_group_name_that_cannot_be_a_node_is_refused(runtime: Runtime, group: str) -> None:
     assert commit(runtime, group, "a", 0, 1) == 24
     assert fetch(runtime, group, "a", 0) == (-1, 24)
 

@@ -107,7 +107,7 @@ def codes(answer: Message) -> list[int]:
     return [each["error_code"] for each in answer["partition_errors"]]
 
 
-def test_a_broker_leads_what_it_is_told_to_lead_with_the_settings_of_the_topic() -> None:
+def test_a_broker_leads_partitions_of_a_leader_and_isr_request_with_topic_settings() -> None:
     follower = Follower()
     follower.set_config("orders", **{"retention.ms": "5000"})
     answer = follower.lead(part(2, ME, 3, ME), part(0, ME, 1, ME))
@@ -124,7 +124,7 @@ def test_a_broker_leads_what_it_is_told_to_lead_with_the_settings_of_the_topic()
     assert follower.shape() == [(ME, 3, (ME,)), (2, 3, (2,)), (ME, 3, (ME,))]
 
 
-def test_what_lay_on_a_disk_that_failed_is_told_and_answered_with_56() -> None:
+def test_partitions_on_a_failed_disk_are_answered_with_kafka_storage_error() -> None:
     follower = Follower()
     follower.store.submit([Create(znodes.LOG_DIR_EVENTS)], "parent")
     follower.store.events()
@@ -141,7 +141,7 @@ def test_what_lay_on_a_disk_that_failed_is_told_and_answered_with_56() -> None:
 
 
 @pytest.mark.parametrize("api", ["LeaderAndIsr", "UpdateMetadata", "StopReplica"])
-def test_who_is_too_old_is_not_heard(api: str) -> None:
+def test_a_request_with_an_old_controller_or_broker_epoch_is_refused(api: str) -> None:
     follower = Follower()
     nothing: Message = {"topic_states": [], "live_brokers": [], "live_leaders": []}
     assert follower.tell(api, **nothing)["error_code"] == 0
@@ -155,7 +155,7 @@ def test_who_is_too_old_is_not_heard(api: str) -> None:
     assert follower.tell(api, **nothing)["error_code"] == Code.STALE_CONTROLLER_EPOCH
 
 
-def test_who_holds_the_office_hears_only_of_a_newer_one_and_has_lost_it_then() -> None:
+def test_a_controller_obeys_only_a_newer_epoch_and_resigns() -> None:
     follower = Follower()
     follower.state.leading, follower.state.controller_epoch = True, 5
     assert follower.lead()["error_code"] == Code.STALE_CONTROLLER_EPOCH
@@ -165,7 +165,7 @@ def test_who_holds_the_office_hears_only_of_a_newer_one_and_has_lost_it_then() -
     assert (follower.state.controller_id, follower.state.controller_epoch) == (BOSS, 6)
 
 
-def test_what_comes_by_a_connection_given_up_for_another_is_not_heard() -> None:
+def test_a_request_on_a_superseded_connection_is_ignored() -> None:
     follower = Follower()
     follower.connection = 3
     assert follower.lead(part(0, ME, 0, ME))["error_code"] == Code.NONE
@@ -176,7 +176,7 @@ def test_what_comes_by_a_connection_given_up_for_another_is_not_heard() -> None:
     assert newer["error_code"] == Code.NONE, "each controller has connections of its own"
 
 
-def test_without_a_zookeeper_a_topic_that_is_new_has_to_be_told_again() -> None:
+def test_without_zookeeper_a_new_topic_must_be_announced_again() -> None:
     follower = Follower()
     follower.connected = False
     assert follower.lead(part(0, ME, 0, ME))["error_code"] == Code.REQUEST_TIMED_OUT
@@ -216,7 +216,7 @@ def test_partitions_are_refused_one_by_one() -> None:
     assert list(follower.state.topics) == ["orders"]
 
 
-def test_old_versions_say_the_same_in_another_form() -> None:
+def test_old_versions_of_control_requests_have_the_same_effect() -> None:
     follower = Follower()
     loose = {**part(0, ME, 2, ME), "topic_name": "orders"}
     answer = follower.tell("LeaderAndIsr", ungrouped_partition_states=[loose], live_leaders=[])
@@ -234,7 +234,7 @@ def test_old_versions_say_the_same_in_another_form() -> None:
     assert follower.shape() == [(-1, 3, ())]
 
 
-def test_brokers_are_those_that_are_named() -> None:
+def test_update_metadata_replaces_the_list_of_brokers() -> None:
     follower = Follower()
 
     def broker(number: int, *ports: int, kind: int = 0) -> Message:
@@ -251,7 +251,7 @@ def test_brokers_are_those_that_are_named() -> None:
     assert not follower.changes.live
 
 
-def test_a_topic_is_deleted_when_that_is_said_and_kept_when_it_is_only_missing() -> None:
+def test_a_topic_is_deleted_on_request_and_kept_when_it_is_only_missing() -> None:
     follower = Follower()
     for name, topic_id in (("orders", ORDERS), ("bills", BILLS)):
         follower.lead(part(0, ME, 0, ME), part(1, ME, 0, ME), name=name, topic_id=topic_id)
@@ -268,7 +268,7 @@ def test_a_topic_is_deleted_when_that_is_said_and_kept_when_it_is_only_missing()
     assert follower.changes.strays == {("bills", 0), ("bills", 1)}
 
 
-def test_a_topic_made_anew_meanwhile_takes_the_place_and_the_old_files_are_kept() -> None:
+def test_a_recreated_topic_replaces_the_old_one_whose_files_are_kept() -> None:
     follower = Follower()
     follower.lead(part(0, ME, 7, ME))
     follower.lead(part(0, ME, 0, ME), topic_id=BILLS, type=2)
@@ -280,7 +280,7 @@ def test_a_topic_made_anew_meanwhile_takes_the_place_and_the_old_files_are_kept(
     assert follower.changes.strays == {("orders", 0)}
 
 
-def test_what_lies_here_and_is_not_named_by_a_full_request_is_a_stray() -> None:
+def test_a_log_missing_from_a_full_request_is_stray() -> None:
     follower = Follower()
     follower.state.logs_on_disk = {("orders", 0), ("orders", 1), ("old", 3)}
     follower.lead(part(0, ME, 0, ME), type=1)
@@ -292,7 +292,7 @@ def test_what_lies_here_and_is_not_named_by_a_full_request_is_a_stray() -> None:
     assert follower.changes.strays == {("orders", 2)}
 
 
-def test_a_replica_that_is_stopped_leads_no_more_unless_that_is_old_news() -> None:
+def test_a_stopped_replica_no_longer_leads_unless_the_request_is_stale() -> None:
     follower = Follower()
     follower.lead(part(0, ME, 4, ME, 2))
     assert codes(follower.stop(0, 3, deletes=False)) == [Code.FENCED_LEADER_EPOCH]
@@ -302,7 +302,7 @@ def test_a_replica_that_is_stopped_leads_no_more_unless_that_is_old_news() -> No
     assert codes(follower.stop(9, 4, deletes=True)) == [0]
 
 
-def test_a_number_of_a_partition_beyond_what_a_topic_may_have_is_not_believed() -> None:
+def test_a_partition_number_beyond_the_maximum_is_refused() -> None:
     follower = Follower()
     last = part(MAX_PARTITIONS - 1, ME, 0, ME)
     beyond = part(MAX_PARTITIONS, ME, 0, ME)
@@ -312,7 +312,7 @@ def test_a_number_of_a_partition_beyond_what_a_topic_may_have_is_not_believed() 
     assert len(follower.state.topics["orders"].partitions) == MAX_PARTITIONS
 
 
-def test_whatever_a_peer_says_costs_an_answer_and_no_more() -> None:
+def test_any_control_request_gets_an_answer() -> None:
     apis = {each["name"]: each for each in json.loads(FACTS.read_text())}
     chance = random.Random(6)
     follower = Follower()

@@ -40,9 +40,7 @@ def listed(runtime: Runtime) -> list[str]:
     return [each["resource_name"] for each in found]
 
 
-def test_what_is_set_for_a_group_is_shown_with_its_source_listed_and_found_by_the_next_start() -> (
-    None
-):
+def test_a_group_setting_is_shown_with_its_source_and_kept_across_a_restart() -> None:
     runtime = Runtime()
     default = shown(runtime, "g")[SESSION]
     assert (default["value"], default["config_source"], listed(runtime)) == ("45000", 5, [])
@@ -113,7 +111,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("pairs", "code", "words"), REFUSED)
-def test_what_kafka_refuses_is_refused_in_its_words(
+def test_invalid_group_settings_are_refused_with_kafkas_messages(
     pairs: list[tuple[str, int, str | None]], code: int, words: str
 ) -> None:
     runtime = Runtime()
@@ -136,7 +134,7 @@ def test_the_group_without_a_name_has_no_settings() -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 1, 3, 99, -1])
-def test_a_kind_of_resource_that_there_is_not_is_no_broker(kind: int) -> None:
+def test_an_unknown_resource_type_is_refused(kind: int) -> None:
     runtime = Runtime()
     words = f"Unknown resource type {kind}"
     assert change(runtime, "0", ("log.retention.ms", SET, "1"), kind=kind) == (42, words)
@@ -145,13 +143,13 @@ def test_a_kind_of_resource_that_there_is_not_is_no_broker(kind: int) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "<default>", "é ü%2F", "\0"])
-def test_any_name_of_a_group_is_a_node_and_comes_back(name: str) -> None:
+def test_any_group_name_is_stored_and_read_back(name: str) -> None:
     runtime = Runtime()
     assert change(runtime, name, (SESSION, SET, "46000")) == (0, None)
     assert listed(restarted(runtime)) == [name]
 
 
-def test_other_brokers_hear_of_it_and_what_they_cannot_read_costs_that_group_alone() -> None:
+def test_other_brokers_read_group_settings_and_an_unreadable_one_affects_only_its_group() -> None:
     nodes = Nodes(1, 2)
     one, other = nodes.members.values()
     told = {"name": SESSION, "config_operation": SET, "value": "46000"}
@@ -165,7 +163,7 @@ def test_other_brokers_hear_of_it_and_what_they_cannot_read_costs_that_group_alo
     assert (one.state.groups, other.state.groups) == ({}, {})
 
 
-def test_what_stands_there_and_cannot_be_is_passed_over_and_bounds_hold_at_once() -> None:
+def test_invalid_stored_group_settings_are_ignored_and_bounds_apply_at_once() -> None:
     runtime = Runtime()
     for group in ("bad", "broken", "high"):
         change(runtime, group, (SESSION, SET, "60000"))

@@ -35,7 +35,7 @@ def state(nodes: Nodes, name: str, partition: int = 0) -> dict[str, object]:
     return found
 
 
-def test_the_first_broker_holds_the_office_and_the_others_know() -> None:
+def test_the_first_broker_is_the_controller_and_the_others_know_it() -> None:
     nodes = Nodes(1, 2, 3)
     assert nodes.leader.id == 1
     assert [each.state.controller_id for each in nodes.members.values()] == [1, 1, 1]
@@ -43,7 +43,7 @@ def test_the_first_broker_holds_the_office_and_the_others_know() -> None:
     assert nodes.leader.state.brokers[3].endpoints[0].host == "host3"
 
 
-def test_a_broker_that_arrives_is_told_everything_and_the_others_that_it_is_there() -> None:
+def test_a_new_broker_gets_the_whole_state_and_the_others_its_registration() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     nodes.forget()
@@ -59,7 +59,7 @@ def test_a_broker_that_arrives_is_told_everything_and_the_others_that_it_is_ther
     assert nodes.told(2, "LeaderAndIsr") == []
 
 
-def test_partitions_go_round_the_brokers() -> None:
+def test_partitions_are_spread_round_robin() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.leader.create("a", 3)
     nodes.leader.create("b")
@@ -68,7 +68,7 @@ def test_partitions_go_round_the_brokers() -> None:
     assert leaders(nodes, "b") + leaders(nodes, "c") == [1, 2]
 
 
-def test_a_new_topic_is_told_to_who_has_it_and_known_to_all() -> None:
+def test_a_new_topic_is_sent_to_its_replicas_and_known_to_all_brokers() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.forget()
     nodes.leader.create("a", 2)
@@ -81,7 +81,7 @@ def test_a_new_topic_is_told_to_who_has_it_and_known_to_all() -> None:
     assert [each["leader"] for each in update["topic_states"][0]["partition_states"]] == [1, 2]
 
 
-def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back() -> None:
+def test_partitions_of_a_dead_broker_have_no_leader_until_it_returns() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     nodes.members[2].die()
@@ -100,7 +100,7 @@ def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back() -> No
     assert state(nodes, "t", 0)["leader_epoch"] == 0
 
 
-def test_another_of_the_isr_leads_when_the_leader_dies() -> None:
+def test_another_replica_of_the_isr_leads_when_the_leader_dies() -> None:
     nodes = Nodes(1, 2, 3)
     replicated(nodes)
     nodes.members[2].die()
@@ -117,7 +117,7 @@ def replicated(nodes: Nodes) -> None:
     )
 
 
-def test_a_topic_that_a_tool_wrote_is_led_and_told() -> None:
+def test_a_topic_written_by_a_tool_gets_leaders_and_is_announced() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.forget()
     replicated(nodes)
@@ -132,7 +132,7 @@ def test_a_topic_that_a_tool_wrote_is_led_and_told() -> None:
     assert nodes.told(3, "LeaderAndIsr")
 
 
-def test_partitions_that_a_tool_added_are_led() -> None:
+def test_partitions_added_by_a_tool_get_leaders() -> None:
     nodes = Nodes(1, 2, 3)
     replicated(nodes)
     grown = json.loads(nodes.node("/brokers/topics/t") or "")
@@ -141,7 +141,7 @@ def test_partitions_that_a_tool_added_are_led() -> None:
     assert leaders(nodes, "t") == [2, 3]
 
 
-def test_a_disk_that_fails_while_the_store_is_away_is_told_when_it_is_back() -> None:
+def test_a_disk_failure_is_reported_when_the_store_is_reachable_again() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     lonely = nodes.members[2]
@@ -167,7 +167,7 @@ def told_events(member: Member) -> list[dict[str, object]]:
     ]
 
 
-def test_a_broker_registered_anew_leads_in_a_new_epoch() -> None:
+def test_a_broker_that_registered_again_leads_in_a_new_epoch() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     before = nodes.members[2].state.broker_epoch
@@ -178,7 +178,7 @@ def test_a_broker_registered_anew_leads_in_a_new_epoch() -> None:
     assert int(str(state(nodes, "t", 1)["leader_epoch"])) >= 1
 
 
-def test_a_broker_registered_anew_is_told_nothing_before_it_has_a_new_epoch(
+def test_a_broker_that_registered_again_gets_no_request_before_its_new_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = Nodes(1, 2)
@@ -191,7 +191,7 @@ def test_a_broker_registered_anew_is_told_nothing_before_it_has_a_new_epoch(
     assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
 
 
-def test_a_state_that_may_not_be_written_keeps_nobody_from_being_told(
+def test_a_refused_state_write_does_not_stop_other_announcements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = Nodes(1, 2)
@@ -220,7 +220,7 @@ def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
     nodes.rest()
 
 
-def test_the_office_goes_to_another_when_its_holder_dies_and_everything_is_told_anew() -> None:
+def test_a_new_controller_is_elected_after_a_crash_and_announces_the_whole_state() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.leader.create("t", 3)
     nodes.forget()
@@ -233,7 +233,7 @@ def test_the_office_goes_to_another_when_its_holder_dies_and_everything_is_told_
     assert (whole["type"], whole["controller_epoch"]) == (2, 2)
 
 
-def test_a_broker_that_restarted_while_nobody_was_controller_leads_in_a_new_epoch() -> None:
+def test_a_broker_that_restarted_without_a_controller_leads_in_a_new_epoch() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     two = nodes.members[2]
@@ -249,7 +249,7 @@ def test_a_broker_that_restarted_while_nobody_was_controller_leads_in_a_new_epoc
     assert int(str(state(nodes, "t", 1)["leader_epoch"])) >= 1
 
 
-def test_who_is_not_the_controller_says_so() -> None:
+def test_a_broker_that_is_not_the_controller_answers_not_controller() -> None:
     nodes = Nodes(1, 2)
     two = nodes.members[2]
     assert two.create("t")["error_code"] == 41
@@ -266,7 +266,7 @@ def test_who_is_not_the_controller_says_so() -> None:
     assert two.ask("AllocateProducerIds", {"broker_id": 1})["error_code"] == 41
 
 
-def test_a_topic_wished_for_elsewhere_is_made_by_the_controller() -> None:
+def test_a_topic_requested_at_any_broker_is_created_by_the_controller() -> None:
     nodes = Nodes(1, 2)
     answer = nodes.members[2].ask("AutoCreate", {"topics": ["wished"]})
     assert answer == {"topics": [{"name": "wished", "error_code": 0}]}
@@ -275,7 +275,7 @@ def test_a_topic_wished_for_elsewhere_is_made_by_the_controller() -> None:
     assert again == answer
 
 
-def test_producer_ids_come_from_the_controller_once() -> None:
+def test_producer_ids_are_allocated_once_by_the_controller() -> None:
     nodes = Nodes(1, 2)
     two = nodes.members[2]
     firsts = [each.ask("AllocateProducerIds", {})["producer_id_start"] for each in (two, two)]
@@ -286,7 +286,7 @@ def test_producer_ids_come_from_the_controller_once() -> None:
     assert nodes.leader.ask("AllocateProducerIds", {"broker_id": 9})["error_code"] == 102
 
 
-def test_settings_changed_at_any_broker_hold_everywhere() -> None:
+def test_settings_changed_at_any_broker_apply_everywhere() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t")
     two = nodes.members[2]
@@ -304,7 +304,7 @@ def test_settings_changed_at_any_broker_hold_everywhere() -> None:
     assert nodes.leader.state.topics["t"].config == {"retention.ms": "7"}
 
 
-def test_a_setting_changed_before_an_office_that_did_not_last_is_read(
+def test_a_setting_changed_before_a_short_controllership_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = Nodes(1, 2)
@@ -329,7 +329,7 @@ def test_a_setting_changed_before_an_office_that_did_not_last_is_read(
     assert one.state.topics["t"].config == {"retention.ms": "7"}
 
 
-def test_a_notice_goes_when_all_had_time_to_see_it() -> None:
+def test_a_change_notification_is_deleted_after_all_brokers_could_read_it() -> None:
     nodes = Nodes(1, 2)
     notice = Create("/config/changes/config_change_", b"rubbish", sequential=True)
     nodes.write(notice)
@@ -339,7 +339,7 @@ def test_a_notice_goes_when_all_had_time_to_see_it() -> None:
     assert nodes.children("/config/changes") == []
 
 
-def test_a_topic_goes_when_all_brokers_have_deleted_their_replicas() -> None:
+def test_a_topic_is_deleted_when_all_brokers_have_deleted_their_replicas() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.leader.create("t", 3)
     nodes.forget()
@@ -373,7 +373,7 @@ def test_a_deletion_waits_for_a_dead_broker_and_its_name_stays_taken() -> None:
     assert nodes.leader.create("t")["error_code"] == 0
 
 
-def test_another_controller_goes_on_with_a_deletion() -> None:
+def test_a_new_controller_continues_a_deletion() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.leader.create("t", 3)
     nodes.members[3].die()
@@ -388,7 +388,7 @@ def test_another_controller_goes_on_with_a_deletion() -> None:
     assert nodes.children("/admin/delete_topics") == []
 
 
-def test_a_tools_mark_deletes_a_topic_and_one_for_nothing_goes() -> None:
+def test_a_deletion_mark_of_a_tool_deletes_its_topic_and_a_stray_mark_is_removed() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     nodes.write(Create("/admin/delete_topics/t"), Create("/admin/delete_topics/nothing"))
@@ -397,7 +397,7 @@ def test_a_tools_mark_deletes_a_topic_and_one_for_nothing_goes() -> None:
     assert nodes.children("/admin/delete_topics") == []
 
 
-def test_where_deletion_is_disabled_a_tools_mark_goes_and_the_topic_stays() -> None:
+def test_with_deletion_disabled_a_deletion_mark_is_removed_and_the_topic_stays() -> None:
     nodes = Nodes(1, 2, **{"delete.topic.enable": "false"})
     nodes.leader.create("t", 2)
     nodes.write(Create("/admin/delete_topics/t"))
@@ -405,7 +405,7 @@ def test_where_deletion_is_disabled_a_tools_mark_goes_and_the_topic_stays() -> N
     assert nodes.children("/brokers/topics") == ["t"]
 
 
-def test_a_tools_election_gives_the_preferred_replica_the_lead() -> None:
+def test_a_preferred_election_of_a_tool_makes_the_preferred_replica_leader() -> None:
     nodes = Nodes(1, 2, 3)
     replicated(nodes)
     nodes.leader.state.changed(
@@ -423,7 +423,7 @@ def test_a_tools_election_gives_the_preferred_replica_the_lead() -> None:
     assert nodes.node("/admin/preferred_replica_election") is None
 
 
-def test_a_move_that_needs_data_copied_is_refused_and_blocks_no_other() -> None:
+def test_a_reassignment_that_needs_a_copy_is_refused_and_blocks_no_other() -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t")
     move = Reassignment((("t", 0, (2,)),)).encode()
@@ -523,13 +523,13 @@ def test_a_registration_that_somebody_deleted_is_written_again() -> None:
     assert nodes.leader.state.brokers[2].epoch == nodes.members[2].state.broker_epoch
 
 
-def test_who_deletes_the_controllers_node_gets_an_election() -> None:
+def test_deleting_the_controller_node_triggers_an_election() -> None:
     nodes = Nodes(1, 2)
     nodes.write(Delete("/controller"))
     assert nodes.leader.state.controller_epoch == 2
 
 
-def test_every_write_of_the_office_checks_the_epoch() -> None:
+def test_every_controller_write_checks_the_epoch() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.leader.create("t", 3)
     nodes.leader.ask("CreatePartitions", {"topics": [{"name": "t", "count": 5}]})
@@ -550,7 +550,7 @@ def test_every_write_of_the_office_checks_the_epoch() -> None:
     assert set(founding) <= OF_NOBODY
 
 
-def test_what_was_begun_in_an_office_since_lost_ends_with_it() -> None:
+def test_work_of_a_former_controllership_is_dropped() -> None:
     nodes = Nodes(1, 2)
     one = nodes.members[1]
     ticket = one.send("CreateTopics", _asked("late"))
@@ -561,7 +561,7 @@ def test_what_was_begun_in_an_office_since_lost_ends_with_it() -> None:
     assert one.state.topics == before
 
 
-def test_a_fence_matches_nothing_out_of_office() -> None:
+def test_a_controller_guard_matches_nothing_after_resignation() -> None:
     nodes = Nodes(1, 2)
     two = nodes.members[2].state
     assert two.fence().version not in (-1, nodes.leader.state.fence().version)

@@ -39,7 +39,7 @@ def tree() -> Iterator[Tree]:
     tree.close()
 
 
-def test_a_topic_without_an_assignment_is_not_served_and_told(tree: Tree) -> None:
+def test_a_topic_without_an_assignment_is_not_served_and_is_logged(tree: Tree) -> None:
     write(tree, SetData(znodes.topic("bad"), b'{"version":3,"partitions":{"99999999":[0]}}'))
     runtime = Runtime(tree=tree)
     assert set(runtime.state.topics) == {"good"}
@@ -47,13 +47,13 @@ def test_a_topic_without_an_assignment_is_not_served_and_told(tree: Tree) -> Non
     assert runtime.create("bad")["error_message"] == "Topic 'bad' already exists."
 
 
-def test_files_of_a_topic_that_cannot_be_read_stay(tree: Tree) -> None:
+def test_files_of_an_unreadable_topic_are_kept(tree: Tree) -> None:
     write(tree, SetData(znodes.topic("bad"), b"{"))
     runtime = Runtime(tree=tree, found=(adoption.LogOnDisk("bad", 0, "A" * 22, 3, clean=True),))
     assert set(runtime.state.topics) == {"good"}
 
 
-def test_a_partition_without_a_readable_state_is_led_anew(tree: Tree) -> None:
+def test_a_partition_with_an_unreadable_state_gets_a_new_one(tree: Tree) -> None:
     write(tree, SetData(znodes.state("bad", 1), b'{"version":1,"leader":"me"}'))
     found = adoption.LogOnDisk("bad", 1, "A" * 22, 7, clean=True)
     runtime = Runtime(tree=tree, found=(found,))
@@ -80,7 +80,7 @@ def test_a_partition_that_never_got_a_state_gets_one(tree: Tree) -> None:
 @pytest.mark.parametrize(
     "data", [b"{", b'{"version":9,"config":{}}', b'{"version":1,"config":{"retention.ms":"x"}}']
 )
-def test_settings_that_cannot_be_read_throw_nothing_away(tree: Tree, data: bytes) -> None:
+def test_unreadable_settings_delete_nothing(tree: Tree, data: bytes) -> None:
     write(tree, SetData(znodes.topic_config("bad"), data))
     runtime = Runtime(tree=tree)
     assert "/config/topics/bad" in runtime.faults
@@ -100,7 +100,7 @@ def test_settings_that_are_unknown_here_are_kept(tree: Tree) -> None:
     assert '"of.tomorrow":"1"' in runtime.nodes("/config/topics/bad")["/config/topics/bad"][0]
 
 
-def test_dynamic_settings_of_brokers_that_cannot_be_had_do_not_hold(tree: Tree) -> None:
+def test_invalid_dynamic_broker_settings_are_ignored(tree: Tree) -> None:
     path = znodes.broker_config(znodes.DEFAULT_ENTITY)
     data = b'{"version":1,"config":{"log.retention.ms":"soon","message.max.bytes":"2000"}}'
     write(tree, Create(path, data))
@@ -110,20 +110,20 @@ def test_dynamic_settings_of_brokers_that_cannot_be_had_do_not_hold(tree: Tree) 
     assert runtime.state.broker_text("log.retention.ms") is None
 
 
-def test_a_name_that_is_no_topics_is_told(tree: Tree) -> None:
+def test_an_invalid_topic_name_is_logged(tree: Tree) -> None:
     write(tree, Create("/brokers/topics/a b", b'{"version":1,"partitions":{"0":[0]}}'))
     runtime = Runtime(tree=tree)
     assert "/brokers/topics/a b" in runtime.faults
     assert set(runtime.state.topics) == {"good", "bad"}
 
 
-def test_a_cluster_id_that_is_none_is_one_clear_error(tree: Tree) -> None:
+def test_an_invalid_cluster_id_is_one_clear_error(tree: Tree) -> None:
     write(tree, SetData(znodes.CLUSTER_ID, b'{"version":"1"}'))
     with pytest.raises(ServerError, match="/cluster/id holds no cluster id: it has no id"):
         Runtime(tree=tree)
 
 
-def test_topics_that_are_gone_from_the_tree_are_served_on(tree: Tree) -> None:
+def test_topics_missing_from_the_tree_are_still_served(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     write(
         tree,
@@ -137,7 +137,7 @@ def test_topics_that_are_gone_from_the_tree_are_served_on(tree: Tree) -> None:
     assert "/brokers/topics/bad" in runtime.faults
 
 
-def test_a_tree_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
+def test_an_unreadable_tree_changes_nothing(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     runtime.store.close()
     with pytest.raises(ServerError, match="cannot be read"):
@@ -145,7 +145,7 @@ def test_a_tree_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
     assert set(runtime.state.topics) == {"good", "bad"}
 
 
-def test_topics_deleted_while_the_broker_was_away_do_not_come_back(tree: Tree) -> None:
+def test_topics_deleted_during_an_absence_are_not_restored(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     found = [adoption.LogOnDisk("gone", 0, "B" * 22, 1, clean=True)]
     runtime.run(adoption.take_over(runtime.state, found, unknown_too=False))
@@ -153,7 +153,7 @@ def test_topics_deleted_while_the_broker_was_away_do_not_come_back(tree: Tree) -
 
 
 @given(st.binary(max_size=30), st.sampled_from(["topic", "config", "state", "brokers"]))
-def test_no_content_keeps_the_broker_from_starting(data: bytes, kind: str) -> None:
+def test_no_content_of_a_node_prevents_the_start(data: bytes, kind: str) -> None:
     tree = Tree()
     runtime = Runtime(tree=tree)
     runtime.create("good")
@@ -208,7 +208,7 @@ class _Withholding(Tree):
 
 
 @pytest.mark.parametrize("path", [znodes.topic("bad"), znodes.state("bad", 1)])
-def test_a_topic_whose_node_the_store_withholds_costs_itself_alone(path: str) -> None:
+def test_an_unreadable_topic_node_affects_only_its_topic(path: str) -> None:
     tree = _Withholding()
     runtime = Runtime(tree=tree)
     runtime.create("good")
@@ -221,7 +221,7 @@ def test_a_topic_whose_node_the_store_withholds_costs_itself_alone(path: str) ->
     assert again.create("bad")["error_message"] == "Topic 'bad' already exists."
 
 
-def test_settings_that_the_store_withholds_throw_nothing_away() -> None:
+def test_settings_that_the_store_cannot_return_delete_nothing() -> None:
     tree = _Withholding()
     runtime = Runtime(tree=tree)
     runtime.create("good", retention_ms="1000")
@@ -231,7 +231,7 @@ def test_settings_that_the_store_withholds_throw_nothing_away() -> None:
     assert again.state.topic_values(again.state.topics["good"])["retention.ms"] == -1
 
 
-def test_a_topic_that_was_half_made_is_finished_at_the_next_start() -> None:
+def test_a_partly_created_topic_is_completed_at_the_next_start() -> None:
     runtime = Runtime()
     outcome = runtime.controller.request(
         1,
@@ -263,7 +263,7 @@ def _create(name: str, partitions: int) -> Any:
     return Request("CreateTopics", 7, {"topics": [topic], "validate_only": False}, {}, NOW_MS)
 
 
-def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
+def test_another_session_with_the_same_broker_id_prevents_the_start(tree: Tree) -> None:
     first = Runtime(tree=tree)
     other = tree.session()
     state = first.state
@@ -274,7 +274,7 @@ def test_another_session_with_our_number_refuses_the_start(tree: Tree) -> None:
         first.run(registration.announce(state, OWN))
 
 
-def test_what_is_ours_is_found_again(tree: Tree) -> None:
+def test_a_broker_takes_over_its_own_registration(tree: Tree) -> None:
     runtime = Runtime(tree=tree, shared=True)
     before = (
         runtime.state.controller_epoch,
@@ -289,7 +289,7 @@ def test_what_is_ours_is_found_again(tree: Tree) -> None:
     )
 
 
-def test_quotas_that_others_set_meanwhile_are_read_again(tree: Tree) -> None:
+def test_quotas_set_by_others_meanwhile_are_read_again(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     write(tree, Create(f"{znodes.CONFIG}/clients/app", ONE_QUOTA))
     assert not runtime.state.quotas
@@ -311,7 +311,7 @@ def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:
     assert runtime.create("after")["error_code"] == 0
 
 
-def test_without_a_connection_clients_are_told_to_ask_again(tree: Tree) -> None:
+def test_without_a_connection_clients_get_a_retriable_error(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     runtime.store.close()
     result = runtime.create("late")

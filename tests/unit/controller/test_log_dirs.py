@@ -33,19 +33,19 @@ def codes(dirs: list[LogDir], *asked: dict[str, object]) -> tuple[list[Move], di
     return decided.moves, found
 
 
-def test_a_replica_that_is_here_moves() -> None:
+def test_a_present_replica_moves_to_another_log_directory() -> None:
     moves, found = codes([ONE, TWO], ask("/two", "t", 0, 1))
     assert moves == [("t", 0, "/two"), ("t", 1, "/two")]
     assert found == {"t-0": Code.NONE, "t-1": Code.NONE}
 
 
-def test_one_that_is_not_here_is_made_there_when_it_comes() -> None:
+def test_a_future_topic_is_created_in_its_preferred_directory() -> None:
     moves, found = codes([ONE, TWO], ask("/two", "t", 2))
     assert moves == [("t", 2, "/two")]
     assert found == {"t-2": Code.REPLICA_NOT_AVAILABLE}
 
 
-def test_what_is_not_known_is_told_apart() -> None:
+def test_unknown_topics_and_directories_have_different_errors() -> None:
     asked = [ask("/nowhere", "t", 0), ask("/one", "no", 0), ask("/one", "t", 9, -1)]
     moves, found = codes([ONE, TWO], *asked, ask("/one", "x" * 249, 0))
     assert moves == []
@@ -63,11 +63,11 @@ def test_nothing_moves_while_a_directory_is_offline() -> None:
     assert len(found) == 3
 
 
-def test_but_a_replica_may_be_told_to_stay() -> None:
+def test_a_move_to_the_present_directory_is_accepted() -> None:
     moves, found = codes([ONE, BROKEN], ask("/one", "t", 0))
     assert (moves, found) == ([("t", 0, "/one")], {"t-0": Code.NONE})
 
 
-def test_a_copy_on_its_way_is_no_replica() -> None:
+def test_a_future_replica_is_not_a_replica() -> None:
     told = [("/one", True, [("t", 0, False)]), ("/two", True, [("t", 0, True)])]
     assert [each.replicas for each in log_dirs(told)] == [{("t", 0)}, set()]

@@ -35,14 +35,14 @@ LEVELS: list[tuple[Owner, Owner]] = [
 
 
 @pytest.mark.parametrize("first", range(len(LEVELS)))
-def test_the_most_special_quota_holds_and_each_has_a_default_for_himself(first: int) -> None:
+def test_the_most_specific_quota_applies_and_each_entity_has_a_default(first: int) -> None:
     table = {owner: {"x": float(n)} for n, (owner, _) in enumerate(LEVELS) if n >= first}
     table[((U, "bob"),)] = {"x": 99.0}
     table[((C, "other"),)] = {"x": 99.0}
     assert holding(table, "x", "ann", "app") == (float(first), LEVELS[first][1])
 
 
-def test_a_client_without_a_name_is_its_users() -> None:
+def test_a_client_without_an_id_has_the_quota_of_its_user() -> None:
     table: dict[Owner, dict[str, float]] = {((C, None),): {"x": 1.0}, ((C, ""),): {"x": 2.0}}
     assert holding(table, "x", "ann", "") is None
     table |= {((U, None), (C, None)): {"x": 3.0}, ((U, None),): {"x": 4.0}}
@@ -68,7 +68,7 @@ def test_a_quota_of_another_kind_hides_none() -> None:
         ("ips/10.0.0.1", (("ip", "10.0.0.1"),)),
     ],
 )
-def test_a_place_names_an_owner_and_back(place: str, owner: Owner) -> None:
+def test_a_quota_path_is_parsed_and_written_back(place: str, owner: Owner) -> None:
     assert owner_at(place) == owner
     assert path(owner) == place
 
@@ -76,12 +76,12 @@ def test_a_place_names_an_owner_and_back(place: str, owner: Owner) -> None:
 @pytest.mark.parametrize(
     "place", ["users", "users/a b", "users/a%2", "topics/a", "clients/a/users/b", "users/a/b/c", ""]
 )
-def test_what_kafka_would_not_write_is_no_place(place: str) -> None:
+def test_a_path_that_kafka_would_not_write_is_refused(place: str) -> None:
     assert owner_at(place) is None
 
 
 @given(st.text(), st.none() | st.text())
-def test_any_name_is_found_again(user: str, client: str | None) -> None:
+def test_any_entity_name_is_written_and_read_back(user: str, client: str | None) -> None:
     owner = ((U, user), (C, client))
     try:
         place = path(owner)
@@ -107,14 +107,14 @@ def test_any_fraction_is_read_again(value: float) -> None:
     )
 
 
-def test_what_is_no_number_does_not_hold_and_is_told() -> None:
+def test_a_quota_that_is_not_a_number_is_ignored_and_logged() -> None:
     config = {"request_percentage": "NaN", "producer_byte_rate": "-1", "consumer_byte_rate": "2"}
     values, faults = read(((U, "ann"),), {**config, "connection_creation_rate": "5", "x": "y"})
     assert values == {"consumer_byte_rate": 2.0}
     assert len(faults) == 2
 
 
-def test_the_core_is_not_told_of_what_the_controller_enforces() -> None:
+def test_the_core_gets_no_quotas_that_the_controller_enforces() -> None:
     table: dict[Owner, dict[str, float]] = {
         ((U, "ann"), (C, None)): {"producer_byte_rate": 1.0, "controller_mutation_rate": 2.0},
         ((U, None),): {"controller_mutation_rate": 2.0},
@@ -133,14 +133,14 @@ def test_a_bucket_begins_full_and_fills_with_time() -> None:
     assert bucket.level(2, 10, 10**9) == 20
 
 
-def test_a_rate_of_nothing_never_comes_back() -> None:
+def test_a_bucket_with_rate_zero_never_refills() -> None:
     bucket = Bucket()
     assert bucket.level(0, 10, 1_000) == 0
     bucket.take(1)
     assert wait_ms(bucket.level(0, 10, 10**9), 0) == 2**31 - 1
 
 
-def test_there_are_only_so_many_buckets() -> None:
+def test_the_number_of_buckets_is_bounded() -> None:
     buckets = Buckets()
     first = buckets.of(((C, "first"),))
     for number in range(Buckets.LIMIT):

@@ -21,7 +21,7 @@ def test_the_next_block_begins_above_every_id_that_a_log_names() -> None:
     assert allocated(runtime) == 6001
 
 
-def test_few_ids_in_the_logs_are_enough() -> None:
+def test_a_few_producer_ids_in_the_logs_raise_the_next_block() -> None:
     runtime = Runtime()
     runtime.run(recovered_ids.bring(runtime.state, 1, []))
     assert allocated(runtime) == 1
@@ -54,7 +54,7 @@ def test_a_leader_epoch_is_raised_above_that_of_its_log() -> None:
     assert again.state.topics["a"].partitions[1].leader_epoch >= 8
 
 
-def test_who_is_not_the_controller_says_that_its_log_is_ahead() -> None:
+def test_a_broker_reports_to_the_controller_that_its_log_is_ahead() -> None:
     nodes = Nodes(0, 1)
     leader = nodes.leader
     assert leader.create("a", 2)["error_code"] == 0

@@ -21,7 +21,7 @@ def create(runtime: Runtime, *topics: dict[str, Any], validate_only: bool = Fals
     return results
 
 
-def test_a_topic_is_made_with_the_brokers_defaults() -> None:
+def test_a_topic_is_created_with_the_brokers_defaults() -> None:
     runtime = Runtime({"num.partitions": 4})
     (result,) = create(runtime, wanted("a", num_partitions=-1, replication_factor=-1))
     assert result["error_code"] == 0
@@ -31,7 +31,7 @@ def test_a_topic_is_made_with_the_brokers_defaults() -> None:
     assert {each["name"] for each in result["configs"]} >= {"retention.ms", "cleanup.policy"}
 
 
-def test_a_topic_has_so_many_partitions_and_not_one_more() -> None:
+def test_a_topic_has_at_most_the_maximum_of_partitions() -> None:
     runtime = Runtime()
     most = [wanted("a", num_partitions=MAX_PARTITIONS + more) for more in (0, 1)]
     codes = [create(runtime, each, validate_only=True)[0]["error_code"] for each in most]
@@ -61,7 +61,7 @@ def test_a_topic_has_so_many_partitions_and_not_one_more() -> None:
         (wanted("x", assignments=[{"partition_index": 0, "broker_ids": [0]}]), 42),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(topic: dict[str, Any], code: int) -> None:
+def test_an_invalid_topic_is_refused(topic: dict[str, Any], code: int) -> None:
     runtime = Runtime()
     create(runtime, wanted("there"), wanted("with_dot"))
     before = runtime.nodes()
@@ -181,7 +181,7 @@ def test_a_topic_can_grow_twice() -> None:
     assert "/brokers/topics/a/partitions/4/state" in runtime.nodes()
 
 
-def test_first_use_makes_what_is_missing() -> None:
+def test_first_use_creates_a_missing_topic() -> None:
     runtime = Runtime({"num.partitions": 2})
     runtime.create("there")
     answer = runtime.ask("AutoCreate", {"topics": ["there", "new", "new", "bad name"]})

@@ -37,7 +37,7 @@ def as_kafka() -> Runtime:
     return runtime
 
 
-def test_every_path_of_kafkas_stands_with_kafkas_data() -> None:
+def test_every_path_of_kafka_has_kafkas_data() -> None:
     ours = as_kafka().nodes()
     for path, node in KAFKA.items():
         if path.startswith(NOT_OURS):
@@ -55,7 +55,7 @@ def test_every_path_of_kafkas_stands_with_kafkas_data() -> None:
     assert ours == {}, "paths that Kafka does not have"
 
 
-def test_keys_stand_in_kafkas_order() -> None:
+def test_keys_are_in_kafkas_order() -> None:
     ours = as_kafka().nodes()
     for path in ("/brokers/ids/0", "/controller", "/brokers/topics/orders", "/feature"):
         assert list(json.loads(ours[path][0])) == list(json.loads(KAFKA[path]["data"])), path

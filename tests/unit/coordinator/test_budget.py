@@ -12,7 +12,7 @@ COST = size(LARGE)
 FULL = Code.GROUP_MAX_SIZE_REACHED
 
 
-def test_who_joins_beyond_the_bytes_of_a_group_is_refused_and_who_is_in_it_stays() -> None:
+def test_a_join_beyond_the_byte_limit_of_a_group_is_refused_and_members_stay() -> None:
     bench = Bench(max_group_bytes=3 * COST)
     tickets = [bench.join(protocols=LARGE, client=f"c{n}") for n in range(5)]
     bench.wait(1)
@@ -24,7 +24,7 @@ def test_who_joins_beyond_the_bytes_of_a_group_is_refused_and_who_is_in_it_stays
     assert bench.answers.get(again, {"error_code": 0})["error_code"] != FULL
 
 
-def test_all_groups_together_have_a_limit_and_a_group_that_goes_gives_back() -> None:
+def test_all_groups_share_a_byte_limit_and_a_removed_group_frees_its_bytes() -> None:
     bench = Bench(max_bytes=10 * COST)
     tickets = [bench.join(protocols=LARGE, group_id=f"g{n}") for n in range(2000)]
     codes = [bench.answers[each]["error_code"] for each in tickets if each in bench.answers]
@@ -36,7 +36,7 @@ def test_all_groups_together_have_a_limit_and_a_group_that_goes_gives_back() -> 
     assert bench.coordinator.budget.used == 0
 
 
-def test_assignments_count_and_too_large_ones_are_refused() -> None:
+def test_assignments_count_toward_the_limit_and_too_large_ones_are_refused() -> None:
     bench = Bench(max_group_bytes=3 * COST)
     ticket = bench.join(protocols=LARGE)
     bench.wait(1)
@@ -51,7 +51,7 @@ def test_assignments_count_and_too_large_ones_are_refused() -> None:
     assert bench.coordinator.budget.used == 2 * COST
 
 
-def test_subscriptions_of_consumer_groups_count_and_who_leaves_gives_back() -> None:
+def test_subscriptions_of_consumer_groups_count_and_a_leaving_member_frees_them() -> None:
     names = [f"topic-{n}" for n in range(1000)]
     bench = ConsumerBench(max_bytes=600_000)
     codes = [

@@ -85,7 +85,7 @@ def test_a_static_member_that_left_for_good_is_removed() -> None:
     assert static(bench, "b", 0)["error_code"] == Code.NONE
 
 
-def test_a_static_member_comes_back_into_a_full_group() -> None:
+def test_a_static_member_returns_to_a_full_group() -> None:
     bench = ConsumerBench(consumer_max_size=1)
     static(bench, "a", 0)
     static(bench, "a", -2)

@@ -78,7 +78,7 @@ def test_aiokafka_writes_and_reads_the_same() -> None:
     assert consumer_protocol.read_subscription(bytes.fromhex(golden)) == subscription
 
 
-def test_what_is_newer_is_read_as_what_is_known() -> None:
+def test_newer_versions_are_read_as_the_newest_known() -> None:
     subscription, golden = GOLDEN[3]
     assert consumer_protocol.read_subscription(bytes.fromhex("0009" + golden[4:] + "beef")) == (
         subscription
@@ -95,7 +95,7 @@ def test_what_is_newer_is_read_as_what_is_known() -> None:
         st.none() | names,
     )
 )
-def test_a_round_trip_keeps_everything(subscription: Subscription) -> None:
+def test_encoding_then_decoding_keeps_every_field(subscription: Subscription) -> None:
     written = consumer_protocol.write_subscription(subscription)
     assert consumer_protocol.read_subscription(written) == subscription
     assignment = Assignment(subscription.owned, subscription.user_data)
@@ -104,7 +104,7 @@ def test_a_round_trip_keeps_everything(subscription: Subscription) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_every_cut_is_told(version: int) -> None:
+def test_every_truncation_is_an_error(version: int) -> None:
     whole = bytes.fromhex(GOLDEN[version][1])
     for length in range(len(whole)):
         with pytest.raises(ValueError, match="bad consumer subscription of"):
@@ -130,7 +130,7 @@ def test_every_cut_is_told(version: int) -> None:
         ("000100000000ffffffff00000001000161" + "40000000", "1073741824 partitions in 0 bytes"),
     ],
 )
-def test_lies_are_told_apart(data: str, why: str) -> None:
+def test_invalid_lengths_are_errors_with_different_reasons(data: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         consumer_protocol.read_subscription(bytes.fromhex(data))
 
@@ -142,7 +142,7 @@ def test_any_bytes_are_a_value_or_a_value_error(data: bytes) -> None:
             read(data)
 
 
-def test_a_blob_costs_memory_in_proportion() -> None:
+def test_decoding_takes_memory_in_proportion_to_its_input() -> None:
     count = 50_000
     blob = (
         struct.pack(">hiiih", 1, 0, -1, 1, 1) + b"a" + struct.pack(">i", count) + bytes(4 * count)
@@ -155,7 +155,7 @@ def test_a_blob_costs_memory_in_proportion() -> None:
         tracemalloc.stop()
 
 
-def test_what_does_not_fit_is_not_written() -> None:
+def test_values_out_of_range_are_not_encoded() -> None:
     for wrong in (
         Subscription(("a" * 40_000,)),
         Subscription((), generation=2**31),

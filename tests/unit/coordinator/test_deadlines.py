@@ -8,7 +8,7 @@ from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
 
-def test_a_new_group_waits_for_others_first() -> None:
+def test_a_new_group_waits_for_the_initial_delay() -> None:
     bench = Bench(initial_rebalance_delay_ms=3000)
     waiting = bench.join()
     bench.wait(2999)
@@ -17,7 +17,7 @@ def test_a_new_group_waits_for_others_first() -> None:
     assert bench.answers[waiting]["generation_id"] == 1
 
 
-def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> None:
+def test_each_new_member_extends_the_initial_delay_up_to_the_rebalance_timeout() -> None:
     bench = Bench(initial_rebalance_delay_ms=3000)
     waiting = [bench.join(rebalance_timeout_ms=10_000)]
     for _ in range(3):
@@ -29,7 +29,7 @@ def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> 
     assert [bench.answers[each]["error_code"] for each in waiting] == [Code.NONE] * 4
 
 
-def test_without_a_newcomer_the_first_delay_is_not_extended() -> None:
+def test_the_initial_delay_is_not_extended_without_a_new_member() -> None:
     bench = Bench(initial_rebalance_delay_ms=3000)
     waiting = [bench.join(), bench.join()]
     bench.wait(3000)
@@ -38,14 +38,14 @@ def test_without_a_newcomer_the_first_delay_is_not_extended() -> None:
     assert len({bench.answers[each]["generation_id"] for each in waiting}) == 1
 
 
-def test_the_first_delay_is_no_longer_than_the_rebalance_timeout() -> None:
+def test_the_initial_delay_is_at_most_the_rebalance_timeout() -> None:
     bench = Bench(initial_rebalance_delay_ms=3000)
     waiting = bench.join(rebalance_timeout_ms=500)
     bench.wait(500)
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_a_group_that_was_empty_waits_again_but_not_longer() -> None:
+def test_an_emptied_group_waits_for_the_initial_delay_again() -> None:
     bench = Bench(initial_rebalance_delay_ms=3000)
     first = bench.join()
     bench.wait(3000)
@@ -57,7 +57,7 @@ def test_a_group_that_was_empty_waits_again_but_not_longer() -> None:
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_who_does_not_join_in_time_is_out() -> None:
+def test_a_member_that_does_not_join_in_time_is_removed() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -106,7 +106,7 @@ def test_a_member_that_joins_again_may_wait_longer_than_five_minutes() -> None:
     assert bench.answers[again]["error_code"] == Code.NONE
 
 
-def test_who_does_not_sync_in_time_is_out() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -120,7 +120,7 @@ def test_who_does_not_sync_in_time_is_out() -> None:
     assert set(bench.snapshot["members"]) == {a}
 
 
-def test_followers_do_not_wait_for_ever_for_a_leader_that_never_syncs() -> None:
+def test_followers_are_answered_when_the_leader_never_syncs() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -131,7 +131,7 @@ def test_followers_do_not_wait_for_ever_for_a_leader_that_never_syncs() -> None:
     assert bench.joined(b)["leader"] == b
 
 
-def test_when_all_have_synced_nothing_is_due() -> None:
+def test_no_deadline_remains_when_all_members_have_synced() -> None:
     bench = Bench()
     bench.stable(3)
     assert bench.outcomes[-1].wake_at_ms is None
@@ -158,7 +158,7 @@ def test_all_members_lost_at_once_leave_an_empty_group() -> None:
     assert len(bench.log) == records + 1
 
 
-def test_a_member_whose_join_waits_is_not_dead() -> None:
+def test_a_member_with_a_waiting_join_does_not_expire() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -169,7 +169,7 @@ def test_a_member_whose_join_waits_is_not_dead() -> None:
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_a_member_whose_sync_waits_is_not_dead() -> None:
+def test_a_member_with_a_waiting_sync_does_not_expire() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -182,7 +182,7 @@ def test_a_member_whose_sync_waits_is_not_dead() -> None:
     assert bench.snapshot["members"][b]["timed"] is True
 
 
-def test_nobody_waits_for_the_patience_of_a_member_that_is_gone() -> None:
+def test_a_rebalance_ignores_the_timeout_of_a_removed_member() -> None:
     bench = Bench()
     a, b, _ = bench.stable(3, rebalance_timeout_ms=10_000)
     bench.join(a, rebalance_timeout_ms=60_000)
@@ -195,7 +195,7 @@ def test_nobody_waits_for_the_patience_of_a_member_that_is_gone() -> None:
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_nobody_waits_for_the_patience_of_a_static_member_that_was_replaced() -> None:
+def test_a_rebalance_ignores_the_timeout_of_a_replaced_static_member() -> None:
     bench = Bench()
     a, _ = bench.stable(2, rebalance_timeout_ms=10_000)
     bench.join(version=5, group_instance_id="i", rebalance_timeout_ms=60_000)
@@ -205,7 +205,7 @@ def test_nobody_waits_for_the_patience_of_a_static_member_that_was_replaced() ->
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
+def test_a_member_answered_in_the_same_batch_does_not_expire() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -218,7 +218,7 @@ def test_silence_is_forgiven_who_was_answered_in_the_same_batch() -> None:
     assert set(bench.snapshot["members"]) == {a}
 
 
-def test_a_waiting_member_whose_connection_is_gone_goes_when_it_is_said_again() -> None:
+def test_a_waiting_member_without_connection_is_removed_on_the_second_report() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -228,7 +228,7 @@ def test_a_waiting_member_whose_connection_is_gone_goes_when_it_is_said_again() 
     assert set(bench.snapshot["members"]) == {b}
 
 
-def test_a_new_join_of_a_suspected_member_clears_it() -> None:
+def test_a_new_join_clears_the_suspicion_of_a_member() -> None:
     bench = Bench()
     a, _ = bench.stable(2)
     bench.join(a)
@@ -238,7 +238,7 @@ def test_a_new_join_of_a_suspected_member_clears_it() -> None:
     assert waiting not in bench.answers
 
 
-def test_news_of_unknown_members_and_groups_corrects_the_core() -> None:
+def test_events_of_unknown_members_and_groups_correct_the_core() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     del bench.snapshots["g"]
@@ -249,7 +249,7 @@ def test_news_of_unknown_members_and_groups_corrects_the_core() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -5, -(2**31)])
-def test_a_rebalance_timeout_that_is_none_is_the_session_timeout(timeout: int) -> None:
+def test_an_invalid_rebalance_timeout_means_the_session_timeout(timeout: int) -> None:
     bench = Bench()
     a = bench.joined(rebalance_timeout_ms=timeout)["member_id"]
     bench.share([a])

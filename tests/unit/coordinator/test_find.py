@@ -39,17 +39,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_the_built_in_ones_bear_their_names() -> None:
+def test_built_in_assignors_are_found_by_name() -> None:
     for name in BUILT_IN:
         assert ASSIGNORS.find(name).name == name
 
 
 @pytest.mark.parametrize("place", ["krust_find_good:Mine", "krust_find_good:ready", "by_shop"])
-def test_one_of_ones_own_is_found(folder: Path, place: str) -> None:
+def test_a_custom_assignor_is_found(folder: Path, place: str) -> None:
     assert ASSIGNORS.find(place).name == "mine"
 
 
-def test_what_packages_offer_is_listed(folder: Path) -> None:
+def test_assignors_of_installed_packages_are_listed(folder: Path) -> None:
     [offered] = [one for one in ASSIGNORS.known() if one.source == "shop"]
     assert (offered.name, offered.place) == ("by_shop", "krust_find_good:Mine")
 
@@ -71,7 +71,9 @@ def test_what_packages_offer_is_listed(folder: Path) -> None:
         ("krust_find_good:other", "is no assignor", "assign"),
     ],
 )
-def test_an_error_says_what_to_do(folder: Path, place: str, message: str, hint: str) -> None:
+def test_a_missing_assignor_is_an_error_with_a_hint(
+    folder: Path, place: str, message: str, hint: str
+) -> None:
     with pytest.raises(FindError, match=message) as caught:
         ASSIGNORS.find(place)
     assert hint in caught.value.hint

@@ -21,7 +21,7 @@ def test_a_batch_publishes_each_changed_group_once() -> None:
     assert sorted(group_id for group_id, _ in outcome.snapshots) == ["g", "h"]
 
 
-def test_a_member_that_joins_again_is_not_published_for_that() -> None:
+def test_a_repeated_join_publishes_no_snapshot() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     bench.join(a)
@@ -34,7 +34,7 @@ def test_a_member_that_joins_again_is_not_published_for_that() -> None:
     assert bench.outcomes[-1].snapshots
 
 
-def test_a_member_on_another_connection_is_published() -> None:
+def test_a_changed_connection_of_a_member_is_published() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     bench.join(a)
@@ -44,7 +44,7 @@ def test_a_member_on_another_connection_is_published() -> None:
     assert bench.snapshot["members"][b]["connection"] == 8
 
 
-def test_sessions_begin_anew_when_a_wait_ends() -> None:
+def test_sessions_restart_when_a_wait_ends() -> None:
     bench = Bench()
     a, b, c = bench.stable(3)
     for each in (a, b):
@@ -69,7 +69,7 @@ def test_pending_members_are_not_published() -> None:
     assert not bench.outcomes[-1].snapshots
 
 
-def test_states_have_the_time_they_began() -> None:
+def test_states_have_the_time_of_their_beginning() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     assert bench.snapshot["since_ms"] == bench.now_ms
@@ -91,7 +91,7 @@ def test_a_group_is_empty_since_a_time_of_the_wall_clock() -> None:
     assert record["current_state_timestamp"] == bench.now_ms + day_ms
 
 
-def test_five_hundred_members_cost_five_hundred_times_one() -> None:
+def test_the_snapshot_of_500_members_takes_500_times_the_steps_of_one() -> None:
     """Work is counted in executed lines, so that no clock decides."""
 
     def lines(size: int) -> int:

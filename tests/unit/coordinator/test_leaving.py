@@ -30,7 +30,7 @@ def test_from_version_3_each_member_has_its_own_code(version: int) -> None:
     assert bench.joined(a)["error_code"] == Code.NONE, "one rebalance for all that left"
 
 
-def test_leaving_an_unknown_group() -> None:
+def test_a_leave_of_an_unknown_group_is_refused() -> None:
     bench = Bench()
     assert bench.leave("m", version=2)["error_code"] == Code.UNKNOWN_MEMBER_ID
     answer = bench.leave("m", version=3)
@@ -38,7 +38,7 @@ def test_leaving_an_unknown_group() -> None:
     assert answer["members"][0]["error_code"] == Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_one_to_leave_ends_the_group_and_is_recorded() -> None:
+def test_the_last_leave_empties_the_group_and_is_recorded() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     bench.leave(a)
@@ -47,7 +47,7 @@ def test_the_last_one_to_leave_ends_the_group_and_is_recorded() -> None:
     assert len(outcome.records) == len(outcome.replies) == 1
 
 
-def test_who_leaves_while_its_join_waits_is_answered() -> None:
+def test_a_member_that_leaves_during_its_join_is_answered() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -56,7 +56,7 @@ def test_who_leaves_while_its_join_waits_is_answered() -> None:
     assert bench.joined(b)["error_code"] == Code.NONE
 
 
-def test_who_leaves_while_its_sync_waits_is_answered() -> None:
+def test_a_member_that_leaves_during_its_sync_is_answered() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -66,7 +66,7 @@ def test_who_leaves_while_its_sync_waits_is_answered() -> None:
     assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_one_awaited_leaves_and_the_rebalance_ends() -> None:
+def test_a_rebalance_ends_when_the_last_awaited_member_leaves() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -84,7 +84,7 @@ def test_a_pending_member_leaves_without_a_rebalance() -> None:
     assert set(bench.snapshot["members"]) > {a}
 
 
-def test_a_pending_member_that_leaves_is_waited_for_no_more() -> None:
+def test_a_rebalance_no_longer_waits_for_a_pending_member_that_left() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     told = bench.joined(version=4)["member_id"]

@@ -22,7 +22,7 @@ def test_a_lone_member_is_answered_at_once_without_a_delay() -> None:
     assert not bench.log
 
 
-def test_the_assignment_is_stored_before_anyone_hears_of_it() -> None:
+def test_the_assignment_is_appended_before_any_member_gets_it() -> None:
     bench = Bench()
     members = bench.stable(3)
     stored = bench.log[-1]
@@ -63,7 +63,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
     assert bench.answers[waiting]["assignment"] == b"all"
 
 
-def test_only_the_leader_is_told_who_is_here() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     bench = Bench()
     members = bench.stable(2)
     joins = [bench.join(each) for each in members]
@@ -73,7 +73,7 @@ def test_only_the_leader_is_told_who_is_here() -> None:
     assert follower["leader"] == members[0]
 
 
-def test_from_version_4_a_new_member_is_given_an_id_first() -> None:
+def test_from_version_4_a_new_member_gets_an_id_first() -> None:
     bench = Bench()
     told = bench.joined(version=4)
     assert told["error_code"] == Code.MEMBER_ID_REQUIRED
@@ -83,7 +83,7 @@ def test_from_version_4_a_new_member_is_given_an_id_first() -> None:
     assert (again["error_code"], again["member_id"]) == (Code.NONE, "c-id1")
 
 
-def test_a_pending_member_is_forgotten_after_its_session_timeout() -> None:
+def test_a_pending_member_is_removed_after_its_session_timeout() -> None:
     bench = Bench()
     told = bench.joined(version=4)["member_id"]
     bench.wait(10_000)
@@ -101,7 +101,7 @@ def test_a_rebalance_waits_for_pending_members_until_they_expire() -> None:
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
-def test_an_unknown_member_id_makes_no_group() -> None:
+def test_an_unknown_member_id_creates_no_group() -> None:
     bench = Bench()
     assert bench.joined("who", version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.synced("who", 1)["error_code"] == Code.UNKNOWN_MEMBER_ID
@@ -178,14 +178,14 @@ def test_the_leader_stays_while_it_joins_and_another_leads_when_it_does_not() ->
     assert set(bench.snapshot["members"]) == {b, c}
 
 
-def test_a_member_that_left_the_lead_has_a_successor() -> None:
+def test_another_member_leads_after_the_leader_left() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     bench.leave(a)
     assert bench.joined(b)["leader"] == b
 
 
-def test_joining_again_with_the_same_metadata_while_it_completes_has_the_same_answer() -> None:
+def test_a_repeated_join_with_the_same_metadata_gets_the_same_answer_until_the_sync() -> None:
     bench = Bench()
     members = bench.stable(2)
     first = [bench.answers[each] for each in [bench.join(each) for each in members]]
@@ -194,7 +194,7 @@ def test_joining_again_with_the_same_metadata_while_it_completes_has_the_same_an
     assert bench.state == "CompletingRebalance"
 
 
-def test_joining_again_with_other_metadata_while_it_completes_begins_anew() -> None:
+def test_a_repeated_join_with_other_metadata_restarts_a_completing_rebalance() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     for each in (a, b):
@@ -215,7 +215,7 @@ def test_a_follower_that_joins_a_stable_group_again_is_answered_at_once() -> Non
     assert bench.state == "Stable"
 
 
-def test_a_follower_with_other_metadata_makes_a_stable_group_rebalance() -> None:
+def test_a_follower_with_other_metadata_triggers_a_rebalance() -> None:
     bench = Bench()
     _, b = bench.stable(2)
     assert bench.join(b, protocols=[("range", b"other")]) not in bench.answers
@@ -267,7 +267,7 @@ def test_a_sync_in_a_stable_group_has_the_assignment_again() -> None:
         assert bench.synced(member, bench.generation)["assignment"] == member.encode()
 
 
-def test_a_later_assignment_of_the_leader_is_not_heard() -> None:
+def test_a_later_assignment_of_the_leader_is_ignored() -> None:
     bench = Bench()
     (member,) = bench.stable(1)
     answer = bench.synced(member, bench.generation, {member: b"other"})
@@ -290,7 +290,7 @@ def test_from_version_5_a_sync_names_the_protocol() -> None:
     assert (answer["protocol_type"], answer["protocol_name"]) == ("consumer", "range")
 
 
-def test_generations_rise_even_when_everybody_is_gone() -> None:
+def test_generations_rise_even_when_all_members_have_left() -> None:
     bench = Bench()
     (member,) = bench.stable(1)
     bench.leave(member)
@@ -301,7 +301,7 @@ def test_generations_rise_even_when_everybody_is_gone() -> None:
     assert bench.joined()["generation_id"] == 3
 
 
-def test_a_full_group_refuses_who_is_new() -> None:
+def test_a_full_classic_group_refuses_new_members() -> None:
     bench = Bench(max_size=2)
     members = bench.stable(2)
     refused = bench.joined()
@@ -311,7 +311,7 @@ def test_a_full_group_refuses_who_is_new() -> None:
     assert all(bench.answers[each]["error_code"] == Code.NONE for each in waiting)
 
 
-def test_while_a_group_rebalances_the_first_to_join_stay() -> None:
+def test_the_first_members_to_join_a_rebalance_stay_in_a_full_group() -> None:
     bench = Bench(max_size=2)
     a, b = bench.stable(2)
     bench.join(a)
@@ -330,7 +330,7 @@ def test_pending_members_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.joined(told[1], version=4)["error_code"] == Code.NONE
 
 
-def test_versions_before_1_have_one_timeout_for_both() -> None:
+def test_version_0_has_one_timeout_for_session_and_rebalance() -> None:
     bench = Bench()
     a = bench.joined(version=0, rebalance_timeout_ms=-1)["member_id"]
     bench.share([a])
@@ -366,7 +366,7 @@ def test_the_reasons_of_the_last_rebalances_are_remembered() -> None:
     assert bench.coordinator.history("other") == []
 
 
-def test_reasons_are_bounded() -> None:
+def test_remembered_reasons_are_bounded() -> None:
     bench = Bench()
     bench.stable(1)
     bench.batch(*(bench.joining("", 3, reason="x" * 1000) for _ in range(100)))

@@ -7,7 +7,7 @@ from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
 
-def test_a_stable_group_is_stable_again() -> None:
+def test_a_stable_group_is_stable_after_a_replay() -> None:
     bench = Bench()
     members = bench.stable(3)
     snapshot = bench.snapshot
@@ -34,7 +34,7 @@ def test_a_follower_that_joins_again_after_a_restart_is_answered() -> None:
     assert other not in bench.answers
 
 
-def test_a_follower_with_news_after_a_restart_makes_the_group_rebalance() -> None:
+def test_a_follower_with_new_metadata_after_a_restart_triggers_a_rebalance() -> None:
     bench = Bench()
     _, b = bench.stable(2)
     bench.restart()
@@ -42,7 +42,7 @@ def test_a_follower_with_news_after_a_restart_makes_the_group_rebalance() -> Non
     assert bench.state == "PreparingRebalance"
 
 
-def test_a_generation_is_never_given_out_twice() -> None:
+def test_a_generation_is_never_used_twice() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     seen = {bench.generation}
@@ -57,7 +57,7 @@ def test_a_generation_is_never_given_out_twice() -> None:
         bench.restart()
 
 
-def test_an_empty_group_is_empty_again_and_its_generation_rises() -> None:
+def test_an_empty_group_is_empty_after_a_replay_and_its_generation_rises() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     bench.leave(a)
@@ -67,7 +67,7 @@ def test_an_empty_group_is_empty_again_and_its_generation_rises() -> None:
     assert bench.joined()["generation_id"] > generation
 
 
-def test_a_tombstone_brings_nothing_back() -> None:
+def test_a_tombstone_restores_no_group() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     bench.leave(a)
@@ -87,14 +87,14 @@ def test_static_members_come_back_with_their_instance_ids() -> None:
     assert bench.synced(answer["member_id"], bench.generation)["assignment"] == a.encode()
 
 
-def test_what_was_not_stored_is_not_known() -> None:
+def test_a_change_that_was_not_appended_is_lost_after_a_replay() -> None:
     bench = Bench()
     a = bench.joined()["member_id"]
     bench.restart()
     assert bench.synced(a, 1)["error_code"] == Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_is_here_is_not_replaced_by_an_older_record() -> None:
+def test_a_loaded_group_is_not_replaced_by_an_older_record() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
@@ -142,7 +142,7 @@ def test_a_group_larger_than_it_may_be_now_rebalances() -> None:
     assert sorted(codes) == [Code.NONE, Code.NONE, Code.GROUP_MAX_SIZE_REACHED]
 
 
-def test_one_record_that_cannot_be_read_costs_its_group_alone() -> None:
+def test_one_unreadable_record_affects_only_its_group() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     value = bench.log[-1][1]
@@ -153,7 +153,7 @@ def test_one_record_that_cannot_be_read_costs_its_group_alone() -> None:
     assert bench.joined(group_id="bad")["error_code"] == Code.NONE
 
 
-def test_the_core_hears_what_a_group_subscribes_to() -> None:
+def test_the_core_is_told_the_subscribed_topics_of_a_group() -> None:
     bench = Bench()
     data = [write_subscription(Subscription((topic, "all"))) for topic in ("t", "u")]
     members = bench.stable(2, protocols=[("range", data[0])])
@@ -167,7 +167,7 @@ def test_the_core_hears_what_a_group_subscribes_to() -> None:
     assert bench.snapshot["subscribed"] == []
 
 
-def test_a_group_that_moved_away_answers_who_waits_and_is_not_asked_for_again() -> None:
+def test_a_group_that_moved_away_answers_waiting_members_and_is_not_requested_again() -> None:
     bench = Bench()
     members = bench.stable(2)
     waiting = bench.join(members[0], protocols=[("range", b"other")])
@@ -177,7 +177,7 @@ def test_a_group_that_moved_away_answers_who_waits_and_is_not_asked_for_again() 
     assert bench.outcomes[-1].wake_at_ms is None
 
 
-def test_a_lost_group_that_moved_away_is_not_waited_for() -> None:
+def test_a_lost_group_that_moved_away_is_not_replayed() -> None:
     bench = Bench()
     bench.stable(2)
     bench.take(bench.coordinator.on_append_failed([bench.group_id], bench.now_ms))

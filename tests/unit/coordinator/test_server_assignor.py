@@ -22,7 +22,7 @@ def say(bench: Bench, given: dict[str, bytes] | None, generation: int = 1, **mor
     bench.news("Assigned", call=bench.call(generation), assignments=given, **more)
 
 
-def test_the_call_has_what_an_assignor_needs() -> None:
+def test_a_call_of_an_assignor_has_members_topics_and_owned_partitions() -> None:
     bench, (a, b), call = called()
     assert call == AssignCall("g", 1, "range", [(a, None, b"m", b""), (b, None, b"m", b"")])
     say(bench, {a: b"A", b: b"B"})
@@ -33,7 +33,7 @@ def test_the_call_has_what_an_assignor_needs() -> None:
     assert again.generation == 2
 
 
-def test_the_leaders_assignment_waits_and_is_not_heard() -> None:
+def test_the_leaders_sync_waits_and_its_assignment_is_ignored() -> None:
     bench, (a, b), _ = called()
     leader = bench.sync(a, 1, {a: b"mine", b: b""})
     assert leader not in bench.answers
@@ -51,7 +51,7 @@ def test_an_answer_before_the_syncs_makes_the_group_stable() -> None:
     assert bench.synced(a, 1, {a: b"mine"})["assignment"] == b""
 
 
-def test_when_the_assignor_cannot_the_leader_assigns() -> None:
+def test_the_leader_assigns_when_the_assignor_fails() -> None:
     bench, (a, _), _ = called()
     say(bench, None, line="Traceback: planted")
     assert bench.state == "CompletingRebalance"
@@ -63,7 +63,7 @@ def test_when_the_assignor_cannot_the_leader_assigns() -> None:
     assert bench.answers[leader]["assignment"] == b"mine"
 
 
-def test_an_assignor_that_never_answers_costs_the_sync_deadline_at_most() -> None:
+def test_an_assignor_that_never_answers_delays_until_the_sync_deadline() -> None:
     bench, (a, b), _ = called()
     waiting = [bench.sync(each, 1, {each: b"x"}) for each in (a, b)]
     bench.wait(58_000)
@@ -74,7 +74,7 @@ def test_an_assignor_that_never_answers_costs_the_sync_deadline_at_most() -> Non
     assert bench.outcomes[-1].wake_at_ms is None
 
 
-def test_an_answer_that_comes_too_late_is_not_heard() -> None:
+def test_a_late_answer_of_an_assignor_is_ignored() -> None:
     bench, (a, b), _ = called()
     bench.leave(b)
     say(bench, {a: b"late"})
@@ -100,7 +100,7 @@ def test_an_answer_of_before_the_group_was_read_again_is_not_heard() -> None:
     assert bench.synced(b, 1)["assignment"] == b"B"
 
 
-def test_other_groups_and_other_protocol_types_are_their_leaders() -> None:
+def test_other_groups_and_protocol_types_are_assigned_by_their_leaders() -> None:
     bench = Bench(server_assignor=lambda name: name == "g")
     bench.joined(group_id="h")
     bench.joined(protocol_type="connect")

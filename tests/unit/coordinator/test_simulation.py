@@ -21,7 +21,7 @@ class Both:
         return {member: [krust.TopicPartition("a", 0)] for member in group.members}
 
 
-def test_what_authors_of_plug_ins_need_is_public() -> None:
+def test_names_for_authors_of_plug_ins_are_public() -> None:
     assert isinstance(Sticky(), krust.Assignor)
     assert isinstance(Time(), krust.RetentionPolicy)
     assert krust.GroupSpec({}, "g").members == {}
@@ -29,7 +29,7 @@ def test_what_authors_of_plug_ins_need_is_public() -> None:
         assert name in krust.__all__
 
 
-def test_a_simulation_says_what_moved_at_each_step() -> None:
+def test_a_simulation_reports_what_moved_at_each_step() -> None:
     start, left, back = krust.simulate(Sticky(), members=5, topics={"a": 20}, steps=["-1", "+1"])
     assert (start.moved, start.least, start.most) == (0, 4, 4)
     assert (left.step, left.members, left.orphaned, left.moved) == ("-1", 4, 4, 0)
@@ -45,12 +45,12 @@ def test_an_answer_that_breaks_a_rule_is_an_error() -> None:
 @pytest.mark.parametrize(
     "how", [{"steps": ["x"]}, {"steps": ["-3"]}, {"members": 0}, {"topics": {"a": 0}}]
 )
-def test_what_cannot_be_simulated_is_an_argument_error(how: Mapping[str, Any]) -> None:
+def test_an_invalid_simulation_is_an_argument_error(how: Mapping[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         krust.simulate(Sticky(), **how)
 
 
-def test_an_assignor_that_is_late_is_an_error() -> None:
+def test_a_slow_assignor_is_an_error_in_a_simulation() -> None:
     import threading
 
     never = threading.Event()

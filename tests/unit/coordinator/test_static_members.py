@@ -31,7 +31,7 @@ def test_a_static_member_needs_no_second_join_for_its_id() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_follower_comes_back_without_a_rebalance(version: int) -> None:
+def test_a_static_follower_returns_without_a_rebalance(version: int) -> None:
     bench, (a, b) = settled("i", "j")
     generation = bench.generation
     answer = bench.joined("", version, group_instance_id="j")
@@ -48,7 +48,7 @@ def test_a_follower_comes_back_without_a_rebalance(version: int) -> None:
     assert stored["generation"] == generation
 
 
-def test_a_leader_that_comes_back_is_not_told_that_it_leads() -> None:
+def test_a_returning_static_leader_does_not_lead() -> None:
     bench, (a, _) = settled("i", "j")
     answer = bench.joined("", 8, group_instance_id="i")
     assert (answer["leader"], answer["members"]) == (a, [])
@@ -57,7 +57,7 @@ def test_a_leader_that_comes_back_is_not_told_that_it_leads() -> None:
     assert rebalance not in bench.answers, "it does lead, though"
 
 
-def test_from_version_9_a_leader_that_comes_back_skips_the_assignment() -> None:
+def test_from_version_9_a_returning_leader_skips_the_assignment() -> None:
     bench, (a, b) = settled("i", "j")
     answer = bench.joined("", 9, group_instance_id="i")
     new = answer["member_id"]
@@ -68,7 +68,7 @@ def test_from_version_9_a_leader_that_comes_back_skips_the_assignment() -> None:
     assert bench.synced(b, bench.generation)["assignment"] == b.encode()
 
 
-def test_who_was_replaced_is_fenced() -> None:
+def test_a_replaced_static_member_is_fenced() -> None:
     bench, (_, b) = settled("i", "j")
     bench.joined("", 5, group_instance_id="j")
     join = bench.joined(b, 5, group_instance_id="j")
@@ -79,7 +79,7 @@ def test_who_was_replaced_is_fenced() -> None:
     assert bench.synced(b, bench.generation)["error_code"] == Code.UNKNOWN_MEMBER_ID
 
 
-def test_what_the_replaced_one_waits_for_is_answered_fenced() -> None:
+def test_a_waiting_request_of_a_replaced_member_is_fenced() -> None:
     bench, (a, b) = settled("i", "j")
     waiting = bench.join(a, 5, group_instance_id="i")
     bench.join("", 5, group_instance_id="i")
@@ -92,7 +92,7 @@ def test_what_the_replaced_one_waits_for_is_answered_fenced() -> None:
     assert bench.state == "PreparingRebalance", "the leader assigns by the old id"
 
 
-def test_coming_back_with_other_protocols_makes_the_group_rebalance() -> None:
+def test_a_static_member_that_returns_with_other_protocols_triggers_a_rebalance() -> None:
     both = [("range", b"m"), ("sticky", b"m")]
     bench, _ = settled("i", "j", protocols=both)
     waiting = bench.join("", 5, group_instance_id="j", protocols=[("sticky", b"m")])
@@ -100,7 +100,7 @@ def test_coming_back_with_other_protocols_makes_the_group_rebalance() -> None:
     assert bench.state == "PreparingRebalance"
 
 
-def test_coming_back_with_another_subscription_keeps_the_assignment() -> None:
+def test_a_static_member_that_returns_with_another_subscription_keeps_its_assignment() -> None:
     bench, (_, b) = settled("i", "j")
     answer = bench.joined("", 5, group_instance_id="j", protocols=[("range", b"new")])
     assert answer["error_code"] == Code.NONE
@@ -108,7 +108,7 @@ def test_coming_back_with_another_subscription_keeps_the_assignment() -> None:
     assert synced["assignment"] == b.encode()
 
 
-def test_an_instance_id_nobody_has_makes_a_known_member_unknown() -> None:
+def test_an_unknown_instance_id_makes_a_known_member_unknown() -> None:
     bench, (a, _) = settled("i", "j")
     answer = bench.joined(a, 5, group_instance_id="k")
     assert answer["error_code"] == Code.UNKNOWN_MEMBER_ID
@@ -128,7 +128,7 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends()
     assert (bench.state, set(bench.snapshot["members"])) == ("PreparingRebalance", {a})
 
 
-def test_a_rebalance_that_only_absent_static_members_owe_ends_with_their_sessions() -> None:
+def test_a_rebalance_that_waits_for_absent_static_members_ends_with_their_sessions() -> None:
     bench, (a, b) = settled("i", "j")
     bench.join(a, 5, group_instance_id="i")
     bench.leave({"member_id": a, "group_instance_id": "i"})
@@ -138,7 +138,7 @@ def test_a_rebalance_that_only_absent_static_members_owe_ends_with_their_session
     assert bench.state == "Empty"
 
 
-def test_a_static_member_comes_back_into_a_full_group() -> None:
+def test_a_static_member_returns_to_a_full_group() -> None:
     bench = Bench(max_size=1)
     a = bench.joined("", 5, group_instance_id="i")["member_id"]
     bench.share([a])

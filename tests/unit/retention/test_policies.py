@@ -35,31 +35,31 @@ def partition(
     return Partition("t", number, segments, high, *limits)
 
 
-def test_time_lets_go_up_to_the_first_that_is_young() -> None:
+def test_the_time_policy_deletes_up_to_the_first_recent_segment() -> None:
     it = partition(500, 400, 90, 300, 0, limits=(100, -1))
     assert Time().expired(ROOM, [it], NOW) == {("t", 0): 2}
     forever = partition(500, 400, 0)
     assert Time().expired(ROOM, [forever], NOW) == {("t", 0): 0}
 
 
-def test_size_keeps_at_least_what_the_limit_says() -> None:
+def test_the_size_policy_keeps_at_least_its_limit() -> None:
     it = partition(5, 4, 3, 2, 1, limits=(-1, 250))
     assert Size().expired(ROOM, [it], NOW) == {("t", 0): 2}
     assert Size().expired(ROOM, [partition(5, 4, 3)], NOW) == {("t", 0): 0}
 
 
-def test_both_is_what_either_lets_go() -> None:
+def test_the_combined_policy_deletes_what_either_would() -> None:
     it = partition(500, 4, 3, 2, 1, limits=(100, 150))
     assert TimeAndSize().expired(ROOM, [it], NOW) == {("t", 0): 3}
 
 
-def test_nothing_goes_that_is_active_or_above_the_high_watermark() -> None:
+def test_no_policy_deletes_the_active_segment_or_one_above_the_high_watermark() -> None:
     it = partition(500, 500, 500, 500, high=19, limits=(1, 0))
     for kind in BUILT_IN.values():
         assert kind().expired(Disk(0, 10**9), [it], NOW) == {("t", 0): 1}
 
 
-def test_room_on_the_disk_costs_the_oldest_wherever_they_lie() -> None:
+def test_the_disk_space_policy_deletes_the_oldest_segments_of_any_partition() -> None:
     disk = Disk(free=50, total=3000)
     old, young = partition(900, 800, 700, 0), partition(850, 100, 0, number=1)
     assert KeepFreeDiskSpace().expired(disk, [old, young], NOW) == {("t", 0): 2, ("t", 1): 1}
@@ -72,7 +72,7 @@ def test_room_on_the_disk_costs_the_oldest_wherever_they_lie() -> None:
     st.tuples(st.integers(-1, 800), st.integers(-1, 800)),
     st.integers(0, 3000),
 )
-def test_whatever_there_is_the_built_in_ones_keep_the_rules(
+def test_built_in_policies_keep_the_rules_for_any_segments(
     ages: list[list[int]], high: int, limits: tuple[int, int], free: int
 ) -> None:
     them = [partition(*each, number=n, high=high, limits=limits) for n, each in enumerate(ages)]
@@ -96,13 +96,13 @@ def test_whatever_there_is_the_built_in_ones_keep_the_rules(
         ({("t", 0): 3}, "above the high watermark 25"),
     ],
 )
-def test_an_answer_that_breaks_a_rule_is_told(answer: Any, says: str) -> None:
+def test_an_answer_that_breaks_a_rule_is_reported(answer: Any, says: str) -> None:
     with pytest.raises(ExpiryError) as error:
         validate([partition(9, 9, 9, 9, high=25)], answer)
     assert says in str(error.value)
 
 
-def test_policies_have_names_and_places() -> None:
+def test_policies_are_found_by_name_and_by_module() -> None:
     assert [one.name for one in POLICIES.known()][:4] == list(BUILT_IN)
     assert POLICIES.find("krust.retention.policies:Size").name == "size"
     for wrong in ("sizes", "nowhere.at:All", "krust.retention.policies:BUILT_IN", "os:"):

@@ -133,7 +133,7 @@ def test_the_deadline_grows_with_the_group(monkeypatch: pytest.MonkeyPatch) -> N
     assert deadline_s(3, 12, 1000) == 1
 
 
-def test_one_of_krusts_own_and_one_of_the_working_directory(module: str) -> None:
+def test_assignors_of_krust_and_of_the_working_directory_assign(module: str) -> None:
     with asked("uniform") as one:
         assert one.shares() == (EVEN, None)
     with asked(f"{module}:First") as one:
@@ -141,7 +141,7 @@ def test_one_of_krusts_own_and_one_of_the_working_directory(module: str) -> None
         assert one.shares() == (FIRST, None)
 
 
-def test_what_it_prints_does_no_harm(module: str) -> None:
+def test_output_of_an_assignor_is_harmless(module: str) -> None:
     with asked(f"{module}:Speaks") as one:
         assert one.shares() == (FIRST, None)
 
@@ -156,7 +156,7 @@ def test_what_it_prints_does_no_harm(module: str) -> None:
         ("Missing", "shelf_of_assignors has no Missing"),
     ],
 )
-def test_one_that_fails_costs_the_default_and_a_line(
+def test_the_default_assigns_after_a_failing_assignor_which_is_logged(
     module: str, kind: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with asked(f"{module}:{kind}") as one:
@@ -168,7 +168,7 @@ def test_one_that_fails_costs_the_default_and_a_line(
         assert one.shares()[0] == EVEN
 
 
-def test_one_that_hangs_is_shown_where_it_stands_and_started_anew(module: str) -> None:
+def test_a_hanging_assignor_is_logged_with_its_stack_and_restarted(module: str) -> None:
     one = Asked(Rule("g", f"{module}:Slow"))
     one.assigning._least_ms = HANGS_MS
     try:
@@ -200,7 +200,7 @@ class Local:
         return {"m1": [("t", number) for number in range(topics.partitions("t"))]}
 
 
-def test_an_object_runs_here_and_is_left_behind_when_it_hangs() -> None:
+def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -> None:
     local = Local()
     with asked(local) as one:
         assert one.shares() == (FIRST, None)
@@ -220,7 +220,7 @@ def test_an_object_runs_here_and_is_left_behind_when_it_hangs() -> None:
         local.hold.set()
 
 
-def test_no_more_threads_hang_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plugin, "left", threading.BoundedSemaphore(1))
     monkeypatch.setattr(runners, "MOST_LEFT", 1)
     hangs = Local()
@@ -233,7 +233,7 @@ def test_no_more_threads_hang_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs.hold.set()
 
 
-def test_one_that_hangs_holds_up_no_other(module: str) -> None:
+def test_a_hanging_assignor_delays_no_other(module: str) -> None:
     one = Asked(Rule("slow", f"{module}:Slow"), Rule("g", "range"))
     try:
         one.start("slow")
@@ -242,7 +242,7 @@ def test_one_that_hangs_holds_up_no_other(module: str) -> None:
         one.assigning.close()
 
 
-def test_the_first_pattern_that_fits_counts() -> None:
+def test_the_first_matching_pattern_chooses_the_assignor() -> None:
     one = Asked(Rule("a-*", "range"), Rule("*", "uniform"))
     assert one.assigning.wants("b")
     assert one.shares(group_id="a-1")[0] == {"m1": [0, 1], "m2": [2, 3]}
@@ -251,7 +251,7 @@ def test_the_first_pattern_that_fits_counts() -> None:
     assert not Asked(Rule("a-*", "range")).assigning.wants("b")
 
 
-def test_streams_assign_by_themselves() -> None:
+def test_groups_of_kafka_streams_are_assigned_by_their_leaders() -> None:
     with asked("uniform") as one:
         one.start(protocol="stream")
         message = one.answer()
@@ -259,7 +259,7 @@ def test_streams_assign_by_themselves() -> None:
         assert "its leader's own" in message["line"]
 
 
-def test_a_group_of_the_new_kind_gets_places_and_names_its_assignor() -> None:
+def test_a_consumer_group_gets_partitions_and_names_its_assignor() -> None:
     from krust.coordinator.assignors.spec import MemberSpec
 
     group = GroupSpec({who: MemberSpec(frozenset({"t"})) for who in ("m1", "m2")}, "g")
@@ -269,7 +269,7 @@ def test_a_group_of_the_new_kind_gets_places_and_names_its_assignor() -> None:
         assert given == {"m1": [("t", 0), ("t", 1)], "m2": [("t", 2), ("t", 3)]}
 
 
-def test_closing_leaves_no_process_thread_or_descriptor_behind(module: str) -> None:
+def test_a_closed_assigner_leaves_no_process_thread_or_descriptor(module: str) -> None:
     with nothing_left():
         for kind in ("First", "Slow"):
             with asked(f"{module}:{kind}") as one:

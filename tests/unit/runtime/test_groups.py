@@ -26,7 +26,7 @@ class Looks:
         return {}
 
 
-def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
+def test_an_assignor_gets_partitions_racks_and_lag() -> None:
     looks = Looks()
     config = {"broker.rack": "r1"}
     with krust.Broker(config=config, assignors={"g": looks}) as broker:
@@ -54,7 +54,7 @@ def test_an_assignor_is_told_partitions_racks_and_lag() -> None:
         assert looks.saw == [(2, 6, here), (1, None, here), (0, None, frozenset())]
 
 
-def test_a_new_group_waits_a_moment_for_a_second_member_where_its_delay_is_0() -> None:
+def test_a_new_group_with_delay_0_waits_briefly_for_a_second_member() -> None:
     for delay_ms, waits_ms in ((0, 3), (1000, 1000)):
         with krust.Broker(config={"group.initial.rebalance.delay.ms": delay_ms}) as broker:
             groups = broker._running()._groups

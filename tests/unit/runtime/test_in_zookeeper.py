@@ -80,7 +80,7 @@ def nodes(tree: KazooClient, path: str = "/") -> dict[str, tuple[str, bool]]:
     return found
 
 
-def test_the_tree_is_what_kafka_would_have_made(
+def test_the_tree_equals_what_kafka_would_have_written(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     broker = served(tmp_path / "data", connect, node_id=0)
@@ -105,7 +105,7 @@ def test_the_tree_is_what_kafka_would_have_made(
     assert tree.exists("/controller") is None
 
 
-def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
+def test_kafkas_zookeeper_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
     broker = served(tmp_path / "data", connect)
     hosts, _, chroot = connect.partition("/")
     try:
@@ -126,7 +126,7 @@ def test_kafkas_own_shell_reads_a_broker(tmp_path: Path, connect: str) -> None:
     broker.stop()
 
 
-def test_a_killed_broker_is_back_before_its_session_ends_with_what_it_had(
+def test_a_killed_broker_restarts_before_its_session_ends_with_its_state(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     broker = served(tmp_path / "data", connect, **{"zookeeper.session.timeout.ms": peer.MOST_MS})
@@ -144,7 +144,7 @@ def test_a_killed_broker_is_back_before_its_session_ends_with_what_it_had(
     assert not (tmp_path / "data/krust-session.json").exists()
 
 
-def test_a_broker_whose_session_ended_registers_anew(
+def test_a_broker_registers_again_after_its_session_expired(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     broker = served(tmp_path / "data", connect)
@@ -173,7 +173,7 @@ def _creates(bootstrap: str, name: str) -> bool:
     return True
 
 
-def test_a_number_that_is_taken_refuses_the_start(tmp_path: Path, connect: str) -> None:
+def test_a_broker_id_in_use_prevents_the_start(tmp_path: Path, connect: str) -> None:
     broker = served(tmp_path / "one", connect)
     with pytest.raises(NotReadyError) as raised:
         served(tmp_path / "two", connect)
@@ -184,7 +184,7 @@ def test_a_number_that_is_taken_refuses_the_start(tmp_path: Path, connect: str) 
     broker.stop()
 
 
-def test_a_broker_without_a_number_is_given_one_and_keeps_it(
+def test_a_broker_without_an_id_gets_one_and_keeps_it(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     config = load(options={"zookeeper.connect": connect, "reserved.broker.max.id": 6})
@@ -205,7 +205,7 @@ def test_a_broker_without_a_number_is_given_one_and_keeps_it(
         ({"broker.id.generation.enable": "false"}, "broker.id is not set"),
     ],
 )
-def test_a_number_that_cannot_be_is_refused(
+def test_an_invalid_broker_id_is_refused(
     tmp_path: Path, settings: dict[str, object], why: str
 ) -> None:
     config = load(options={"zookeeper.connect": "127.0.0.1:1", **settings})
@@ -213,7 +213,7 @@ def test_a_number_that_cannot_be_is_refused(
         identity.node_id(config, [tmp_path])
 
 
-def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
+def test_a_second_broker_joins_and_the_controller_stays(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     first = served(tmp_path / "one", connect)
@@ -225,7 +225,7 @@ def test_a_second_broker_joins_and_leaves_the_office_where_it_is(
     assert first.stop() == 0
 
 
-def test_quotas_of_kafkas_are_known_and_passwords_beside_them_stay(
+def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
     tmp_path: Path, connect: str, tree: KazooClient
 ) -> None:
     hosts, _, chroot = connect.partition("/")
@@ -298,7 +298,7 @@ def test_offsets_of_the_oldest_consumers_are_znodes(
         assert told == [(77, 0), (11, 0), (-1, -1)]
 
 
-def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path) -> None:
+def test_without_zookeeper_records_flow_and_metadata_does_not_change(tmp_path: Path) -> None:
     with peer.running(tmp_path / "zk") as ensemble:
         session = {"zookeeper.session.timeout.ms": 10_000}
         broker = served(tmp_path / "data", f"{ensemble.connect}/k", **session)
@@ -320,7 +320,7 @@ def test_without_zookeeper_records_flow_and_nothing_else_happens(tmp_path: Path)
         assert broker.stop() == 0
 
 
-def test_nobody_there_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+def test_an_unreachable_zookeeper_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match="no ZooKeeper answers at 127") as e:
         served(tmp_path / "data", "127.0.0.1:1", **{"zookeeper.connection.timeout.ms": 200})
     assert e.value.code == 3
@@ -348,7 +348,9 @@ def test_a_broker_in_this_process_can_live_in_zookeeper(connect: str, tree: Kazo
         assert tree.get_children(znodes.TOPICS) == []
 
 
-def test_without_kazoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kazoo_is_reported_with_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "krust.metadata.zookeeper", None)
     config = load(options={"zookeeper.connect": "localhost:2181"})
     with pytest.raises(ConfigError, match="no kazoo") as raised:
@@ -356,7 +358,7 @@ def test_without_kazoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert ".[cluster]" in str(raised.value.hint)
 
 
-def test_a_session_file_that_cannot_be_read_is_passed_over(tmp_path: Path, connect: str) -> None:
+def test_an_unreadable_session_file_is_ignored(tmp_path: Path, connect: str) -> None:
     (tmp_path / metadata.SESSION).write_text("{")
     config = load(
         options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}

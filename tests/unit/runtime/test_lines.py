@@ -18,7 +18,7 @@ from krust.runtime.lines import SLOW_MS, Lines
 from tests.waiting import until
 
 
-def test_topics_groups_and_refusals_are_told_at_info(caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_groups_and_refusals_are_logged_at_info(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "krust"), krust.Broker() as broker:
         broker.create_topic("orders", partitions=3)
         with pytest.raises(KafkaError):
@@ -43,7 +43,7 @@ def test_topics_groups_and_refusals_are_told_at_info(caplog: pytest.LogCaptureFi
     assert "left" in rebalances[-1]
 
 
-def test_who_asks_is_told_at_debug_and_who_is_refused_at_info(
+def test_clients_are_logged_at_debug_and_refused_ones_at_info(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with krust.Broker() as broker:
@@ -70,7 +70,7 @@ def test_who_asks_is_told_at_debug_and_who_is_refused_at_info(
         admin.close()
 
 
-def test_a_slow_request_is_told_with_its_client_and_no_control_codes_of_its(
+def test_a_slow_request_is_logged_with_its_client_without_control_characters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     request = Request("CreateTopics", 5, {}, {"id": "a\nb\x1b[2J", "host": "10.0.0.1"}, 1000)
@@ -81,7 +81,7 @@ def test_a_slow_request_is_told_with_its_client_and_no_control_codes_of_its(
     assert caplog.messages == [f"CreateTopics from a?b?[2J (10.0.0.1) took {SLOW_MS + 1} ms"]
 
 
-def test_what_was_recovered_is_told_at_the_start(
+def test_recovered_logs_are_reported_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with krust.Broker(tmp_path / "data") as broker:
@@ -92,7 +92,7 @@ def test_what_was_recovered_is_told_at_the_start(
     assert "is created" not in caplog.text
 
 
-def test_the_banner_says_where_data_how_to_connect_and_how_to_stop(tmp_path: Path) -> None:
+def test_the_banner_shows_the_data_directory_the_address_and_how_to_stop(tmp_path: Path) -> None:
     for what, data in (("serve", "data"), ("dev", "brokers")):
         ready = tmp_path / f"{what}-ready"
         command = [sys.executable, "-m", "krust", what, "--port", "0", "--ready-file", str(ready)]
@@ -109,7 +109,9 @@ def test_the_banner_says_where_data_how_to_connect_and_how_to_stop(tmp_path: Pat
         assert "  stop      Ctrl-C" in said
 
 
-def test_who_asks_for_transactions_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_requests_transactions_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING, "krust"), krust.Broker() as broker:
         client = Client(broker.bootstrap, {"client.id": "payments"})
         produce = {"transactional_id": "pay-1", "transaction_timeout_ms": 60_000}

@@ -102,7 +102,7 @@ def test_requests_arrive_in_order_on_the_brokers_own_listener(others: Peers, wir
 
 
 @pytest.mark.parametrize("failure", [UnreachableError("refused"), NOT_NOW])
-def test_one_that_is_not_taken_is_said_again_before_the_next(
+def test_a_refused_control_request_is_sent_again_before_the_next(
     others: Peers, wire: Wire, failure: Any
 ) -> None:
     wire.script = [failure, failure, DONE]
@@ -113,7 +113,7 @@ def test_one_that_is_not_taken_is_said_again_before_the_next(
 
 
 @pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered anew"])
-def test_what_was_meant_for_a_broker_that_is_another_now_is_given_up(
+def test_requests_for_a_broker_that_restarted_are_dropped(
     others: Peers, wire: Wire, after: dict[int, LiveBroker]
 ) -> None:
     wire.holds = True
@@ -127,7 +127,7 @@ def test_what_was_meant_for_a_broker_that_is_another_now_is_given_up(
     assert wait(others, wire, 1) == [(3, DONE if after else None)]
 
 
-def test_a_client_does_not_wait_for_ever_for_a_controller_that_is_silent(
+def test_a_client_is_answered_when_the_controller_is_silent(
     others: Peers, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "ASKED_MS", 0)
@@ -138,7 +138,7 @@ def test_a_client_does_not_wait_for_ever_for_a_controller_that_is_silent(
     assert wait(others, wire, 3) == [(1, None), (2, None), (3, DONE)]
 
 
-def test_a_broker_that_cannot_be_reached_holds_up_nobody_else(others: Peers, wire: Wire) -> None:
+def test_an_unreachable_broker_delays_no_other(others: Peers, wire: Wire) -> None:
     others.follow({1: live(91), 2: LiveBroker(5, None, ())})
     others.send(tell(1, broker=2))
     others.send(tell(2, broker=1))
@@ -149,7 +149,7 @@ def test_a_broker_that_cannot_be_reached_holds_up_nobody_else(others: Peers, wir
     assert wait(others, wire, 1) == [(1, None)]
 
 
-def test_an_answer_that_the_controller_cannot_bear_does_not_end_the_broker(
+def test_a_malformed_answer_to_the_controller_does_not_end_the_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raises(*_: object) -> None:

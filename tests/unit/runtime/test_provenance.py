@@ -33,7 +33,7 @@ def retention(broker: krust.Broker, topic: str) -> str | None:
     return state.topics[topic].config.get("retention.ms")
 
 
-def test_a_missing_file_of_the_metadata_comes_back(
+def test_a_missing_metadata_file_is_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = stopped(tmp_path)
@@ -46,7 +46,7 @@ def test_a_missing_file_of_the_metadata_comes_back(
     assert "took over" not in caplog.text
 
 
-def test_without_its_metadata_a_directory_of_krusts_is_refused_and_can_be_adopted(
+def test_a_krust_directory_without_metadata_is_refused_and_can_be_adopted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = stopped(tmp_path)
@@ -83,7 +83,7 @@ def test_an_adopted_offsets_topic_has_as_many_partitions_as_before(tmp_path: Pat
             assert consumer.committed([("t", 0)]) == {("t", 0): 7}
 
 
-def test_a_directory_of_kafkas_is_taken_over_once(
+def test_a_kafka_directory_is_adopted_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = unpack("kafka-3.9.1-clean", tmp_path)
@@ -113,7 +113,7 @@ def test_log_verify_finds_damage_of_the_metadata(tmp_path: Path) -> None:
         place.write_bytes(whole)
 
 
-def test_the_second_log_directory_has_a_copy(tmp_path: Path) -> None:
+def test_the_second_log_directory_has_a_copy_of_the_metadata(tmp_path: Path) -> None:
     dirs = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
     config = {"log.dirs": ",".join(map(str, dirs))}
     with krust.Broker(config=config) as broker:
@@ -125,7 +125,7 @@ def test_the_second_log_directory_has_a_copy(tmp_path: Path) -> None:
         assert retention(broker, "t") == "5000"
 
 
-def test_serve_knows_the_directory_of_a_dev_cluster(tmp_path: Path) -> None:
+def test_serve_refuses_the_directory_of_a_dev_cluster(tmp_path: Path) -> None:
     with krust.Cluster(2, data_dir=tmp_path) as cluster:
         cluster.create_topic("t", 2)
     with pytest.raises(ServerError, match="is the directory of a `krust dev` cluster") as refused:
@@ -137,7 +137,7 @@ def test_serve_knows_the_directory_of_a_dev_cluster(tmp_path: Path) -> None:
         assert cluster.leader("t", 0) >= 0
 
 
-def test_dev_knows_the_directory_of_a_broker(tmp_path: Path) -> None:
+def test_dev_refuses_the_directory_of_a_broker(tmp_path: Path) -> None:
     stopped(tmp_path)
     with pytest.raises(ServerError, match="is the data directory of one broker") as refused:
         krust.Cluster(2, data_dir=tmp_path)

@@ -82,11 +82,11 @@ def one_round(policy: str, timeout_s: float = 60.0) -> Double:
     return double
 
 
-def test_one_of_your_own_says_what_goes() -> None:
+def test_a_custom_policy_chooses_the_segments_to_delete() -> None:
     assert one_round("policies_of_mine:KeepsTwo").dropped == [("t", 0, 20)]
 
 
-def test_a_built_in_one_says_what_goes() -> None:
+def test_a_built_in_policy_chooses_the_segments_to_delete() -> None:
     assert one_round("time").dropped == [("t", 0, 10)]
 
 
@@ -100,7 +100,7 @@ def test_a_built_in_one_says_what_goes() -> None:
         ("Missing", "has no Missing"),
     ],
 )
-def test_one_that_fails_is_told_and_the_default_decides(
+def test_a_failing_policy_is_logged_and_the_default_decides(
     name: str, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "krust.retention"):
@@ -110,7 +110,7 @@ def test_one_that_fails_is_told_and_the_default_decides(
     assert "time_and_size decides instead" in caplog.text
 
 
-def test_a_broker_drops_what_a_policy_lets_go() -> None:
+def test_a_broker_deletes_the_segments_that_a_policy_releases() -> None:
     config = {
         "krust.retention.policy": "logs-*=policies_of_mine:KeepsTwo",
         "log.retention.check.interval.ms": 100,

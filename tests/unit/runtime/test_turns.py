@@ -25,7 +25,7 @@ def test_a_batch_has_one_consumer_groups_heartbeats_and_no_more_than_64_events()
     assert [len(batch(waiting)) for _ in range(3)] == [64, 36, 0]
 
 
-def test_topics_that_change_are_looked_at_by_two_groups_in_a_batch() -> None:
+def test_two_groups_in_a_batch_check_changed_topics() -> None:
     bench = ConsumerBench(topics={"a": 1})
     for n in range(5):
         beat = bench.beating(f"m{n}", 0, group_id=f"g{n}", subscribed_topic_regex="a.*")
@@ -71,7 +71,7 @@ def test_a_regular_expression_is_matched_once_until_topics_change() -> None:
         assert counted.matches == 2
 
 
-def test_the_shape_of_a_topic_is_made_once_until_it_changes() -> None:
+def test_the_description_of_a_topic_is_cached_until_it_changes() -> None:
     with krust.Broker() as broker:
         broker.create_topic("orders")
         core = broker._core
