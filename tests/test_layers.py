@@ -78,10 +78,6 @@ CIRCLES = [
         "log/mod.rs log/read.rs log/recent.rs log/segments.rs order.rs progress.rs recovery.rs "
         "segment/indexes.rs segment/mod.rs sync.rs",
     ),
-    circle(
-        "rust/src/record",
-        "compression.rs lz4.rs xerial.rs zstd_frame.rs",
-    ),
 ]
 # Who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}

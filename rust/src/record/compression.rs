@@ -10,15 +10,15 @@
 //! Threads: a stream belongs to its owner.
 //! Not promised: a checksum inside a codec's frame is checked where that codec's library does.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 
 use super::RecordError;
+use super::frame::WINDOW_LOG;
 use super::{lz4, xerial, zstd_frame};
 use crate::work;
 
-/// The largest window that inflating will hold, in bytes.
-pub const WINDOW: usize = 1 << WINDOW_LOG;
-const WINDOW_LOG: u32 = 23;
+pub use super::frame::{Framing, WINDOW};
+
 /// The highest zstd level whose own window is not above [`WINDOW`].
 const WIDE_LEVEL: i32 = 19;
 const SMALL_INPUT: u64 = 64 * 1024;
@@ -81,16 +81,6 @@ impl Codec {
             _ => None,
         }
     }
-}
-
-/// Which of the two ways to write a codec's frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framing {
-    /// As the codec's definition has it.
-    #[default]
-    Standard,
-    /// For magic 0: LZ4's header checksum as Kafka once wrote it, over the magic number too.
-    Old,
 }
 
 /// Most bytes that `input` compressed bytes may inflate to.
@@ -284,16 +274,4 @@ pub(crate) fn failed(error: io::Error) -> RecordError {
         io::ErrorKind::FileTooLarge => RecordError::batch(TOO_MUCH),
         _ => RecordError::batch("compressed records cannot be inflated"),
     }
-}
-
-/// Fills `out` from `source`, or fails.
-pub(crate) fn bad_frame(reason: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason)
-}
-
-/// Copies what `held` has from `at` on to `out`.
-pub(crate) fn copy_out(mut held: &[u8], out: &mut [u8]) -> io::Result<usize> {
-    let available = held.fill_buf()?.len().min(out.len());
-    held.read_exact(out.split_at_mut(available).0)?;
-    Ok(available)
 }

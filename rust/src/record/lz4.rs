@@ -19,8 +19,8 @@ use lz4_flex::block::{
 use twox_hash::XxHash32;
 
 use super::blocks::Blocks;
-use super::compression::{Framing, bad_frame, copy_out};
 use super::cursor::Cursor;
+use super::frame::{Framing, bad_frame, copy_out};
 
 const MAGIC: u32 = 0x184d_2204;
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;

@@ -19,6 +19,7 @@ pub mod crc;
 mod cursor;
 mod down;
 pub mod faults;
+mod frame;
 mod header;
 pub mod legacy;
 mod lz4;

@@ -9,8 +9,8 @@
 use std::io::{self, Read};
 
 use super::blocks::Blocks;
-use super::compression::{WINDOW, bad_frame, copy_out};
 use super::cursor::Cursor;
+use super::frame::{WINDOW, bad_frame, copy_out};
 
 const MAGIC: [u8; 8] = *b"\x82SNAPPY\x00";
 const VERSION: i32 = 1;

@@ -9,7 +9,7 @@ use std::io;
 
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use super::compression::bad_frame;
+use super::frame::bad_frame;
 
 /// The largest context that is kept.
 const KEPT: usize = 1 << 20;
