@@ -122,7 +122,7 @@ def test_every_page_has_blocks_of_the_expected_kinds() -> None:
 
 
 @pytest.mark.parametrize("path", documents.pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_page_shows_is_what_its_reader_can_write(path: Path) -> None:
+def test_every_command_and_setting_that_a_page_shows_is_valid(path: Path) -> None:
     page = str(path.relative_to(ROOT))
     wrong = [
         f"{b.place}: {each}" for b in BLOCKS if b.page == page for each in documents.problems(b)
@@ -190,7 +190,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("language", "code", "word"), WRONG)
-def test_a_block_that_is_wrong_is_found(language: str, code: str, word: str) -> None:
+def test_a_wrong_block_is_found(language: str, code: str, word: str) -> None:
     [block] = documents.blocks(f"text\n```{language}\n{code}```\n", "page.md")
     assert block.place == "page.md:3"
     assert any(word in each for each in documents.problems(block)), documents.problems(block)

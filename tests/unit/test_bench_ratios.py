@@ -23,12 +23,12 @@ def run(calibration_s: float, **medians: float) -> dict[str, Any]:
     return {"calibration_s": calibration_s, "peer": "krust", "benchmarks": benchmarks}
 
 
-def test_a_machine_that_is_half_as_fast_changes_no_ratio() -> None:
+def test_a_slower_machine_changes_no_ratio() -> None:
     before, after = run(0.01, produce=0.2, fetch=0.1), run(0.02, produce=0.4, fetch=0.2)
     assert [each.ratio for each in compare(after, before)] == pytest.approx([1, 1])
 
 
-def test_what_got_slower_than_the_machine_is_told() -> None:
+def test_a_slowdown_beyond_the_machines_is_reported() -> None:
     before = run(0.01, produce=0.2, fetch=0.2, joins=0.2)
     after = run(0.02, produce=0.6, fetch=0.2, joins=0.41, commits=1)
     found = compare(after, summary(before))
@@ -41,7 +41,7 @@ def test_what_got_slower_than_the_machine_is_told() -> None:
     assert [each.ratio for each in found] == [pytest.approx(1.5), 0.5, pytest.approx(1.025), None]
 
 
-def test_a_summary_is_its_own_and_keeps_nothing_of_the_machine() -> None:
+def test_a_summary_contains_no_data_of_the_machine() -> None:
     full = run(0.01, produce=0.2) | {"machine_info": {"node": "somewhere"}}
     kept = summary(full)
     assert kept == summary(kept)

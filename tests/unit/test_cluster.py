@@ -56,7 +56,7 @@ def test_partitions_are_spread_and_clients_find_each_leader(cluster: krust.Clust
         consumer.close()
 
 
-def test_a_killed_brokers_partitions_wait_for_it_and_the_others_go_on(
+def test_partitions_of_a_killed_broker_wait_and_the_others_are_served(
     cluster: krust.Cluster,
 ) -> None:
     cluster.create_topic("t", 3)
@@ -74,7 +74,7 @@ def test_a_killed_brokers_partitions_wait_for_it_and_the_others_go_on(
     assert read(cluster, "t", 0, 2) == [b"before", b"after"]
 
 
-def test_a_partition_without_leader_holds_up_no_other(cluster: krust.Cluster) -> None:
+def test_a_partition_without_leader_delays_no_other(cluster: krust.Cluster) -> None:
     cluster.create_topic("t", 3)
     victim = cluster.leader("t", 0)
     cluster.kill(victim)
@@ -99,7 +99,7 @@ def test_a_partition_without_leader_holds_up_no_other(cluster: krust.Cluster) ->
         assert found == [b"goes", b"waits"]
 
 
-def test_another_broker_becomes_the_controller_and_topics_go_on_being_made(
+def test_another_broker_becomes_the_controller_and_creates_topics(
     cluster: krust.Cluster,
 ) -> None:
     first = cluster.controller
@@ -149,7 +149,9 @@ def test_a_pause_that_the_cluster_does_not_notice_makes_clients_wait(
         assert waits.result(WAIT_S * 1000).offset == 1
 
 
-def test_a_broker_that_stops_says_so_first(cluster: krust.Cluster) -> None:
+def test_partitions_of_a_stopped_broker_have_no_leader_until_it_restarts(
+    cluster: krust.Cluster,
+) -> None:
     cluster.create_topic("t", 3)
     victim = cluster.leader("t", 1)
     cluster.stop(victim)
@@ -158,7 +160,7 @@ def test_a_broker_that_stops_says_so_first(cluster: krust.Cluster) -> None:
     until(lambda: cluster.leader("t", 1) == victim)
 
 
-def test_every_client_makes_topics_at_every_broker(cluster: krust.Cluster) -> None:
+def test_every_client_creates_topics_at_every_broker(cluster: krust.Cluster) -> None:
     for number, broker in cluster.brokers.items():
         admin = AdminClient(broker.client_config())
         admin.create_topics([NewTopic(f"asked-{number}", 3, 1)])[f"asked-{number}"].result(WAIT_S)
@@ -187,7 +189,7 @@ def test_members_read_from_all_brokers_and_their_commits_hold(cluster: krust.Clu
             assert set(consumer.committed(places).values()) == {10}
 
 
-def test_what_lies_in_a_directory_is_there_again(tmp_path: Path) -> None:
+def test_a_cluster_serves_what_its_directory_holds(tmp_path: Path) -> None:
     with krust.Cluster(2, data_dir=tmp_path) as cluster:
         cluster.create_topic("t", 2, config={"retention.ms": 123456})
         write(cluster, "t", 2, b"a")
@@ -195,7 +197,7 @@ def test_what_lies_in_a_directory_is_there_again(tmp_path: Path) -> None:
         assert [read(cluster, "t", partition, 1) for partition in (0, 1)] == [[b"a"], [b"a"]]
 
 
-def test_nothing_is_left_of_a_cluster_that_is_closed() -> None:
+def test_a_closed_cluster_leaves_no_process_thread_or_file() -> None:
     with krust.Cluster(2):
         pass
     with nothing_left(), krust.Cluster(3) as cluster:
@@ -208,7 +210,7 @@ def test_nothing_is_left_of_a_cluster_that_is_closed() -> None:
     cluster.close()
 
 
-def test_a_cluster_of_none_is_refused() -> None:
+def test_a_cluster_of_zero_brokers_is_refused() -> None:
     with pytest.raises(ConfigError, match="no cluster"):
         krust.Cluster(0)
     with krust.Cluster(1) as cluster, pytest.raises(ConfigError, match="no broker 7"):
@@ -238,14 +240,14 @@ def test_a_client_that_forges_a_stop_replica_deletes_nothing(cluster: krust.Clus
         assert read(cluster, "t", partition, 1) == [b"kept"]
 
 
-def test_no_client_is_told_where_the_brokers_listen_for_each_other(cluster: krust.Cluster) -> None:
+def test_no_client_gets_the_internal_listeners_of_brokers(cluster: krust.Cluster) -> None:
     told = {broker.bootstrap for broker in cluster.brokers.values()}
     for broker in cluster.brokers.values():
         seen = AdminClient(broker.client_config()).list_topics(timeout=WAIT_S).brokers
         assert {f"{each.host}:{each.port}" for each in seen.values()} == told
 
 
-def test_listeners_that_are_set_are_taken_as_they_are() -> None:
+def test_given_listeners_are_used_unchanged() -> None:
     both = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "inter.broker.listener.name": "B"}
     mapped = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     with krust.Cluster(2, config=both | mapped) as cluster:

@@ -21,7 +21,7 @@ def test_every_default_is_a_value_of_its_setting(setting: Setting) -> None:
     assert all(name in BROKER for name in setting.synonyms)
 
 
-def test_a_setting_that_is_said_to_act_is_read() -> None:
+def test_every_setting_that_is_documented_to_act_is_read() -> None:
     root = Path(__file__).parents[2]
     files = [*root.glob("rust/src/**/*.rs"), *root.glob("python/krust/**/*.py")]
     text = "".join(file.read_text() for file in files if file.name != "settings.py")
@@ -57,7 +57,7 @@ def test_the_strongest_source_wins(tmp_path: Path) -> None:
         ("cleanup.policy", "log.cleanup.policy"),
     ],
 )
-def test_an_unknown_setting_says_what_was_probably_meant(name: str, hint: str) -> None:
+def test_an_unknown_setting_is_answered_with_a_suggestion(name: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=name) as caught:
         load(options={name: "1"})
     assert hint in str(caught.value.hint)
@@ -123,13 +123,13 @@ def test_variables_are_spelled_as_in_apaches_image(variable: str, name: str) -> 
         ("advertised.listeners", "OTHER://a:1", "does not have"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(name: str, value: str, message: str) -> None:
+def test_an_invalid_value_is_refused(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         load(options={name: value})
     assert caught.value.hint
 
 
-def test_a_setting_that_does_nothing_is_said_once() -> None:
+def test_a_setting_without_effect_is_logged_once() -> None:
     config = load(options={"num.replica.fetchers": "3", "num.io.threads": "8"})
     assert config.notices == ["num.replica.fetchers does nothing here (num.replica.fetchers)"]
 
@@ -207,7 +207,7 @@ def test_no_text_breaks_the_reader_of_properties(text: str) -> None:
         max_size=8,
     )
 )
-def test_what_is_escaped_reads_back(pairs: dict[str, str]) -> None:
+def test_escaped_properties_are_read_back(pairs: dict[str, str]) -> None:
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in pairs.items()]
     assert properties("\n".join(lines)) == pairs
 

@@ -118,7 +118,7 @@ def test_kraft_keys_are_listed_and_the_listener_of_its_controller_stays_closed(
     assert "socket.send.buffer.bytes" not in config.notices[0], "it is Kafka's default"
 
 
-def test_what_kafka_dropped_is_said_with_what_replaced_it(tmp_path: Path) -> None:
+def test_removed_kafka_settings_are_reported_with_their_replacement(tmp_path: Path) -> None:
     [notice] = read(tmp_path, ZOOKEEPER).notices
     assert "port: Kafka 3.0 took it out; listeners=PLAINTEXT://:PORT says it" in notice
     assert "log4j.rootLogger: a setting of Java's logging" in notice

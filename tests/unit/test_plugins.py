@@ -54,7 +54,7 @@ def test_parameters_are_settings_below_the_name_of_the_plug_in() -> None:
     assert load(options={f"{RETENTION}.keeps.segments": 2}).text(f"{RETENTION}.keeps.segments")
 
 
-def test_a_plug_in_is_configured_once_it_is_made() -> None:
+def test_a_plug_in_is_configured_after_its_creation() -> None:
     found = POLICIES.find("plug_ins_of_mine:Keeps", {"keeps": {"segments": "2"}})
     assert vars(found) == {"kept": 2}
     full = POLICIES.find("keep_free_disk_space", {"keep_free_disk_space": {"share": "0.25"}})
@@ -102,7 +102,7 @@ class Counted(list[Partition]):
 
 
 @pytest.mark.parametrize("count", [100, 1000])
-def test_keeping_disk_space_looks_at_each_partition_a_fixed_number_of_times(
+def test_the_disk_space_policy_visits_each_partition_a_fixed_number_of_times(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -123,7 +123,7 @@ def test_keeping_disk_space_looks_at_each_partition_a_fixed_number_of_times(
     assert asked <= 5 * count
 
 
-def test_a_topic_names_its_policy_with_parameters_and_without_a_restart() -> None:
+def test_a_topic_selects_its_policy_with_parameters_without_a_restart() -> None:
     config = {
         RETENTION: "never-*=plug_ins_of_mine:Keeps",
         f"{RETENTION}.keeps.segments": 2,

@@ -43,7 +43,7 @@ def test_a_signature_names_what_it_takes_and_counts_time_in_milliseconds(
         assert not parameter.name.endswith(("_s", "_sec", "_seconds")), place
 
 
-def test_every_public_name_is_there_and_none_more() -> None:
+def test_the_public_names_are_exactly_those_documented() -> None:
     assert sorted(krust.__all__) == dir(krust)
     assert all(hasattr(krust, name) for name in krust.__all__)
 
@@ -67,7 +67,9 @@ def test_settings_are_those_that_clients_take() -> None:
     ("plain", "awaited"),
     [(krust.Admin, krust.AsyncAdmin), (krust.Consumer, krust.AsyncConsumer)],
 )
-def test_what_is_awaited_takes_what_the_plain_client_takes(plain: type, awaited: type) -> None:
+def test_asynchronous_clients_take_the_arguments_of_the_synchronous_ones(
+    plain: type, awaited: type
+) -> None:
     for name, method in vars(plain).items():
         if name.startswith("_") or not isinstance(method, FunctionType):
             continue

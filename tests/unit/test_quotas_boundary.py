@@ -33,7 +33,7 @@ def test_a_table_of_every_kind_of_entity_is_taken(server: Server) -> None:
         ({"user": "ann"}, TypeError, "quotas"),
     ],
 )
-def test_what_is_no_row_is_refused_by_name(
+def test_an_invalid_quota_row_is_refused_by_name(
     server: Server, row: Any, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):

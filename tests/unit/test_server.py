@@ -40,7 +40,7 @@ def test_a_broker_listens_while_its_block_lasts() -> None:
         socket.create_connection((host, int(port)), timeout=60)
 
 
-def test_a_temporary_directory_goes_with_its_broker() -> None:
+def test_a_temporary_directory_is_removed_with_its_broker() -> None:
     with krust.Broker() as broker:
         broker.create_topic("a")
         folder = broker.data_dir
@@ -114,7 +114,7 @@ def test_a_refused_topic_is_a_kafka_error() -> None:
         assert caught.value.code == 3
 
 
-def test_a_stopped_broker_says_so() -> None:
+def test_a_stopped_broker_raises() -> None:
     broker = krust.Broker()
     broker.stop()
     broker.stop()
@@ -127,7 +127,7 @@ def test_a_stopped_broker_says_so() -> None:
 
 
 @pytest.mark.parametrize("stop", [krust.Broker.stop, krust.Broker.kill])
-def test_a_broker_that_is_started_again_has_its_data_and_its_port(
+def test_a_restarted_broker_has_its_data_and_its_port(
     stop: Callable[[krust.Broker], None],
 ) -> None:
     with krust.Broker() as broker:
@@ -149,7 +149,7 @@ def test_a_broker_that_is_started_again_has_its_data_and_its_port(
             assert admin.committed("billing", "orders", 2) == {("orders", 1): 1}
 
 
-def test_a_start_whose_port_is_taken_says_so_and_may_be_tried_again() -> None:
+def test_a_start_on_a_taken_port_is_an_error_and_can_be_retried() -> None:
     with krust.Broker() as broker:
         host, port = broker.bootstrap.split(":")
         broker.stop()
@@ -159,7 +159,7 @@ def test_a_start_whose_port_is_taken_says_so_and_may_be_tried_again() -> None:
         assert broker.bootstrap == f"{host}:{port}"
 
 
-def test_a_directory_that_nobody_closed_goes_with_its_broker() -> None:
+def test_a_temporary_directory_is_removed_with_a_forgotten_broker() -> None:
     broker = krust.Broker()
     folder = broker.data_dir
     broker.stop()
@@ -176,7 +176,7 @@ def test_a_given_directory_stays_when_its_broker_is_closed(tmp_path: Path) -> No
         assert broker.topics() == ["a"]
 
 
-def test_settings_of_clients_take_more_of_them() -> None:
+def test_client_config_and_kwargs_accept_more_settings() -> None:
     with krust.Broker() as broker:
         at = broker.bootstrap
         assert broker.client_config(group_id="g", **{"linger.ms": 5}) == {
@@ -215,7 +215,7 @@ def test_a_broker_is_closed_at_the_end_of_its_async_block() -> None:
         assert not asyncio.run(run()).exists()
 
 
-def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
+def test_a_broker_ended_by_a_bug_raises_and_leaves_no_resource(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     krust.Broker().stop()
@@ -235,7 +235,7 @@ def test_a_broker_that_a_bug_ended_says_so_and_leaves_nothing(
         assert not folder.exists()
 
 
-def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_right_after_the_start_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runtime, "turn", lambda _: 1 // 0)
     for _ in range(20):
         with (
@@ -245,7 +245,7 @@ def test_a_bug_right_after_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPa
             until(broker.topics)
 
 
-def test_a_bug_in_the_start_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_start_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runtime, "settle", lambda *_: 1 // 0)
     with (
         nothing_left(),
@@ -269,7 +269,9 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize("command", ["serve --ready-file {}/ready", "dev -n 2"])
-def test_a_command_whose_broker_a_bug_ended_says_so_and_fails(tmp_path: Path, command: str) -> None:
+def test_a_command_whose_broker_was_ended_by_a_bug_fails_with_a_message(
+    tmp_path: Path, command: str
+) -> None:
     words = [*command.format(tmp_path).split(), "--port", "0", "--data-dir", str(tmp_path / "d")]
     run = subprocess.run(
         [sys.executable, "-c", PLANTED, *words],
@@ -331,7 +333,7 @@ def test_a_bad_setting_starts_nothing() -> None:
         krust.Broker(config={"num.partitions": 0})
 
 
-def test_nothing_is_left_after_many_starts() -> None:
+def test_many_starts_leave_no_thread_file_or_descriptor() -> None:
     krust.Broker().stop()
     stopped = []
     with nothing_left():
@@ -365,7 +367,7 @@ def test_a_forked_child_is_refused_and_harms_nobody() -> None:
         assert broker.data_dir.is_dir()
 
 
-def test_a_program_that_forgets_to_stop_still_stops_cleanly(tmp_path: Path) -> None:
+def test_a_program_that_never_stops_its_broker_still_exits_cleanly(tmp_path: Path) -> None:
     program = f"import krust; b = krust.Broker({str(tmp_path)!r}); b.create_topic('a')"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -44,7 +44,7 @@ def test_colons_inside_a_time_do_not_split_a_range() -> None:
 @pytest.mark.parametrize(
     "text", ["", "begin", "@", "@soon", "@-1y", "1:2:3", "@2026-13-01", "--3", "1.5", "9" * 30]
 )
-def test_what_is_no_spec_is_refused_with_the_forms(text: str) -> None:
+def test_an_invalid_offset_spec_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(spec.SpecError):
         spec.parse(text, NOW)
 

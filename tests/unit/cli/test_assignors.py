@@ -52,7 +52,7 @@ def rows(folder: Path, *args: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_moves_is_counted(folder: Path) -> None:
+def test_moved_partitions_are_counted(folder: Path) -> None:
     args = ("--assignor", "sticky", "--members", "5", "--topics", "a:12,b:8")
     found = rows(folder, *args, "--steps", "-1,+1,a:22")
     assert [row["step"] for row in found] == ["start", "-1", "+1", "a:22"]
@@ -61,7 +61,7 @@ def test_what_moves_is_counted(folder: Path) -> None:
     assert sum(len(n) for of in found[0]["assignment"].values() for n in of.values()) == 20
 
 
-def test_racks_weights_and_lag_are_played(folder: Path) -> None:
+def test_racks_weights_and_lag_are_simulated(folder: Path) -> None:
     near = rows(folder, "--assignor", "rack_aware", "--racks", "x,y,z", "--steps", "")
     assert near[0]["local"] == 12
     shares = rows(folder, "--assignor", "weighted", "--weights", "1,2,3", "--steps", "")
@@ -70,7 +70,7 @@ def test_racks_weights_and_lag_are_played(folder: Path) -> None:
     assert one[-1]["most_lag"] == two[-1]["most_lag"], "the same seed"
 
 
-def test_one_of_ones_own_lies_in_the_working_directory(folder: Path) -> None:
+def test_a_custom_assignor_is_found_in_the_working_directory(folder: Path) -> None:
     [row] = rows(folder, "--assignor", "mine:First", "--members", "3", "--steps", "")
     assert (row["least"], row["most"]) == (0, 12)
 
@@ -90,7 +90,7 @@ def test_one_of_ones_own_lies_in_the_working_directory(folder: Path) -> None:
         (("--assignor", "weighted", "--weights", "x"), 2, "numbers, such as 1,1,3"),
     ],
 )
-def test_errors_have_a_cause_and_a_code(
+def test_errors_of_assignors_have_a_cause_and_an_exit_code(
     folder: Path, args: tuple[str, ...], code: int, told: str
 ) -> None:
     run = group(folder, "simulate", *args)
@@ -98,20 +98,20 @@ def test_errors_have_a_cause_and_a_code(
     assert told in run.stderr
 
 
-def test_partitions_that_go_to_nobody_are_an_exit_code(folder: Path) -> None:
+def test_unassigned_partitions_have_an_exit_code(folder: Path) -> None:
     run = group(folder, "simulate", "--assignor", "mine:Forgets", "--json")
     assert run.returncode == 9
     assert "leaves 11 partitions to nobody at step start" in run.stderr
     assert json.loads(run.stdout)[0]["unassigned"] == 11
 
 
-def test_the_built_in_ones_are_listed(folder: Path) -> None:
+def test_built_in_assignors_are_listed(folder: Path) -> None:
     run = group(folder, "assignors", "--json")
     names = {row["name"] for row in json.loads(run.stdout) if row["source"] == "built in"}
     assert names >= {"range", "roundrobin", "sticky", "uniform", "weighted", "rack_aware"}
 
 
-def test_the_one_in_the_documents_works_and_has_20_lines(folder: Path) -> None:
+def test_the_documented_assignor_works_and_has_20_lines(folder: Path) -> None:
     text = (Path(__file__).parents[3] / "docs/assignors.md").read_text()
     code = text.partition("```python\n")[2].partition("```")[0]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 20

@@ -49,7 +49,7 @@ def told(**more: object) -> list[str]:
     return [str(each) for each in found]
 
 
-def test_a_broker_that_could_start_has_no_problems_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_valid_configuration_has_no_problems_and_creates_nothing(tmp_path: Path) -> None:
     assert told() == []
     assert not (tmp_path / "data").exists()
 
@@ -66,18 +66,18 @@ def test_a_broker_that_could_start_has_no_problems_and_nothing_is_made(tmp_path:
         ("krust.group.server.assignor", "of_check:Keeps", "is no assignor"),
     ],
 )
-def test_a_plug_in_that_cannot_be_had_is_a_problem(setting: str, place: str, says: str) -> None:
+def test_a_missing_plug_in_is_a_problem(setting: str, place: str, says: str) -> None:
     [problem] = told(**{setting: f"*={place}"})
     assert says in problem
     assert place in problem
 
 
-def test_an_assignor_that_members_may_name_is_looked_at_too() -> None:
+def test_an_assignor_for_consumer_groups_is_checked_too() -> None:
     [problem] = told(**{"group.consumer.assignors": "uniform,nowhere:Assignor"})
     assert "nowhere" in problem
 
 
-def test_parameters_are_given_to_plug_ins_and_those_of_nobody_are_a_problem() -> None:
+def test_plug_in_parameters_are_passed_and_unknown_ones_are_a_problem() -> None:
     policy = {"krust.retention.policy": "*=of_check:Keeps"}
     assert told(**policy, **{"krust.retention.policy.keeps.segments": 2}) == []
     [refused] = told(**policy, **{"krust.retention.policy.keeps.segments": "x"})
@@ -95,7 +95,7 @@ def test_a_zookeeper_that_does_not_answer_is_a_problem() -> None:
     assert f"no ZooKeeper answers at {connect}" in problem
 
 
-def test_a_directory_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     [problem] = told(**{"log.dirs": "file/data"})
     assert f"{tmp_path / 'file'} is no directory" in problem
@@ -112,7 +112,7 @@ def test_a_directory_of_another_broker_is_a_problem(tmp_path: Path) -> None:
     assert "belongs to broker 3" in problem
 
 
-def test_a_directory_that_a_running_broker_has_is_a_problem(tmp_path: Path) -> None:
+def test_the_directory_of_a_running_broker_is_a_problem(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     command = [sys.executable, "-m", "krust", "serve", "--port", "0", "--data-dir", "data"]
     broker = subprocess.Popen([*command, "--ready-file", ready, "--quiet"])
@@ -125,7 +125,7 @@ def test_a_directory_that_a_running_broker_has_is_a_problem(tmp_path: Path) -> N
         broker.wait()
 
 
-def test_listeners_are_bound_and_let_go() -> None:
+def test_listeners_are_bound_and_released() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         name = {"listeners": f"A://127.0.0.1:{port},B://no.such.host.invalid:1"}
@@ -138,7 +138,7 @@ def test_listeners_are_bound_and_let_go() -> None:
     socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_one_list_has_every_problem_and_what_to_do_about_it(tmp_path: Path) -> None:
+def test_one_list_has_every_problem_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     options = ["num.partition=3", "num.partitions=x", "krust.retention.policy=*=nowhere:Policy"]
     command = [sys.executable, "-m", "krust", "serve", "--check", "--data-dir", "file/data"]

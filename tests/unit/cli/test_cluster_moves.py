@@ -93,7 +93,9 @@ def config(folder: Path, topic: str) -> dict[str, str]:
         return dict(broker._running().state.topics[topic].config)
 
 
-def test_settings_and_quotas_go_there_and_back(tmp_path: Path, other: Other, run: Any) -> None:
+def test_settings_and_quotas_survive_an_export_and_import(
+    tmp_path: Path, other: Other, run: Any
+) -> None:
     served(tmp_path / "data", "orders")
     assert run(tmp_path / "data", "export").code == 0
     assert EntityConfig.decode(other[SETTINGS.format("orders")] or b"").config == {
@@ -130,7 +132,7 @@ def taken_over(tmp_path: Path, other: Other, run: Any) -> Path:
     return folder
 
 
-def test_an_export_over_what_others_set_is_refused_and_names_it(
+def test_an_export_over_foreign_settings_is_refused_and_names_them(
     tmp_path: Path, other: Other, run: Any, taken_over: Path
 ) -> None:
     topic = (tmp_path / "topic").read_text()
@@ -171,7 +173,7 @@ def test_an_export_that_keeps_leaves_settings_and_quotas(
     assert other[QUOTA] is None
 
 
-def test_an_import_replaces_what_was_only_assumed(
+def test_an_import_replaces_assumed_settings(
     tmp_path: Path, other: Other, run: Any, taken_over: Path
 ) -> None:
     topic = (tmp_path / "topic").read_text()
@@ -180,9 +182,7 @@ def test_an_import_replaces_what_was_only_assumed(
     assert config(taken_over, topic) == {"retention.ms": "86400000"}
 
 
-def test_an_import_brings_back_metadata_that_is_lost(
-    tmp_path: Path, other: Other, run: Any
-) -> None:
+def test_an_import_restores_lost_metadata(tmp_path: Path, other: Other, run: Any) -> None:
     served(tmp_path / "data", "orders")
     assert run(tmp_path / "data", "export").code == 0
     for each in (tmp_path / "data").glob("krust-metadata.*"):

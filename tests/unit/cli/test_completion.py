@@ -52,7 +52,7 @@ def test_topics_and_groups_are_completed(broker: krust.Broker) -> None:
     assert completed(f"{asked} group describe ") == ["billing"]
 
 
-def test_a_broker_that_is_not_there_completes_nothing_and_says_nothing() -> None:
+def test_an_unreachable_broker_completes_nothing_silently() -> None:
     assert completed("krust -b 127.0.0.1:1 topic describe ord") == []
 
 

@@ -55,17 +55,17 @@ def problems(
 WELL = {1: [DIRECTORY], 2: [DIRECTORY]}
 
 
-def test_nothing_is_wrong_with_a_cluster_that_is_well() -> None:
+def test_a_healthy_cluster_has_no_problems() -> None:
     assert problems(Brokers(WELL), partition(1, [1], [1])) == []
 
 
 @pytest.mark.parametrize(("controller", "office"), [(NOBODY, 0), (1, 41)])
-def test_an_office_that_nobody_serves(controller: int, office: int) -> None:
+def test_a_missing_controller_is_a_problem(controller: int, office: int) -> None:
     [(problem, _)] = problems(Brokers(WELL, office), controller=controller)
     assert problem == "no controller"
 
 
-def test_a_broker_that_does_not_answer() -> None:
+def test_a_broker_that_does_not_answer_is_a_problem() -> None:
     silent = Brokers({1: [DIRECTORY]})
     assert problems(silent) == [("broker does not answer", "broker 2")]
 
@@ -79,7 +79,7 @@ def test_a_broker_that_does_not_answer() -> None:
         ({"usable_bytes": -1}, None),
     ],
 )
-def test_a_directory_that_is_offline_or_at_its_reserve(
+def test_an_offline_or_full_directory_is_a_problem(
     given: dict[str, int], problem: str | None
 ) -> None:
     found = problems(Brokers(WELL | {2: [{**DIRECTORY, **given}]}))
@@ -90,13 +90,13 @@ def test_a_directory_that_is_offline_or_at_its_reserve(
     ("leader", "replicas", "isr", "problem"),
     [(-1, [3], [3], "no leader"), (1, [1, 2], [1], "under-replicated")],
 )
-def test_a_partition_without_leader_or_with_replicas_out_of_sync(
+def test_a_partition_without_leader_or_out_of_sync_is_a_problem(
     leader: int, replicas: list[int], isr: list[int], problem: str
 ) -> None:
     assert problems(Brokers(WELL), partition(leader, replicas, isr)) == [(problem, "t:3")]
 
 
-def test_a_broker_too_old_to_say_is_no_problem() -> None:
+def test_a_broker_too_old_to_report_is_not_a_problem() -> None:
     class Old(Brokers):
         def request(self, api: str, *rest: Any, **more: Any) -> dict[str, Any]:
             if api == "DescribeLogDirs":

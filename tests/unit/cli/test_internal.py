@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from krust.cli.internal import TABLE, decoded
 
 
-def test_a_commit_and_its_tombstone() -> None:
+def test_an_offset_commit_and_its_tombstone_are_decoded() -> None:
     key = bytes.fromhex("0001 0001 67 0001 74 00000002")
     value = bytes.fromhex("0003 0000000000000007 ffffffff 0000 0000000000000009")
     place = {"kind": "offset", "group": "g", "topic": "t", "partition": 2}

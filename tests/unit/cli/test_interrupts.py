@@ -39,7 +39,7 @@ def doing(interrupts: int) -> list[str]:
     return done
 
 
-def test_what_was_begun_is_done_before_the_interrupt_acts() -> None:
+def test_protected_work_finishes_before_an_interrupt_acts() -> None:
     assert doing(1) == ["written", "marked"]
     with pytest.raises(KeyboardInterrupt):
         interrupt()
@@ -49,14 +49,14 @@ def test_a_second_interrupt_acts_at_once() -> None:
     assert doing(2) == ["written"]
 
 
-def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
+def test_ignored_interrupts_stay_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with whole():
         interrupt()
     interrupt()
 
 
-def test_who_may_be_terminated_does_what_was_begun_before() -> None:
+def test_protected_work_finishes_before_a_termination_acts() -> None:
     done = []
 
     def do() -> None:

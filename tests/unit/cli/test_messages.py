@@ -26,12 +26,14 @@ def told(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     return int(str(left.value.code)), capsys.readouterr().err
 
 
-def test_hints_stand_in_tracebacks() -> None:
+def test_hints_are_shown_in_tracebacks() -> None:
     error = ConfigError("no such setting", hint="did you mean retention.ms?")
     assert "did you mean retention.ms?" in "".join(traceback.format_exception(error))
 
 
-def test_a_path_without_a_directory_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_without_a_directory_is_an_error_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, text = told(capsys, "log", "dump", "greetings")
     assert (code, text) == (5, "error: greetings: no such log file or partition directory\n")
 
@@ -41,7 +43,7 @@ def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
     assert (code, text) == (5, "error: cannot read nofile: no such file\n")
 
 
-def test_a_state_that_no_group_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_group_state_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = told(capsys, "group", "list", "--state", "Sable", "-b", "127.0.0.1:1")
     assert code == 2
     assert "there is no state 'Sable': PreparingRebalance, CompletingRebalance, Stable" in text
@@ -55,17 +57,17 @@ def test_a_state_that_no_group_has_is_refused(capsys: pytest.CaptureFixture[str]
         ([1], "a record is a JSON object"),
     ],
 )
-def test_a_field_that_no_record_has_is_refused(given: object, what: str) -> None:
+def test_an_unknown_record_field_is_refused(given: object, what: str) -> None:
     with pytest.raises(FormatError, match=what):
         from_object(given)
 
 
-def test_what_consume_prints_can_be_produced_again() -> None:
+def test_the_output_of_consume_can_be_produced_again() -> None:
     record = Record("t", 0, 7, 1, 0, b"k", b"v", [("h", b"x")])
     assert from_object(to_object(record))["value"] == "v"
 
 
-def test_a_group_that_nobody_joined_had_no_rebalance_yet() -> None:
+def test_a_group_without_members_has_no_rebalance_history() -> None:
     group: dict[str, Any] = {"history": None, "members": [], "protocol_type": None}
     assert list(history.lines(group, 0, all_of_it=False)) == ["no rebalance yet"]
 
@@ -75,7 +77,7 @@ def test_all_of_kafkas_apis_have_names() -> None:
     assert {int(row[0]): row[1] for row in rows} == NAMES
 
 
-def test_json_that_is_cut_says_at_once() -> None:
+def test_truncated_json_is_reported_as_json() -> None:
     import pyarrow as pa
 
     decoder = options.decoder({"valueFormat": "json", "valueSchema": "id bigint"})
@@ -104,7 +106,7 @@ def test_two_signals_at_once_stop_in_order_without_a_traceback() -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_a_second_interrupt_while_the_first_is_told_is_no_traceback() -> None:
+def test_a_second_interrupt_during_the_first_message_prints_no_traceback() -> None:
     code = (
         "import krust.cli, signal, os\n"
         "def outcome(args):\n    os.kill(os.getpid(), signal.SIGINT)\n    input()\n"
@@ -114,7 +116,7 @@ def test_a_second_interrupt_while_the_first_is_told_is_no_traceback() -> None:
     assert (run.returncode, run.stderr) == (130, "")
 
 
-def test_a_group_that_krust_shares_names_the_assignor_that_did_it(
+def test_a_group_assigned_by_krust_names_its_assignor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with krust.Broker(config={"krust.group.server.assignor": "g*=sticky"}) as broker:
@@ -128,7 +130,7 @@ def test_a_group_that_krust_shares_names_the_assignor_that_did_it(
     assert "protocol range   assigned by krust's sticky" in capsys.readouterr().out
 
 
-def test_a_partition_without_a_leader_names_the_broker_that_is_away(
+def test_a_partition_without_a_leader_names_its_dead_broker(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with krust.Cluster(2) as cluster:
@@ -142,7 +144,7 @@ def test_a_partition_without_a_leader_names_the_broker_that_is_away(
     assert f"o:{place}: the partition has no leader; broker {lost} is away" in text
 
 
-def test_a_record_that_is_too_large_is_told_with_the_limit(
+def test_a_record_that_is_too_large_is_reported_with_the_limit(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     large = tmp_path / "large"

@@ -12,7 +12,7 @@ from krust.words import counted
     "column",
     ["node_id", "partition", "port", "leader", "base_offset", "end", "leader_epoch", "kafka_code"],
 )
-def test_a_number_that_is_a_name_has_no_commas(column: str) -> None:
+def test_a_number_used_as_a_name_has_no_commas(column: str) -> None:
     assert output.cell(1001, column) == "1001"
 
 
@@ -21,7 +21,7 @@ def test_a_number_that_counts_has_commas(column: str) -> None:
     assert output.cell(1001, column) == "1,001"
 
 
-def test_one_is_no_plural() -> None:
+def test_a_count_of_one_is_singular() -> None:
     assert [counted(n, "record") for n in (0, 1, 1001)] == [
         "0 records",
         "1 record",

@@ -77,7 +77,7 @@ def test_a_line_is_flushed_before_the_wait_for_the_next(form: str, pipe: tuple[s
     assert seen == [0, 1, 3]
 
 
-def test_a_last_line_needs_no_end(pipe: tuple[str, int]) -> None:
+def test_a_last_line_needs_no_newline(pipe: tuple[str, int]) -> None:
     assert send(b"a\n\nb", pipe) == [b"a", b"", b"b"]
 
 

@@ -33,12 +33,12 @@ RECORD = Record("t", 3, 42, 1_700_000_000_123, 0, b"k\xff", b'{"a": 1}', [("h", 
         ("", b""),
     ],
 )
-def test_each_verb_shows_its_part(form: str, shown: bytes) -> None:
+def test_each_format_verb_shows_its_field(form: str, shown: bytes) -> None:
     assert formatter(form)(RECORD, 9) == shown
 
 
 @pytest.mark.parametrize("form", ["%z", "%", "%k{rot13}", "%h{", r"\q", "%o{hex}", "%h{%z}"])
-def test_a_format_that_cannot_be_is_refused(form: str) -> None:
+def test_an_invalid_format_is_refused(form: str) -> None:
     with pytest.raises(FormatError):
         formatter(form)
 
@@ -51,7 +51,7 @@ def test_null_is_empty_as_text_and_null_as_json() -> None:
     assert when(-1, "iso") == ""
 
 
-def test_bytes_that_are_no_text_make_the_way_through_json_and_back() -> None:
+def test_bytes_that_are_not_text_survive_json() -> None:
     fields = to_object(RECORD)
     assert fields["key"] == {"base64": "a/8="}
     assert encode(fields["key"]) == b"k\xff"
@@ -82,7 +82,7 @@ def test_input_is_cut_at_the_literals() -> None:
         (r"%p %v\n", None),
     ],
 )
-def test_blocks_are_cut_where_each_field_ends_with_a_literal(
+def test_blocks_are_cut_if_each_field_ends_with_a_literal(
     form: str, fields: list[tuple[str, bytes]] | None
 ) -> None:
     assert block_fields(form) == fields

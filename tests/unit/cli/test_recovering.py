@@ -39,7 +39,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_terminal_has_one_line_that_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_rewrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = pty.openpty()
     try:
         with os.fdopen(slave, "w") as terminal:
@@ -62,7 +62,9 @@ def test_a_terminal_has_one_line_that_is_written_again(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_elsewhere_the_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_without_a_terminal_is_logged_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     hand = Hand()
     watch = hand.watch()
     for _ in range(30):
@@ -77,7 +79,7 @@ def test_elsewhere_the_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("quiet", [False, True])
-def test_nothing_is_said_of_a_moment_nor_where_nobody_wants_it(
+def test_progress_of_a_short_or_quiet_recovery_is_not_shown(
     caplog: pytest.LogCaptureFixture, *, quiet: bool
 ) -> None:
     hand = Hand()
@@ -92,7 +94,7 @@ def test_nothing_is_said_of_a_moment_nor_where_nobody_wants_it(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_logs_that_need_no_check_are_only_opened(caplog: pytest.LogCaptureFixture) -> None:
+def test_clean_logs_are_opened_without_progress(caplog: pytest.LogCaptureFixture) -> None:
     hand = Hand()
     watch = hand.watch()
     watch(Recovery(1, 10_000))
@@ -101,7 +103,7 @@ def test_logs_that_need_no_check_are_only_opened(caplog: pytest.LogCaptureFixtur
     assert told(caplog) == ["opening  4,211 of 10,000 logs  2 s"]
 
 
-def test_a_reason_to_stop_ends_the_start() -> None:
+def test_a_stop_request_ends_the_start() -> None:
     hand = Hand()
     watch = hand.watch()
     watch(HALF)

@@ -62,7 +62,7 @@ def would_go(folder: Path, *args: str) -> dict[str, Any]:
     return next(row for row in json.loads(run.stdout) if row["partition"] == "t-0")
 
 
-def test_what_would_go_is_shown(folder: Path) -> None:
+def test_a_retention_check_shows_the_segments_to_delete(folder: Path) -> None:
     young = would_go(folder, "--policy", "time")
     assert (young["would_go"], young["may_go"]) == (0, young["segments"] - 1)
     everything = would_go(folder, "--policy", "mine:All")
@@ -82,7 +82,9 @@ def test_what_would_go_is_shown(folder: Path) -> None:
         ("tiem", 2, "there is no retention policy"),
     ],
 )
-def test_who_is_wrong_is_told(folder: Path, policy: str, code: int, says: str) -> None:
+def test_a_failing_retention_policy_is_named(
+    folder: Path, policy: str, code: int, says: str
+) -> None:
     run = retention(folder, "check", "--policy", policy, "data")
     assert says in run.stderr
     assert run.returncode == code
@@ -94,7 +96,7 @@ def test_policies_are_listed(folder: Path) -> None:
     assert names[:4] == ["time_and_size", "time", "size", "keep_free_disk_space"]
 
 
-def test_what_is_no_partition_any_more_is_not_asked_about(folder: Path, tmp_path: Path) -> None:
+def test_a_deleted_partition_is_not_checked(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder / "data", data)
     for kind in ("stray", "delete", "future"):
@@ -124,7 +126,7 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 
 
-def test_check_gives_exactly_what_a_broker_does(tmp_path: Path) -> None:
+def test_a_retention_check_equals_what_a_broker_deletes(tmp_path: Path) -> None:
     data, quiet = tmp_path / "data", {"log.retention.check.interval.ms": 86_400_000}
     with (
         krust.Broker(data, config=SETTINGS | quiet) as broker,

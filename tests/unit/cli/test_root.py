@@ -46,7 +46,7 @@ def pages(command: click.Command, name: str, above: click.Context | None = None)
             yield from pages(found, each, context)
 
 
-def test_no_help_page_shows_the_marks_that_click_should_have_read() -> None:
+def test_no_help_page_shows_clicks_markup() -> None:
     found = list(pages(krust.cli.root, "krust"))
     assert len(found) > 50
     for page in found:
@@ -94,7 +94,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
     return int(str(caught.value.code))
 
 
-def test_an_error_is_a_line_what_and_a_line_what_to_do(
+def test_an_error_has_one_line_and_one_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failing(monkeypatch) == Exit.NOT_FOUND
@@ -119,7 +119,7 @@ def test_debug_shows_the_trace(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_global_options_stand_before_or_after_the_command() -> None:
+def test_global_options_are_accepted_before_or_after_the_command() -> None:
     found: list[Options] = []
 
     @click.group
@@ -168,7 +168,7 @@ def options_of(command: click.Command, name: str) -> Iterator[tuple[str, click.O
     yield from ((name, one) for one in command.params if isinstance(one, click.Option))
 
 
-def test_one_thing_has_one_name_in_all_commands() -> None:
+def test_an_option_has_the_same_name_in_all_commands() -> None:
     for name, option in options_of(krust.cli.root, "krust"):
         metavar = str(option.metavar)
         if "CHROOT" in metavar:

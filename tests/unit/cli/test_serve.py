@@ -33,7 +33,7 @@ def test_host_and_port_change_their_part_of_the_listener(tmp_path: Path) -> None
     assert configure(host="h", port=0).text("listeners") == "PLAINTEXT://h:0"
 
 
-def test_a_flag_is_stronger_than_a_variable_and_that_than_a_file(
+def test_a_flag_overrides_a_variable_which_overrides_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "server.properties"
@@ -53,7 +53,7 @@ def test_prod_is_the_mode_of_any_listener_beyond_loopback() -> None:
     assert configure(mode="prod").mode == "prod"
 
 
-def test_the_same_thing_said_in_two_ways_is_refused() -> None:
+def test_contradicting_flags_and_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="beside"):
         configure(port=1, pairs=(("listeners", "PLAINTEXT://:2"),))
 

@@ -65,7 +65,7 @@ def rows(described: dict[str, Any]) -> list[tuple[int, int, int]]:
     return [(row["partition"], row["committed"], row["lag"]) for row in described["partitions"]]
 
 
-def test_both_kinds_are_listed_and_described_side_by_side(
+def test_groups_in_kafka_and_zookeeper_are_listed_and_described_together(
     broker: krust.Broker, command: Command, connect: str, tree: KazooClient
 ) -> None:
     offsets(tree, "both", 3, 4)
@@ -102,7 +102,7 @@ def test_both_kinds_are_listed_and_described_side_by_side(
     assert 'group "nobody" does not exist' in missing.err
 
 
-def test_offsets_are_carried_over_and_the_newer_of_both_wins(
+def test_offsets_are_migrated_and_the_newer_of_both_wins(
     broker: krust.Broker, command: Command, connect: str, tree: KazooClient
 ) -> None:
     offsets(tree, "moving", 7, 2)
@@ -124,7 +124,7 @@ def test_offsets_are_carried_over_and_the_newer_of_both_wins(
     assert 'group "nobody" does not exist' in nowhere.err
 
 
-def test_a_broker_without_zookeeper_costs_nothing_and_an_absent_one_a_note(
+def test_a_broker_without_zookeeper_adds_no_groups_and_an_unreachable_zookeeper_a_note(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with krust.Broker() as broker:

@@ -21,18 +21,18 @@ class Broker:
         return {"topics": [{"name": "t", "partitions": partitions}]}
 
 
-def test_a_topic_is_waited_for_until_each_partition_has_a_leader() -> None:
+def test_a_call_waits_until_each_partition_has_a_leader() -> None:
     broker = Broker({}, {0: 1}, {0: 1, 1: -1}, {0: 1, 1: 2})
     assert wait_until_led(broker, "t", 2, 60)  # type: ignore[arg-type]
     assert len(broker.asked) == 4
 
 
-def test_asking_makes_no_topic() -> None:
+def test_a_metadata_request_creates_no_topic() -> None:
     broker = Broker({0: 7})
     assert leaders(broker, "t") == {0: 7}  # type: ignore[arg-type]
     assert broker.asked == [{"topics": [{"name": "t"}], "allow_auto_topic_creation": False}]
 
 
-def test_a_topic_without_leaders_is_given_up_when_the_time_is_over() -> None:
+def test_a_wait_for_leaders_times_out() -> None:
     assert not wait_until_led(Broker({0: -1}), "t", 1, 0)  # type: ignore[arg-type]
     assert not wait_until_led(Broker({}), "t", 1, 0)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS, min_size=1, max_size=5))
-def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
+def test_written_messages_are_decoded_unchanged(rows: list[dict[str, Any]]) -> None:
     decoded = keeping(ORDER, {7: ORDER}).decode(pa.array([encoded(ORDER, row) for row in rows]))
     assert not decoded.bad
     found = [row | {"counts": dict(row["counts"])} for row in decoded.columns.to_pylist()]
@@ -135,7 +135,7 @@ def test_an_older_and_a_newer_writer_are_read_by_one_reader() -> None:
         (b"\0\0\0\0\x08" + b"\2", "its schema does not fit: "),
     ],
 )  # fmt: skip
-def test_a_bad_row_says_what_is_wrong(value: bytes, reason: str) -> None:
+def test_a_bad_row_has_the_reason(value: bytes, reason: str) -> None:
     made = keeping(ORDER, {7: ORDER, 8: record(("id", "string"))})
     decoded = made.decode(pa.array([value], pa.binary()))
     (bad,) = decoded.bad
@@ -216,7 +216,7 @@ def registry() -> Iterator[str]:
         thread.join()
 
 
-def test_a_registry_is_asked_once_for_what_it_has_and_what_it_has_not(registry: str) -> None:
+def test_a_registry_is_asked_once_for_each_present_or_missing_schema(registry: str) -> None:
     made = AvroDecoder(ORDER, Schemas(Registry(registry).schema))
     headers = [b"\0\0\0\0" + bytes([number]) for number in (7, 6, 8)]
     decoded = made.decode(pa.array(headers * 5))
@@ -266,6 +266,6 @@ def test_options_make_a_decoder(registry: str, tmp_path: Path) -> None:
         {"valueFormat": "protobuf", "messageName": "a.B", "descriptorFile": __file__},
     ],
 )
-def test_options_that_cannot_be_are_refused(given: dict[str, str]) -> None:
+def test_invalid_decoder_options_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(KrustError):
         options.decoder(options.chosen(given))

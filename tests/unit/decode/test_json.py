@@ -90,7 +90,7 @@ LONG = [b'{"a":' + b"1" * 5000 + b"}", b'{"z":' + b"[" * 100_000, b'{"z":' * 100
 @example([b'{"a":', b"1}"])
 @example([b'{"b":"', b'"}'])
 @example([b'{"a":1}{"a":2}', b""])
-def test_both_ways_mean_the_same_for_any_bytes(values: list[bytes]) -> None:
+def test_the_fast_and_the_exact_decoder_agree_on_any_bytes(values: list[bytes]) -> None:
     both, slow = JsonDecoder(QUICK), JsonDecoder(QUICK)
     slow._quick = None
     assert _decode(both, [*values]) == _decode(slow, [*values])
@@ -99,7 +99,7 @@ def test_both_ways_mean_the_same_for_any_bytes(values: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("trick", [*TRICKS, *LONG], ids=lambda trick: repr(trick[:24]))
-def test_a_trick_costs_no_other_row(trick: bytes) -> None:
+def test_a_hostile_row_affects_no_other_row(trick: bytes) -> None:
     beside = [b'{"a":%d}' % number for number in range(20)]
     rows, bad = _decode(JsonDecoder(QUICK), [*beside[:10], trick, *beside[10:]])
     others = [row for row in rows if row[0] != 10]
@@ -136,7 +136,7 @@ MOMENTS = st.one_of(
 @given(
     st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(TIMES.names, MOMENTS)), max_size=5)
 )
-def test_both_ways_read_times_alike(rows: list[dict[str, Any]]) -> None:
+def test_the_fast_and_the_exact_decoder_read_times_alike(rows: list[dict[str, Any]]) -> None:
     values = [json.dumps(row).encode() for row in rows]
     both, slow = JsonDecoder(TIMES), JsonDecoder(TIMES)
     slow._quick = None
@@ -160,7 +160,7 @@ FITTING = st.fixed_dictionaries(
 
 
 @given(st.lists(FITTING, min_size=1, max_size=8))
-def test_what_fits_comes_back(rows: list[dict[str, Any]]) -> None:
+def test_values_that_fit_the_schema_are_decoded_unchanged(rows: list[dict[str, Any]]) -> None:
     values = [json.dumps(row).encode() for row in rows]
     decoded = JsonDecoder(QUICK).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
@@ -169,7 +169,7 @@ def test_what_fits_comes_back(rows: list[dict[str, Any]]) -> None:
     ]
 
 
-def test_many_good_rows_go_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_valid_rows_take_the_fast_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = JsonDecoder(QUICK)
     monkeypatch.setattr(decoder, "_read", None)
     values = [b'{"a": %d,\n "b": "x", "unknown": [{}]}' % number for number in range(5000)]
@@ -178,7 +178,7 @@ def test_many_good_rows_go_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> Non
     assert decoded.columns.column("a").to_pylist() == list(range(5000))
 
 
-def test_times_numbers_bytes_and_maps() -> None:
+def test_times_numbers_bytes_and_maps_are_decoded() -> None:
     row = {
         "at": "2026-11-21T10:00:00.5+02:00",
         "day": "2026-11-21",
@@ -220,7 +220,7 @@ def test_times_numbers_bytes_and_maps() -> None:
         (b'{"day": "2026-01-01", "day": 3}', "day: there are two of it"),
     ],
 )
-def test_a_bad_row_says_what_is_wrong(value: bytes, reason: str) -> None:
+def test_a_bad_row_has_the_reason(value: bytes, reason: str) -> None:
     decoded = JsonDecoder(WIDE).decode(pa.array([b"{}", value, b"{}"], pa.binary()))
     assert decoded.good == [0, 2]
     (bad,) = decoded.bad
@@ -235,7 +235,7 @@ def test_a_bad_row_says_what_is_wrong(value: bytes, reason: str) -> None:
         "at timestamp, local timestamp_ntz, b binary, t tinyint, s smallint, f float, d date",
     ],
 )
-def test_a_schema_in_words_goes_to_arrow_and_back(text: str) -> None:
+def test_a_schema_text_is_converted_to_arrow_and_back(text: str) -> None:
     columns = ddl.schema(text)
     assert ddl.schema(ddl.text(columns)) == columns
 
@@ -245,7 +245,7 @@ def test_a_schema_in_words_goes_to_arrow_and_back(text: str) -> None:
     ["", "id", "id bigint,", "id money", "id array<int", "a int, A int", "a decimal(50,2)",
      "a " + "array<" * 100 + "int" + ">" * 100, "a int b", "<", "a map<int>"],
 )  # fmt: skip
-def test_a_schema_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_schema_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="schema"):
         ddl.schema(text)
 

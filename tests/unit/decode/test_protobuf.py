@@ -88,7 +88,7 @@ ROWS = st.fixed_dictionaries({name: values for name, (_, values) in SCALARS.item
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4))
-def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
+def test_written_messages_are_decoded_unchanged(rows: list[dict[str, Any]]) -> None:
     decoder = ProtobufDecoder(EVENTS, "shop.Order", framed=True)
     values = [framed(ORDER(**row).SerializeToString()) for row in rows]
     decoded = decoder.decode(pa.array(values, pa.binary()))
@@ -97,7 +97,7 @@ def test_what_was_written_comes_back(rows: list[dict[str, Any]]) -> None:
     assert found == [row | {"u64": Decimal(row["u64"])} for row in rows]
 
 
-def test_messages_maps_enums_times_and_what_was_not_set() -> None:
+def test_messages_maps_enums_times_and_unset_fields_are_decoded() -> None:
     order = ORDER(many=[1, 2], lines=[{"sku": "a"}], counts={"x": 1}, kind=1, maybe=0)
     order.timestamp.FromDatetime(datetime(2026, 11, 21, 1, 2, 3, 4, UTC))
     order.struct.update({"a": [1, None]})
@@ -139,7 +139,7 @@ def test_no_bytes_raise(values: list[bytes]) -> None:
         (framed(b"\x42\x02\xff\xfe"), "no shop.Order: "),
     ],
 )
-def test_a_bad_row_says_what_is_wrong(value: bytes, reason: str) -> None:
+def test_a_bad_row_has_the_reason(value: bytes, reason: str) -> None:
     decoded = ProtobufDecoder(EVENTS, "shop.Order", framed=True).decode(pa.array([value]))
     (bad,) = decoded.bad
     assert bad.reason.startswith(reason)

@@ -21,7 +21,7 @@ def table() -> str:
     return head + "\n".join(map(row, OPTIONS))
 
 
-def test_the_table_of_options_is_the_one_that_holds() -> None:
+def test_the_documented_table_of_options_is_the_real_one() -> None:
     _, _, rest = DOCS.read_text().partition("<!-- options -->\n")
     written, end, _ = rest.partition("\n<!-- /options -->")
     assert end

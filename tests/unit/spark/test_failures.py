@@ -87,7 +87,7 @@ def worker(line: str) -> Java:
         (worker("shop.clean.RetriableError: again"), False),
     ],
 )
-def test_a_failure_of_spark_is_tried_again_by_its_class(java: Java, again: bool) -> None:
+def test_a_failure_of_spark_is_retried_by_its_class(java: Java, again: bool) -> None:
     assert passes(Captured(java)) is again
     failure: Any = query_error(Captured(java))
     assert isinstance(failure, StoppedError)
@@ -108,7 +108,7 @@ def test_a_failure_of_spark_is_tried_again_by_its_class(java: Java, again: bool)
         (type("CommitFailedError", (Exception,), {}), True),
     ],
 )
-def test_a_failure_of_python_is_tried_again_by_its_class(
+def test_a_failure_of_python_is_retried_by_its_class(
     kind: type[BaseException], again: bool
 ) -> None:
     from krust.spark import failures
@@ -116,6 +116,6 @@ def test_a_failure_of_python_is_tried_again_by_its_class(
     assert failures._class_passes(kind) is again
 
 
-def test_what_a_worker_raised_is_what_people_read() -> None:
+def test_the_error_of_a_worker_is_shown_to_users() -> None:
     text = str(query_error(Captured(worker("ValueError: no such country").cause or Java(SPARK))))
     assert text == "the pipeline stopped: no such country (ValueError)"

@@ -51,7 +51,7 @@ ROWS = [
 
 
 @given(st.lists(checks, max_size=4))
-def test_taken_filters_are_exact_and_others_lose_nothing(filters: list[Check]) -> None:
+def test_pushed_filters_are_exact_and_others_lose_no_row(filters: list[Check]) -> None:
     clip = Clip()
     taken = [test for test in filters if clip.take(test)]
     ranges = [Range(t, p, 0, 20) for t in ("a", "ab", "bb") for p in range(3)]
@@ -63,7 +63,7 @@ def test_taken_filters_are_exact_and_others_lose_nothing(filters: list[Check]) -
     assert kept == {tuple(row.values()) for row in wanted}
 
 
-def test_columns_of_the_user_are_sparks() -> None:
+def test_filters_on_other_columns_are_left_to_spark() -> None:
     clip = Clip()
     assert not clip.take(Check("value", "=", b"x"))
     assert not clip.take(Check("offset", "in", (1, 2)))
@@ -72,7 +72,7 @@ def test_columns_of_the_user_are_sparks() -> None:
     assert clip.cut([Range("a", 0, 0, 9)], {}) == [Range("a", 0, 0, 9)]
 
 
-def test_a_time_moves_the_start_and_stays_sparks() -> None:
+def test_a_timestamp_filter_moves_the_start_and_is_applied_by_spark_too() -> None:
     clip = Clip()
     moment = dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
     assert not clip.take(Check("timestamp", ">=", moment))
@@ -86,7 +86,7 @@ def test_a_time_moves_the_start_and_stays_sparks() -> None:
     assert clip.cut(whole, {("a", 0): 8})[0].size == 0
 
 
-def test_the_latest_of_several_times_counts() -> None:
+def test_the_latest_of_several_timestamp_filters_applies() -> None:
     clip = Clip()
     for hour in (10, 12, 11):
         clip.take(Check("timestamp", ">", dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC)))

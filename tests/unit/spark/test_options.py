@@ -27,7 +27,7 @@ def refused(mode: str = BATCH, **more: str) -> str:
     return str(caught.value)
 
 
-def test_defaults() -> None:
+def test_options_have_defaults() -> None:
     found = read()
     assert found.bootstrap == "h:1"
     assert (found.starting, found.ending) == (Bound(EARLIEST), Bound(LATEST))
@@ -39,7 +39,7 @@ def test_defaults() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_names_are_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     given = {"KAFKA.Bootstrap.Servers": " h:1 ", "SUBSCRIBE": "b , a,", "failondataloss": "FALSE"}
     found = options.source(given, BATCH)
     assert found.topics.subscribe == ("a", "b")
@@ -50,7 +50,7 @@ def test_bootstrap_servers_as_clients_spell_it() -> None:
     assert options.source({"bootstrap.servers": "h:1", "subscribe": "t"}, BATCH).bootstrap == "h:1"
 
 
-def test_what_is_read() -> None:
+def test_subscribe_pattern_and_assign_are_parsed() -> None:
     base = {"kafka.bootstrap.servers": "h:1"}
     found = options.source({**base, "assign": '{"t":[1,0]}'}, BATCH)
     assert found.topics.assign == (("t", 0), ("t", 1))
@@ -62,12 +62,12 @@ def test_what_is_read() -> None:
         options.source({**base, "subscribePattern": "a("}, BATCH)
 
 
-def test_java_patterns() -> None:
+def test_java_patterns_are_translated() -> None:
     assert re.search(options.python_pattern(r"^\Qa.b\E-(?<n>\d+)\z"), "a.b-12")
     assert not re.search(options.python_pattern(r"^\Qa.b\E"), "axb")
 
 
-def test_a_timestamp_goes_before_timestamps_before_offsets() -> None:
+def test_starting_timestamp_overrides_timestamps_which_override_offsets() -> None:
     more = {"startingOffsets": "earliest"}
     assert read(**more).starting == Bound(EARLIEST)
     more["startingOffsetsByTimestamp"] = '{"t":{"0":5}}'
@@ -79,7 +79,7 @@ def test_a_timestamp_goes_before_timestamps_before_offsets() -> None:
     assert read(endingTimestamp="9").ending == Bound(time=9, or_end=True)
 
 
-def test_offsets_in_json() -> None:
+def test_offsets_are_parsed_from_json() -> None:
     found = read(startingOffsets='{"t":{"0":3,"1":-2}}', endingOffsets='{"t":{"0":-1,"1":9}}')
     assert found.starting.offsets == {("t", 0): 3, ("t", 1): -2}
     assert found.ending.offsets == {("t", 0): -1, ("t", 1): 9}
@@ -110,7 +110,7 @@ def test_offsets_in_json() -> None:
         (STREAM, "maxTriggerDelay", ""),
     ],
 )
-def test_a_value_that_cannot_be_names_the_option_and_what_to_write(
+def test_an_invalid_value_names_its_option_and_the_valid_ones(
     mode: str, name: str, value: str
 ) -> None:
     text = refused(mode, **{name.replace(".", "__"): value})
@@ -133,12 +133,12 @@ def test_a_value_that_cannot_be_names_the_option_and_what_to_write(
         (BATCH, "valueFormat", "json"),
     ],
 )
-def test_what_would_be_wrong_is_refused(mode: str, name: str, value: str) -> None:
+def test_contradicting_options_are_refused(mode: str, name: str, value: str) -> None:
     text = refused(mode, **{name.replace(".", "__"): value})
     assert text.startswith(f"[KRUST_UNSUPPORTED_OPTION] Option '{name}' is not supported")
 
 
-def test_what_is_handed_on_is_what_the_clients_take() -> None:
+def test_passed_on_options_are_settings_of_the_clients() -> None:
     assert clients.COMMON - {clients.BOOTSTRAP} == options.CLIENT
     assert clients.FETCH - {clients.BOOTSTRAP} == options.CONSUMER
     assert options.PRODUCER < clients.PRODUCER
@@ -155,26 +155,26 @@ def test_log_directories_need_no_brokers(tmp_path: Path) -> None:
         options.source({"subscribe": "t", "logDir": str(tmp_path), "groupId": "g"}, STREAM)
 
 
-def test_a_name_that_is_nearly_right_is_an_error() -> None:
+def test_a_misspelt_option_is_an_error() -> None:
     assert "Write 'startingOffsets'" in refused(startingOffset="earliest")
     assert "Write 'failOnDataLoss'" in refused(fail_on_data_loss="false")
 
 
-def test_a_name_that_nobody_knows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_option_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     found = read(**{"colour": "red", "kafka.max.poll.records": "5", "kafka.fetch.min.bytes": "9"})
     assert found.client == {"fetch.min.bytes": "9"}
     assert "no option 'colour'" in caplog.text
     assert "'kafka.max.poll.records' has no effect" in caplog.text
 
 
-def test_what_has_no_effect_here_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_option_without_effect_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     read(maxOffsetsPerTrigger="5", **{"kafka.group.id": "g"})
     told = " ".join(record.getMessage() for record in caplog.records)
     assert "'maxOffsetsPerTrigger' has no effect on a batch read" in told
     assert '.option("groupId", "g")' in told
 
 
-def test_limits_of_a_trigger() -> None:
+def test_limits_of_a_trigger_are_parsed() -> None:
     found = read(STREAM, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="9", maxTriggerDelay="2m")
     assert (found.min_offsets_per_trigger, found.max_offsets_per_trigger) == (5, 9)
     assert found.max_delay_ms == 120_000
@@ -186,7 +186,7 @@ def test_limits_of_a_trigger() -> None:
 @pytest.mark.parametrize(
     ("text", "ms"), [("5", 5), ("5ms", 5), ("1 s", 1000), ("15M", 900_000), ("1d", 86_400_000)]
 )
-def test_times_as_spark_writes_them(text: str, ms: int) -> None:
+def test_times_are_parsed_as_in_spark(text: str, ms: int) -> None:
     assert read(STREAM, maxTriggerDelay=text).max_delay_ms == ms
 
 
@@ -203,7 +203,7 @@ def write(**more: str) -> options.Sink:
     return options.sink(given)
 
 
-def test_the_sink() -> None:
+def test_options_of_the_sink_are_parsed() -> None:
     found = write(topic=" t ", kafka__linger__ms="5", compression="ZSTD")
     assert (found.topic, found.keep_timestamp, found.keep_partition) == ("t", False, True)
     assert found.client == {"linger.ms": "5", "compression.type": "zstd"}
@@ -222,12 +222,12 @@ def test_the_sink() -> None:
         ("topik", "t", "Write 'topic'"),
     ],
 )
-def test_what_the_sink_refuses(name: str, value: str, words: str) -> None:
+def test_the_sink_refuses_invalid_options(name: str, value: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         write(**{name: value})
 
 
-def test_a_missing_broker_is_told() -> None:
+def test_missing_bootstrap_servers_are_an_error() -> None:
     for call in (lambda: options.sink({}), lambda: options.headers_wanted({"subscribe": "t"})):
         with pytest.raises(OptionError, match=r"kafka.bootstrap.servers.*localhost:9092"):
             call()
@@ -239,7 +239,7 @@ def test_the_table_has_each_name_once() -> None:
     assert {mode for option in OPTIONS for mode in option.used} == {BATCH, STREAM, SINK}
 
 
-def test_files_are_written_by_the_source_if_it_is_told_where() -> None:
+def test_the_source_writes_files_if_a_path_is_given() -> None:
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "path": "/lake/t"}
     given = base | {"materialize": "Parquet", "fileMegabytes": "3", "fileJob": "me"}
     found = options.source(given | {"valueFormat": "json", "valueSchema": "id int"}, options.STREAM)

@@ -32,7 +32,7 @@ FAIL, WARN = Losses(fail=True), Losses(fail=False)
 
 
 @given(offsets)
-def test_offsets_survive_json(found: plan.Offsets) -> None:
+def test_offsets_are_encoded_as_json_and_back(found: plan.Offsets) -> None:
     assert plan.parse_offsets(json.dumps(plan.to_json(found))) == found
 
 
@@ -59,12 +59,12 @@ def test_offsets_may_be_text_as_the_official_source_allows() -> None:
         '{"a":{"0":9223372036854775808}}',
     ],
 )
-def test_what_are_no_offsets_is_told(text: str) -> None:
+def test_invalid_offsets_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"stands where|not JSON|from 0 up"):
         plan.parse_offsets(text)
 
 
-def test_places() -> None:
+def test_partitions_are_parsed_from_json() -> None:
     assert plan.parse_places('{"b": [1], "a": [0, "0"]}') == [A, B]
     for text in ('{"a": 0}', '{"a": [-1]}', "{", '{"a": {"0": 1}}'):
         with pytest.raises(ValueError, match=r"no list|from 0 up|not JSON"):
@@ -113,7 +113,7 @@ sizes = st.dictionaries(places, st.integers(0, 2**45), min_size=1, max_size=8)
 
 
 @given(sizes, st.integers(1, 2**40), st.data())
-def test_a_limit_is_kept_and_nobody_starves(
+def test_a_limit_is_kept_and_every_partition_advances(
     backlog: dict[plan.Place, int], limit: int, data: st.DataObject
 ) -> None:
     starts = {place: data.draw(st.integers(0, 2**40)) for place in backlog}
@@ -132,7 +132,7 @@ def test_a_limit_is_shared_by_backlog() -> None:
     assert admitted == {A: 75, B: 75}
 
 
-def test_what_went_back_is_not_limited() -> None:
+def test_partitions_whose_end_went_back_are_not_limited() -> None:
     assert plan.admit(10, {A: 100, B: 0}, {A: 40, B: 1000}) == {A: 40, B: 10}
 
 
@@ -156,15 +156,17 @@ SPANS = {A: Span(10, 20), B: Span(0, 7)}
         (Bound(times={A: 5, B: 6}, or_end=True), {A: 12, B: -1}, {A: 12, B: 7}),
     ],
 )
-def test_bounds(bound: Bound, found: plan.Offsets, wanted: plan.Offsets) -> None:
+def test_a_bound_resolves_to_offsets(
+    bound: Bound, found: plan.Offsets, wanted: plan.Offsets
+) -> None:
     assert bound.resolve(SPANS, found, starting=True) == wanted
 
 
-def test_an_end_that_nothing_is_as_late_as_is_the_end() -> None:
+def test_an_end_time_after_the_last_record_is_the_end() -> None:
     assert Bound(time=5).resolve(SPANS, {A: -1, B: -1}, starting=False) == {A: 20, B: 7}
 
 
-def test_a_start_that_nothing_is_as_late_as_is_an_error() -> None:
+def test_a_start_time_after_the_last_record_is_an_error() -> None:
     with pytest.raises(PlanError, match=r"(?s)b-1 has no record.*startingOffsetsByTimestampStrat"):
         Bound(times={A: 1, B: 6}).resolve(SPANS, {A: 12, B: -1}, starting=True)
 
@@ -177,7 +179,7 @@ def test_every_partition_must_be_named_and_no_other(named: plan.Offsets) -> None
         Bound(times=named).resolve(SPANS, dict(SPANS.fromkeys(SPANS, 1)), starting=True)
 
 
-def test_which_times_are_asked_for() -> None:
+def test_only_needed_timestamps_are_requested() -> None:
     assert Bound(time=5).moments([A, B]) == [("a", 0, 5), ("b", 1, 5)]
     assert Bound(times={A: 7}).moments([A, B]) == [("a", 0, 7)]
     assert Bound(LATEST).moments([A]) == []
@@ -194,16 +196,16 @@ def test_which_times_are_asked_for() -> None:
         (Bound(time=3, or_end=True), True),
     ],
 )
-def test_which_starts_move_when_they_are_asked_again(bound: Bound, moves: bool) -> None:
+def test_only_unpinned_starts_move_when_resolved_again(bound: Bound, moves: bool) -> None:
     assert bound.moves() is moves
 
 
-def test_a_batch_within_what_is_there() -> None:
+def test_a_batch_within_the_log_is_planned_entirely() -> None:
     found = plan.batch_ranges({A: 12, B: 0}, {A: 20, B: 7}, SPANS, FAIL)
     assert found == [Range("a", 0, 12, 20), Range("b", 1, 0, 7)]
 
 
-def test_a_batch_that_begins_too_early_loses_or_goes_on() -> None:
+def test_a_batch_that_begins_before_the_log_fails_or_skips() -> None:
     with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
         plan.batch_ranges({A: 3, B: 0}, {A: 20, B: 7}, SPANS, FAIL)
     found = plan.batch_ranges({A: 3, B: 0}, {A: 5, B: 9}, SPANS, WARN)
@@ -236,7 +238,7 @@ def test_new_partitions_begin_at_their_first_offset() -> None:
         ({A: 5}, {A: 3}, {}, "PARTITION_OFFSET_CHANGED"),
     ],
 )
-def test_losses_of_a_stream(
+def test_losses_of_a_stream_fail_or_are_skipped(
     starts: plan.Offsets, ends: plan.Offsets, earliest: plan.Offsets, kind: str
 ) -> None:
     with pytest.raises(DataLossError, match=rf"KAFKA_DATA_LOSS.{kind}.*failOnDataLoss"):

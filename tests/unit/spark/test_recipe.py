@@ -80,7 +80,7 @@ def test_a_whole_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
     assert made.transforms
 
 
-def test_what_a_file_leaves_out_has_defaults(tmp_path: Path) -> None:
+def test_fields_missing_from_a_file_have_defaults(tmp_path: Path) -> None:
     text = '[source]\ntopic = "orders"\n[sink]\nparquet = "t"'
     made = recipe.read(written(tmp_path, text, "flow.toml"), bootstrap="localhost:9092")
     assert (made.name, made.bootstrap, made.trigger_ms) == ("flow", "localhost:9092", 10_000)
@@ -136,7 +136,7 @@ SOURCE, SINK = '[source]\ntopic = "o"\n', '[sink]\ndelta = "t"\n'
         (SOURCE + "options = 1\n" + SINK, "write options = {"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told(tmp_path: Path, text: str, what: str) -> None:
+def test_an_invalid_file_is_refused_with_the_reason(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         recipe.read(written(tmp_path, text))
 
@@ -150,7 +150,7 @@ def test_a_python_file_without_a_pipeline_is_refused(tmp_path: Path, code: str) 
 @given(
     st.dictionaries(st.sampled_from([*recipe._KEYS, "x"]), st.none() | st.integers() | st.text())
 )
-def test_no_tree_raises_anything_but_what_is_said(tree: dict[str, object]) -> None:
+def test_no_file_content_raises_an_undocumented_error(tree: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         recipe.of(tree, Path("/"), "name")
 
@@ -213,7 +213,7 @@ def made(since: str = "start", bootstrap: str = "127.0.0.1:1") -> Pipeline:
     return Pipeline(("t",), "delta", "/t", since=since, bootstrap=bootstrap)
 
 
-def test_a_new_pipeline_begins_where_it_is_told_and_one_with_a_table_goes_on_there() -> None:
+def test_a_new_pipeline_begins_at_its_start_and_continues_at_the_offsets_of_its_table() -> None:
     import krust
 
     assert positions.starting(made(), {}) == {"startingOffsets": "earliest"}
@@ -242,7 +242,7 @@ def test_a_new_pipeline_begins_where_it_is_told_and_one_with_a_table_goes_on_the
         ]
 
 
-def test_a_pipeline_without_its_topic_or_broker_says_so() -> None:
+def test_a_pipeline_without_its_topic_or_broker_is_refused() -> None:
     import krust
 
     with krust.Broker() as broker, pytest.raises(KrustError, match='topic "t" does not exist'):

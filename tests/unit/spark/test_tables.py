@@ -84,7 +84,7 @@ def parquet_files(table: Table) -> set[str]:
     return {path.name for path in table.path.rglob("*.parquet")}
 
 
-def test_a_batch_published_twice_is_there_once(opener: Opener) -> None:
+def test_a_batch_published_twice_is_in_the_table_once(opener: Opener) -> None:
     table = opener()
     assert table.publish(written(table, 0, 10))
     again = opener()
@@ -101,7 +101,7 @@ def test_a_batch_published_twice_is_there_once(opener: Opener) -> None:
     assert state.time_ms > 0
 
 
-def test_a_task_that_was_done_twice_leaves_nothing(opener: Opener) -> None:
+def test_a_task_that_ran_twice_leaves_no_second_file(opener: Opener) -> None:
     table = opener()
     written(table, 0, 10)  # its manifest rows were lost with the worker
     zombie = written(table, 10, 20, batch=1)
@@ -113,7 +113,7 @@ def test_a_task_that_was_done_twice_leaves_nothing(opener: Opener) -> None:
     assert parquet_files(table) == {Path(name).name for name in table.files()}
 
 
-def test_a_driver_that_dies_anywhere_in_publish_costs_and_doubles_nothing(
+def test_a_driver_that_dies_anywhere_in_publish_loses_and_duplicates_no_row(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class DiedError(BaseException):
@@ -206,7 +206,7 @@ def test_of_two_drivers_that_publish_one_batch_at_once_one_wins(opener: Opener) 
         assert offsets(opener()) == list(range(batch * 5 + 5))
 
 
-def test_a_driver_that_looked_before_another_committed_does_not_commit_again(
+def test_a_driver_that_read_the_state_before_another_commit_does_not_commit_again(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one's whole publish happens between this one's first look and its own commit."""
@@ -226,7 +226,7 @@ def test_a_driver_that_looked_before_another_committed_does_not_commit_again(
     assert offsets(opener()) == list(range(10))
 
 
-def test_a_new_checkpoint_may_not_write_what_the_table_has(opener: Opener) -> None:
+def test_a_new_checkpoint_may_not_write_offsets_of_the_table(opener: Opener) -> None:
     table = opener()
     table.publish(written(table, 0, 10))
     with pytest.raises(OverlapError, match="t/0 up to offset 10, and this batch begins at 5"):
@@ -253,7 +253,7 @@ def test_a_batch_without_records_moves_the_offsets(opener: Opener) -> None:
     assert offsets(table) == list(range(5))
 
 
-def test_compaction_keeps_every_row_and_what_was_committed(opener: Opener) -> None:
+def test_compaction_keeps_every_row_and_the_committed_offsets(opener: Opener) -> None:
     table = opener()
     for batch in range(6):
         table.publish(written(table, batch * 5, batch * 5 + 5, batch=batch))
@@ -314,7 +314,7 @@ def test_a_parquet_table_knows_its_columns_after_a_compaction(tmp_path: Path) ->
     assert again.columns() == before
 
 
-def test_the_sweep_takes_old_orphans_of_anybody_and_no_file_that_counts(opener: Opener) -> None:
+def test_the_sweep_deletes_old_orphans_and_no_file_of_the_table(opener: Opener) -> None:
     table = opener()
     table.publish(written(table, 0, 5))
     orphan = Path(written(table, 5, 10, job="gone", batch=7).files[0]["path"])
@@ -335,7 +335,7 @@ def test_a_job_with_a_path_in_its_name_is_refused(tmp_path: Path) -> None:
 # The worker's side
 
 
-def test_files_roll_by_size_and_the_manifest_knows_what_is_in_them(
+def test_files_roll_by_size_and_the_manifest_describes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("krust.spark.files.GROUP_BYTES", 4096)
@@ -403,7 +403,7 @@ def test_values_are_decoded_and_bad_records_kept_apart(tmp_path: Path) -> None:
     assert (bad["offset"], bad["value"], bad["reason"][:8]) == (3, b"{", "no JSON:")
 
 
-def test_bad_records_end_the_task_or_are_dropped_if_asked(tmp_path: Path) -> None:
+def test_bad_records_fail_the_task_or_are_dropped_by_option(tmp_path: Path) -> None:
     naming = Naming("q", 0, 0)
     target = Target.of({"path": str(tmp_path), **JSON, "badRecords": "fail"})
     with pytest.raises(BadRecordError, match="t/0 offset 3 cannot be decoded: no JSON"):
@@ -444,12 +444,12 @@ def test_bad_records_go_to_a_topic_with_their_origin_and_reason(tmp_path: Path) 
         {"path": "t", "valueFormat": "xml"},
     ],
 )
-def test_options_of_a_target_that_cannot_be_are_refused(options: dict[str, str]) -> None:
+def test_invalid_options_of_a_target_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         Target.of(options)
 
 
-def test_a_table_of_no_kind_and_one_whose_package_is_missing_are_refused(
+def test_an_unknown_kind_of_table_and_a_missing_package_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="no tables of kind 'hudi'"):
@@ -459,7 +459,7 @@ def test_a_table_of_no_kind_and_one_whose_package_is_missing_are_refused(
         open_table("delta", str(tmp_path))
 
 
-def test_nothing_heavy_is_imported_for_the_names() -> None:
+def test_table_names_are_known_without_heavy_imports() -> None:
     code = (
         "import sys, krust.spark.tables, krust.decode.options, krust.spark.dead_letters\n"
         "heavy = {'pyarrow', 'deltalake', 'pyiceberg', 'fastavro', 'google', 'pyspark', 'numpy'}\n"

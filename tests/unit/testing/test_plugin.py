@@ -56,7 +56,7 @@ def test_the_topic_of_a_parametrised_test_has_a_legal_name(pytester: pytest.Pyte
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
-def test_it_brings_no_module_where_it_is_not_used() -> None:
+def test_the_plugin_imports_no_module_before_its_use() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules)\n"
         "import krust.testing.plugin\n"

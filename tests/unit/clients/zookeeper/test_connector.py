@@ -163,7 +163,7 @@ def ephemerals(tree: KazooClient, path: str) -> list[str]:
     return found
 
 
-def test_members_share_by_what_stands_in_zookeeper_and_leave_nothing_behind(
+def test_members_share_partitions_through_zookeeper_and_leave_no_nodes(
     broker: krust.Broker, tree: KazooClient, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 5)
@@ -193,7 +193,7 @@ def test_members_share_by_what_stands_in_zookeeper_and_leave_nothing_behind(
     assert tree.get_children(f"/consumers/{name}/owners") == [name]
 
 
-def test_who_takes_over_reads_on_where_the_other_was_while_records_flow(
+def test_the_next_owner_continues_at_the_offset_of_the_last_one(
     broker: krust.Broker, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 4)
@@ -228,7 +228,7 @@ def test_who_takes_over_reads_on_where_the_other_was_while_records_flow(
     assert sorted(read) == list(range(total))
 
 
-def test_filters_take_topics_that_come_later_and_topics_that_grow(
+def test_filters_subscribe_to_later_topics_and_new_partitions(
     broker: krust.Broker, join: Join, name: str
 ) -> None:
     broker.create_topic(f"{name}-a", 2)
@@ -246,9 +246,7 @@ def test_filters_take_topics_that_come_later_and_topics_that_grow(
     until(lambda: len(white.records) == len(black.records) == 9)
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for(
-    broker: krust.Broker, join: Join, name: str
-) -> None:
+def test_a_member_waits_for_a_missing_topic(broker: krust.Broker, join: Join, name: str) -> None:
     member = join(name, {name: 1})
     assert member.has == set()
     broker.create_topic(name, 1)
@@ -256,7 +254,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(
     until(lambda: len(member.records) == 3)
 
 
-def test_a_member_whose_session_ended_registers_anew_and_shares(
+def test_a_member_whose_session_expired_registers_again(
     broker: krust.Broker, connect: str, tree: KazooClient, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 4)
@@ -282,7 +280,7 @@ def _another(tree: KazooClient, path: str, owner: int) -> Any:
     return stat if stat is not None and stat.ephemeralOwner != owner else None
 
 
-def test_what_another_keeps_is_an_error_at_first_and_ours_once_it_is_free(
+def test_a_partition_of_another_owner_is_an_error_until_it_is_free(
     broker: krust.Broker, connect: str, tree: KazooClient, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 2)
@@ -298,7 +296,7 @@ def test_what_another_keeps_is_an_error_at_first_and_ours_once_it_is_free(
     assert ephemerals(tree, f"/consumers/{name}") == []
 
 
-def test_a_member_that_says_nothing_sensible_costs_a_line(
+def test_a_member_with_invalid_data_is_logged(
     broker: krust.Broker, tree: KazooClient, join: Join, name: str, caplog: Any
 ) -> None:
     broker.create_topic(name, 2)
@@ -318,7 +316,7 @@ def test_a_member_that_says_nothing_sensible_costs_a_line(
     assert len(told) == 3
 
 
-def test_nothing_is_stored_by_itself_without_auto_commit(
+def test_no_offset_is_stored_without_auto_commit(
     broker: krust.Broker, tree: KazooClient, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 1)
@@ -370,7 +368,7 @@ def test_offsets_move_to_kafka_and_back_while_the_newer_of_both_holds(
     assert (stored(tree, name, name, 1), in_kafka()) == ([15], 11)
 
 
-def test_offsets_that_are_gone_or_never_were_are_reset(
+def test_deleted_and_missing_offsets_are_reset(
     broker: krust.Broker, tree: KazooClient, join: Join, name: str
 ) -> None:
     broker.create_topic(name, 2)
@@ -385,7 +383,7 @@ def test_offsets_that_are_gone_or_never_were_are_reset(
     assert {record.value for record in other.records} == {b"new0", b"new1"}
 
 
-def test_a_stream_gives_up_in_time_and_can_be_read_on(
+def test_a_stream_times_out_and_can_be_read_again(
     broker: krust.Broker, connect: str, name: str
 ) -> None:
     broker.create_topic(name, 1)
@@ -414,7 +412,7 @@ def _next(stream: KafkaStream) -> Record | None:
         return None
 
 
-def test_streams_rest_while_zookeeper_may_have_given_them_away(tmp_path: Path) -> None:
+def test_streams_pause_while_their_ownership_is_uncertain(tmp_path: Path) -> None:
     with (
         peer.running(tmp_path / "zk") as ensemble,
         krust.Broker(config={"zookeeper.connect": f"{ensemble.connect}/k"}) as broker,
@@ -445,7 +443,7 @@ def test_streams_rest_while_zookeeper_may_have_given_them_away(tmp_path: Path) -
         member.stop()
 
 
-def test_settings_are_checked_before_anything_is_asked() -> None:
+def test_settings_are_validated_before_any_request() -> None:
     with pytest.raises(ConfigError, match=r"needs group\.id"):
         ConsumerConnector(zookeeper_connect="localhost:1")
     with pytest.raises(ConfigError, match="cannot be a name"):

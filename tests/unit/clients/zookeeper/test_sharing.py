@@ -41,7 +41,7 @@ def test_threads_are_sorted_by_the_halves_of_utf_16_as_java_does() -> None:
     assert parts(share(readers, {"t": range(2)})) == {"\U0001f600-0": [0], "\uffee-0": [1]}
 
 
-def test_the_first_threads_get_what_does_not_come_out_even_and_the_last_maybe_nothing() -> None:
+def test_the_first_threads_get_the_remainder_and_the_last_maybe_nothing() -> None:
     readers = [threads("a", static(t=2), ()), threads("b", static(t=1, other=5), ())]
     assert parts(share(readers, {"t": range(7)})) == {
         "a-0": [0, 1, 2],
@@ -51,7 +51,7 @@ def test_the_first_threads_get_what_does_not_come_out_even_and_the_last_maybe_no
     assert parts(share(readers, {"t": range(2)})) == {"a-0": [0], "a-1": [1]}
 
 
-def test_only_who_asks_for_a_topic_gets_it() -> None:
+def test_only_subscribers_of_a_topic_get_its_partitions() -> None:
     readers = [threads("a", static(t=1), ()), threads("b", static(u=1), ())]
     shares = share(readers, {"t": range(2), "u": range(1), "v": range(3)})
     assert set(shares.values()) == {"a-0", "b-0"}
@@ -74,7 +74,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=4)
 
 
 @given(st.dictionaries(NAMES, st.integers(1, 12), min_size=1, max_size=6), st.integers(0, 40))
-def test_each_partition_has_one_reader_the_one_that_apache_computes(
+def test_each_partition_has_the_owner_that_apaches_consumer_computes(
     members: dict[str, int], count: int
 ) -> None:
     readers = [threads(name, static(t=size), ()) for name, size in members.items()]
@@ -105,20 +105,20 @@ def test_a_filter_takes_whole_names(topics: TopicFilter, allowed: set[str]) -> N
     assert found == {name: ["m-0", "m-1"] for name in allowed}
 
 
-def test_topics_of_the_brokers_are_wanted_only_in_so_many_words() -> None:
+def test_internal_topics_are_matched_only_if_asked_for() -> None:
     assert not Blacklist("x").allows("__consumer_offsets")
     assert Blacklist("x").allows("__consumer_offsets", internal=True)
     member = ConsumerMember({".*": 1}, "white_list", 0)
     assert threads("m", member, ["__transaction_state"]) == {}
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_an_invalid_pattern_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a pattern"):
         Whitelist("a(")
     with pytest.raises(ConfigError):
         threads("m", ConsumerMember({"[": 1}, "black_list", 0), ["t"])
 
 
-def test_members_that_ask_for_nothing_get_nothing() -> None:
+def test_members_without_a_subscription_get_no_partitions() -> None:
     assert threads("m", static(t=0, u=-3), ()) == {}
     assert threads("m", ConsumerMember({}, "white_list", 0), ["t"]) == {}

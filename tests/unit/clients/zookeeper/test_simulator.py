@@ -392,7 +392,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return play
 
 
-def test_each_partition_has_one_reader_whatever_happens(simulation: Callable[[int], None]) -> None:
+def test_each_partition_has_one_owner_under_any_faults(simulation: Callable[[int], None]) -> None:
     _play(simulation, range(FIRST, FIRST + SEEDS))
 
 
